@@ -1,0 +1,1 @@
+"""Named settings, a file each; the name is that of the file."""

@@ -1,0 +1,21 @@
+"""The paper's encoder and loss on a generated question log, which needs no data.
+
+python -m experiments.main --config=synthetic_sdml
+"""
+
+from ml_collections import ConfigDict
+
+from qpr_jax.training.settings import default_settings
+
+
+def get_config() -> ConfigDict:
+    """A smaller encoder, fewer pairs."""
+    config = default_settings()
+    config.data.source = "synthetic"
+    config.data.held_out_pairs = 1500
+    config.embedding_dim = 128
+    config.filters = 256
+    config.output_dim = 128
+    config.batch_size = 256
+    config.max_epochs = 6
+    return config

@@ -1,0 +1,25 @@
+"""Large-scale question paraphrase retrieval with smoothed deep metric learning, in JAX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qpr_jax.errors import UserError
+    from qpr_jax.retriever import Hit, Retriever
+
+__all__ = ["Hit", "Retriever", "UserError"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a retriever must not pay for JAX, nor a training for FAISS."""
+    if name in ("Hit", "Retriever"):
+        from qpr_jax import retriever
+
+        return getattr(retriever, name)
+    if name == "UserError":
+        from qpr_jax.errors import UserError
+
+        return UserError
+    raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")

@@ -1,0 +1,80 @@
+"""Clusters of questions with one meaning: the transitive closure of the duplicates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+
+def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
+    """The cluster of each of `count` questions, -1 for a question without a duplicate.
+
+    duplicates: int [P, 2], positions of questions. Returns int32 [count], clusters numbered in
+    order of first appearance.
+    """
+    labels = linked(count, duplicates)
+    clustered = np.bincount(labels, minlength=1)[labels] > 1
+    clusters = np.full(count, -1, np.int32)
+    _, clusters[clustered] = np.unique(labels[clustered], return_inverse=True)
+    return clusters
+
+
+def linked(count: int, links: np.ndarray) -> np.ndarray:
+    """The connected component of each of `count` nodes, int64 [count], by first appearance.
+
+    links: int [P, 2].
+    """
+    ones = np.ones(len(links), np.int8)
+    graph = coo_array((ones, (links[:, 0], links[:, 1])), shape=(count, count))
+    _, labels = connected_components(graph, directed=False)
+    _, first, labels = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[labels]
+
+
+def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
+    """All pairs (a, b), a < b, of each cluster: int32 [P, 2], by cluster, then a, then b."""
+    members = np.flatnonzero(clusters >= 0)
+    members = members[np.argsort(clusters[members], kind="stable")].astype(np.int32)
+    sizes = np.bincount(clusters[members])
+    starts = np.cumsum(sizes) - sizes
+    counts = sizes * (sizes - 1) // 2
+    offsets = np.cumsum(counts) - counts
+    pairs = np.empty((int(counts.sum()), 2), np.int32)
+    for size in np.unique(sizes[sizes > 1]):
+        which = np.flatnonzero(sizes == size)
+        first, second = np.triu_indices(size, k=1)
+        rows = offsets[which][:, None] + np.arange(len(first))
+        of_cluster = members[starts[which][:, None] + np.arange(size)]
+        pairs[rows, 0] = of_cluster[:, first]
+        pairs[rows, 1] = of_cluster[:, second]
+    return pairs
+
+
+def cluster_report(
+    clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
+) -> dict[str, Any]:
+    """Counts for the reader of a report; `sizes` maps a cluster's size to how many have it.
+
+    `non_duplicates_inside_clusters` counts label noise: pairs labelled non-duplicate whose
+    questions other pairs put into one cluster.
+    """
+    sizes = np.bincount(clusters[clusters >= 0])
+    of_pair = clusters[pairs]
+    inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
+    values, counts = np.unique(sizes, return_counts=True)
+    return {
+        "questions": len(clusters),
+        "clusters": len(sizes),
+        "clustered_questions": int(sizes.sum()),
+        "largest_cluster": int(sizes.max(initial=0)),
+        "cluster_pairs": int((sizes * (sizes - 1) // 2).sum()),
+        "sizes": {str(size): int(count) for size, count in zip(values, counts, strict=True)},
+        "duplicates": int(is_duplicate.sum()),
+        "non_duplicates": int((~is_duplicate).sum()),
+        "non_duplicates_inside_clusters": int((inside & ~is_duplicate).sum()),
+    }

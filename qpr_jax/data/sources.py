@@ -1,0 +1,75 @@
+"""Where the pair file comes from: a path, a data folder, a cache, or Quora's own address."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pathlib
+import urllib.request
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import write_atomically
+
+NAME = "quora_duplicate_questions.tsv"
+ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
+SIZE = 58_176_133  # bytes of the official file
+TIMEOUT = 30.0  # seconds without an answer
+
+_CHUNK = 1 << 18
+
+
+def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathlib.Path:
+    """The pair file: `path`, else in `$QPR_DATA_DIR`, else in the cache, else downloaded to it.
+
+    The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`). Nothing is downloaded when a file
+    is there. UserError where `path` is not a file, or where no file can be had.
+    """
+    if path:
+        given = pathlib.Path(path).expanduser()
+        if not given.is_file():
+            raise UserError(f"`data.path`: expected a file of question pairs, got {path!r}")
+        return given
+    folder = os.environ.get("QPR_DATA_DIR")
+    if folder and (found := pathlib.Path(folder) / "quora" / NAME).is_file():
+        return found
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cached = pathlib.Path(cache) / "qpr_jax" / NAME
+    if cached.is_file():
+        return cached
+    log(f"downloading {ADDRESS} to {cached}")
+    try:
+        _download(cached)
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(
+            f"no pair file: expected `data.path`, or $QPR_DATA_DIR/quora/{NAME}, or {cached}, or "
+            f"a download from {ADDRESS}, which failed ({error}); give one of the four, or run "
+            "--config=synthetic_sdml, which needs no data"
+        ) from error
+    return cached
+
+
+def _download(path: pathlib.Path) -> None:
+    """Fetch ADDRESS to `path`, whole or not at all; OSError or HTTPException where that fails."""
+    console = Console(stderr=True)
+    progress = Progress(
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, progress:
+        task = progress.add_task("", total=SIZE)
+        with write_atomically(path) as file:
+            size = 0
+            while size <= SIZE and (chunk := answer.read(_CHUNK)):
+                file.write(chunk)
+                size += len(chunk)
+                progress.update(task, completed=size)
+            if size != SIZE:
+                got = f"{size} bytes" if size < SIZE else "more"
+                raise OSError(f"expected {SIZE} bytes, got {got}")

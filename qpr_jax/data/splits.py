@@ -1,0 +1,137 @@
+"""Training, validation and test questions, so that no meaning stands in two of them."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qpr_jax.data.clusters import cluster_pairs, linked
+from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.errors import UserError
+from qpr_jax.files import Path, write_atomically
+from qpr_jax.text.tokenizer import normalised_text
+
+SPLITS = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = range(3)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Which split each question belongs to, and the pairs of each split.
+
+    split_of: int8 [Q], a position in SPLITS for every question. pairs: split -> int32 [P, 2],
+    all pairs of the split's clusters, the query first. non_duplicates: split -> int32 [P, 2],
+    pairs labelled so with both questions in the split and not in one cluster.
+    """
+
+    split_of: np.ndarray
+    pairs: dict[str, np.ndarray]
+    non_duplicates: dict[str, np.ndarray]
+
+
+def split_by_cluster(
+    data: QuestionPairs,
+    clusters: np.ndarray,
+    *,
+    seed: int = 0,
+    held_out_pairs: int = 5000,
+    max_held_out_cluster: int = 20,
+) -> Splits:
+    """Split the questions by cluster, so that scores on one file and seed can be compared.
+
+    Clusters that share a normalised text form one group. Groups with a cluster of more than
+    `max_held_out_cluster` questions train. The others, in order of their smallest question id, are
+    permuted by `seed`; each goes to validation unless it would lift its pairs above
+    `held_out_pairs`, else to test by the same rule, else to training. Questions in no cluster are
+    split 80:10:10, by normalised text. UserError where a split gets no pair.
+    """
+    if seed < 0:
+        raise UserError(f"`data.split_seed`: expected 0 or more, got {seed}")
+    groups = _groups(data.questions, clusters)
+    sizes = np.bincount(clusters[clusters >= 0])
+    of_cluster = np.zeros(len(sizes), np.int64)
+    of_cluster[clusters[clusters >= 0]] = groups[clusters >= 0]
+    # A group of questions in no cluster has no pairs.
+    count = int(groups.max(initial=-1)) + 1
+    pairs = np.bincount(of_cluster, sizes * (sizes - 1) // 2, minlength=count).astype(np.int64)
+    held_back = np.zeros(count, np.bool_)
+    held_back[of_cluster[sizes > max_held_out_cluster]] = True
+    # A question in no cluster follows its group, but does not decide the group's place.
+    decides = (clusters >= 0) | (pairs[groups] == 0)
+    smallest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(smallest, groups[decides], data.ids[decides])
+
+    split_of_group = np.full(count, TRAIN, np.int8)
+    filled = {VALIDATION: 0, TEST: 0}
+    for group in _shuffled((pairs > 0) & ~held_back, smallest, seed):
+        for split in (VALIDATION, TEST):
+            if filled[split] + pairs[group] <= held_out_pairs:
+                filled[split] += pairs[group]
+                split_of_group[group] = split
+                break
+
+    alone = _shuffled(pairs == 0, smallest, [seed, 1])
+    tenth = len(alone) // 10
+    split_of_group[alone[:tenth]] = VALIDATION
+    split_of_group[alone[tenth : 2 * tenth]] = TEST
+
+    splits = _collect(data, clusters, split_of_group[groups])
+    for name in SPLITS:
+        if not len(splits.pairs[name]):
+            raise UserError(
+                f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all; set "
+                f"`data.held_out_pairs` (now {held_out_pairs}) to about a tenth of them, raise "
+                f"`data.max_held_out_cluster` (now {max_held_out_cluster}), or give more pairs"
+            )
+    return splits
+
+
+def write_splits(folder: Path, splits: Splits, ids: Sequence[int] | np.ndarray) -> None:
+    """Write {train,validation,test}.tsv: a header `id1 id2`, then a pair of ids a line."""
+    ids = np.asarray(ids)
+    for name in SPLITS:
+        with write_atomically(pathlib.Path(folder) / f"{name}.tsv", "w") as file:
+            file.write("id1\tid2\n")
+            file.writelines(f"{a}\t{b}\n" for a, b in ids[splits.pairs[name]].tolist())
+
+
+def _groups(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
+    """The group of each question, int64 [Q]: linked by cluster or by normalised text."""
+    first_of_text: dict[str, int] = {}
+    same_text = [first_of_text.setdefault(normalised_text(q), i) for i, q in enumerate(questions)]
+    # One node for each question and, after them, one for each cluster.
+    count = len(questions)
+    everyone = np.arange(count)
+    clustered = np.flatnonzero(clusters >= 0)
+    links = np.concatenate(
+        [
+            np.stack([everyone, np.array(same_text, np.int64)], axis=1),
+            np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
+        ]
+    )
+    return linked(count + int(clusters.max(initial=-1)) + 1, links)[:count]
+
+
+def _shuffled(wanted: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:
+    """The wanted groups, ordered by their smallest question id and then permuted by `seed`."""
+    groups = np.flatnonzero(wanted)
+    groups = groups[np.argsort(smallest[groups])]
+    return groups[np.random.default_rng(seed).permutation(len(groups))]
+
+
+def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
+    pairs = cluster_pairs(clusters)
+    labelled = data.pairs[~data.is_duplicate]
+    of_pair = clusters[labelled]
+    labelled = labelled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
+    ends = split_of[labelled]
+    return Splits(
+        split_of=split_of,
+        pairs={name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)},
+        non_duplicates={
+            name: labelled[(ends[:, 0] == i) & (ends[:, 1] == i)] for i, name in enumerate(SPLITS)
+        },
+    )

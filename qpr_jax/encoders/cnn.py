@@ -1,0 +1,148 @@
+"""The convolutional question encoder in Flax NNX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+EMBEDDING_SCALE = 0.1
+
+
+class ConvEncoder(nnx.Module):
+    """Word embeddings, convolution, tanh, maximum over time, linear projection.
+
+    A window of w words at position i covers the words i - w // 2 to i - w // 2 + w - 1; beyond
+    the ends of the question the embedding is zero. The maximum is taken over the question's own
+    positions (the first one for an empty question), and before the tanh: tanh is monotone, so
+    the value is the same and tanh is taken once a filter. The projection has no bias, which no
+    distance would see.
+
+    Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary_size: int,
+        embedding_dim: int = 300,
+        windows: Sequence[int] = (5,),
+        filters: int = 300,
+        output_dim: int = 300,
+        compute_dtype: str = "float32",
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Draw the weights; `filters` of each of the `windows`, `compute_dtype` of the products."""
+        lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
+        self.compute_dtype = compute_dtype
+        self.embedding = nnx.Param(
+            EMBEDDING_SCALE * jax.random.normal(rngs.params(), (vocabulary_size, embedding_dim))
+        )
+        self.kernels = nnx.List(
+            nnx.Param(lecun(rngs.params(), (window, embedding_dim, filters))) for window in windows
+        )
+        self.biases = nnx.List(nnx.Param(jnp.zeros(filters)) for _ in windows)
+        self.projection = nnx.Param(
+            nnx.initializers.lecun_normal()(rngs.params(), (len(windows) * filters, output_dim))
+        )
+
+    def __call__(self, words: jax.Array) -> jax.Array:
+        """Encode word ids, int32 [n, L], zero-padded on the right, to float32 [n, output_dim]."""
+        distinct = jnp.concatenate([jnp.zeros(1, words.dtype), words.ravel()])
+        positions = jnp.arange(1, words.size + 1, dtype=jnp.int32).reshape(words.shape)
+        return self.encode_blocks(distinct, [jnp.where(words > 0, positions, 0)])
+
+    def encode_blocks(self, distinct: jax.Array, blocks: Sequence[jax.Array]) -> jax.Array:
+        """Encode blocks of questions that share a list of distinct words.
+
+        A convolution is a sum of per-word products, so each product is made once for a distinct
+        word of the batch and not once for a token.
+
+        Args:
+          distinct: int32 [U], word ids; the first is 0 (padding).
+          blocks: int32 [n_b, L_b] each, positions in `distinct`, zero-padded on the right.
+
+        Returns:
+          float32 [sum of n_b, output_dim], in the order of the blocks.
+        """
+        embedded = jnp.where((distinct > 0)[:, None], self.embedding[distinct], 0)
+        features = []
+        for kernel, bias in zip(self.kernels, self.biases, strict=True):
+            table = self._product("ue,wef->wuf", embedded, kernel[...])
+            pooled = jnp.concatenate([max_over_time(table, block) for block in blocks])
+            features.append(jnp.tanh(pooled + bias[...][None]))
+        return self._product("nf,fd->nd", jnp.concatenate(features, axis=1), self.projection[...])
+
+    def _product(self, formula: str, left: jax.Array, right: jax.Array) -> jax.Array:
+        dtype = jnp.dtype(self.compute_dtype)
+        return jnp.einsum(
+            formula,
+            left.astype(dtype),
+            right.astype(dtype),
+            precision=lax.Precision.HIGHEST if dtype == jnp.float32 else None,
+            preferred_element_type=jnp.float32,
+        )
+
+
+@jax.custom_vjp
+def max_over_time(table: jax.Array, ids: jax.Array) -> jax.Array:
+    """Maximum over a question's positions of the sum over the window of the words' products.
+
+    Args:
+      table: float32 [w, U, f], products of U words with the w slices of the kernel; row 0 of U
+        is padding.
+      ids: int32 [n, L], rows of the table, zero-padded on the right.
+
+    Returns:
+      float32 [n, f]. Where positions tie, the gradient goes to the first.
+    """
+    return _maximum(table, ids)[0]
+
+
+def _window_ids(ids: jax.Array, window: int) -> list[jax.Array]:
+    """The ids that the k-th slice of the kernel meets at each position, int32 [n, L] each."""
+    left = window // 2
+    padded = jnp.pad(ids, ((0, 0), (left, window - 1 - left)))
+    return [padded[:, k : k + ids.shape[1]] for k in range(window)]
+
+
+def _maximum(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The maximum and its position, in one pass that never stores the products of all tokens."""
+    windows = _window_ids(ids, table.shape[0])
+    scores = functools.reduce(jnp.add, (table[k][at] for k, at in enumerate(windows)))
+    positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
+    own = (ids > 0)[:, :, None] | (positions == 0)
+
+    def larger_or_first(a: list[jax.Array], b: list[jax.Array]) -> list[jax.Array]:
+        keep = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return [jnp.where(keep, a[0], b[0]), jnp.where(keep, a[1], b[1])]
+
+    scores = jnp.where(own, scores, -jnp.inf)
+    maximum, position = lax.reduce(
+        [scores, positions], [jnp.float32(-jnp.inf), jnp.int32(ids.shape[1])], larger_or_first, (1,)
+    )
+    return maximum, position
+
+
+def _forward(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    maximum, position = _maximum(table, ids)
+    return maximum, (table, ids, position)
+
+
+def _backward(saved: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, None]:
+    table, ids, position = saved
+    positions = jnp.arange(ids.shape[1], dtype=jnp.int32)[None, :, None]
+    spread = jnp.where(positions == position[:, None], gradient[:, None], 0)
+    spread = spread.reshape(-1, spread.shape[-1])
+    slices = [
+        jnp.zeros_like(product).at[at.ravel()].add(spread)
+        for product, at in zip(table, _window_ids(ids, table.shape[0]), strict=True)
+    ]
+    return jnp.stack(slices), None
+
+
+max_over_time.defvjp(_forward, _backward)

@@ -1,0 +1,141 @@
+"""Files that are either the old or the new, never half of one, and that are checked before use."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from qpr_jax.errors import UserError
+
+Path = str | os.PathLike[str]
+
+MANIFEST = "manifest.json"
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file beside `path`; on success sync it and rename it to `path`, else remove it.
+
+    Text modes write UTF-8 with plain newlines. The folder is made where it is missing.
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        with open(beside, mode, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    with write_atomically(path, "w") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise UserError where it is not one."""
+    try:
+        return json.loads(pathlib.Path(path).read_bytes())
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected JSON, got {error}; restore or remake the file"
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path, files: Sequence[str], **facts: Any) -> None:
+    """Record the size and SHA-256 of `files` of `folder`, and `facts`, in its manifest."""
+    folder = pathlib.Path(folder)
+    entries = {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
+        for name in files
+    }
+    write_json(folder / MANIFEST, {**facts, "files": entries})
+
+
+def read_manifest(folder: Path, *, format: str) -> dict[str, Any]:
+    """The manifest of `folder`; UserError where there is none or it is of another format."""
+    path = pathlib.Path(folder) / MANIFEST
+    if not path.is_file():
+        raise UserError(f"{folder}: expected a folder with a {MANIFEST}, found none; remake it")
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise UserError(f"{path}: expected a manifest with `files`; remake the folder")
+    if manifest.get("format") != format:
+        raise UserError(
+            f"{path}: expected format {format!r}, got {manifest.get('format')!r}; "
+            "remake the folder with this version"
+        )
+    return manifest
+
+
+def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
+    """The bytes of a file of `folder`, returned only if size and SHA-256 match its manifest."""
+    path = pathlib.Path(folder) / name
+    entry = manifest["files"].get(name)
+    if not isinstance(entry, dict) or not {"bytes", "sha256"} <= entry.keys():
+        raise UserError(f"{path.parent / MANIFEST}: no entry for {name}; remake the folder")
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file is missing; remake the folder") from None
+    if size != entry["bytes"]:
+        raise UserError(f"{path}: expected {entry['bytes']} bytes, got {size}; remake the folder")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise UserError(f"{path}: the bytes differ from their SHA-256; remake the folder")
+    return data
+
+
+@contextlib.contextmanager
+def replace_folder(folder: Path) -> Iterator[pathlib.Path]:
+    """Yield a new empty folder beside `folder`; on success it takes its place.
+
+    A kill leaves the old folder, the new one, or (between two renames) the old one under
+    `.NAME.old`, which the next call removes; never a mixture.
+    """
+    folder = pathlib.Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = folder.with_name(f".{folder.name}.part")
+    old = folder.with_name(f".{folder.name}.old")
+    for leftover in (beside, old):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    beside.mkdir()
+    try:
+        yield beside
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(beside, folder)
+    _sync_folder(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""From vectors to an index, answers and scores. NumPy and FAISS; no JAX."""

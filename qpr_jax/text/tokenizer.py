@@ -1,0 +1,57 @@
+"""From a question's text to its words."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+
+_ASCII_WORD = re.compile(r"[a-z0-9_]+")
+# Python's NFKC takes time quadratic in a run of combining marks: 1 MB of them would take minutes.
+_LONG_TEXT = 1000
+_LONGEST_RUN = 30  # that of Unicode's stream-safe text format (UAX #15, section 13)
+
+
+def tokenize(text: str) -> list[str]:
+    """The words of a question in order: NFKC, lower case, then runs of letters, digits and marks.
+
+    Any string works. For text without combining marks the words are those of the pattern `\\w+`;
+    marks (Hindi vowel signs, say) stay inside the word that they follow.
+    """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    word, _ = _patterns()
+    return word.findall(_normalise(text))
+
+
+def normalised_text(text: str) -> str:
+    """The words joined by blanks: what two spellings of one question have in common.
+
+    A text without a word is the stripped, lower-cased NFKC text itself, so that "?" and "!" differ.
+    """
+    return " ".join(tokenize(text)) or _normalise(text).strip()
+
+
+def _normalise(text: str) -> str:
+    if len(text) > _LONG_TEXT and not text.isascii():
+        _, long_run = _patterns()
+        text = long_run.sub(r"\1", text)
+    return unicodedata.normalize("NFKC", text).lower()
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """(a word, a run of marks that is too long); built on the first text that needs them."""
+    # U+FE00-FE0F choose between text and emoji shapes; they are no part of a word. The marks of
+    # U+E0100 and above choose shapes too, and no others stand above U+1F000.
+    marks = "".join(
+        chr(code)
+        for code in range(0x300, 0x1F000)
+        if unicodedata.category(chr(code)) in ("Mn", "Mc") and not 0xFE00 <= code <= 0xFE0F
+    )
+    # The two half-width kana marks (U+FF9E, U+FF9F) become combining marks under NFKC.
+    run = marks + "\uff9e\uff9f"
+    return (
+        re.compile(rf"\w[\w{marks}]*"),
+        re.compile(rf"([{run}]{{{_LONGEST_RUN}}})[{run}]+"),
+    )

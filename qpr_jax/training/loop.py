@@ -1,0 +1,210 @@
+"""The training loop: from prepared data to the best parameters, resumable at any step."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+from flax import nnx
+from ml_collections import ConfigDict
+
+from qpr_jax.encoders.cnn import ConvEncoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import write_json
+from qpr_jax.training import checkpoints
+from qpr_jax.training.batches import make_batch, pairs_of_step, plan_shapes, steps_per_epoch
+from qpr_jax.training.early_stopping import EarlyStopping
+from qpr_jax.training.export import exported
+from qpr_jax.training.mesh import make_mesh, replicated, split
+from qpr_jax.training.prepare import Prepared
+from qpr_jax.training.records import Records, progress_display
+from qpr_jax.training.step import Params, TrainState, init_state, make_loss, make_train_step
+from qpr_jax.training.validation import make_validation
+
+log = logging.getLogger(__name__)
+
+
+class Interrupted(Exception):
+    """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""
+
+
+def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
+    """The encoder of `settings` as its structure and freshly drawn parameters."""
+    return nnx.split(
+        ConvEncoder(
+            vocabulary_size=vocabulary_size,
+            embedding_dim=settings.embedding_dim,
+            windows=settings.windows,
+            filters=settings.filters,
+            output_dim=settings.output_dim,
+            compute_dtype=settings.compute_dtype,
+            rngs=nnx.Rngs(settings.seed),
+        )
+    )
+
+
+def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
+    """Train until the validation score stops rising; the best parameters.
+
+    Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
+    often the training was killed (on one machine, with one number of devices).
+    """
+    pairs = prepared.splits.pairs["train"]
+    mesh = make_mesh(settings.batch_size, settings.devices)
+    epoch = steps_per_epoch(len(pairs), settings.batch_size)
+    total = settings.max_steps or settings.max_epochs * epoch
+    every = settings.early_stopping.every_steps or epoch
+    pairs_at = pairs_of_step(pairs, settings.batch_size, seed=settings.seed)
+    shapes = plan_shapes(prepared.questions, pairs_at, devices=mesh.size, steps=epoch)
+    log.info(
+        "batch: %d pairs on %d %s device(s), %d steps an epoch; %d positions and %d distinct words "
+        "a device",
+        *(settings.batch_size, mesh.size, jax.default_backend(), epoch),
+        *(shapes[0].tokens, shapes[0].distinct),
+    )
+
+    graph, params = make_encoder(settings, prepared.vocabulary.size)
+    optimizer = optax.adam(settings.learning_rate)
+    step = make_train_step(make_loss(graph, mesh, smoothing=settings.smoothing), optimizer)
+    score = make_validation(prepared, settings)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    del params
+
+    with checkpoints.open_checkpoints(workdir / "checkpoints") as manager:
+        state, stopping = _latest(manager, state)
+        done = int(state.step)
+        records = Records(workdir, resume_at=done)
+        flush = _Flush(records, prepared, pairs_at, settings, workdir)
+        with (
+            contextlib.closing(records),
+            progress_display(total, start=done) as progress,
+            _signals() as signalled,
+        ):
+            while done < total and stopping.without_gain < settings.early_stopping.patience:
+                batch = make_batch(prepared.questions, pairs_at(done), shapes, devices=mesh.size)
+                state, metrics = step(state, jax.device_put(batch, split(mesh)))
+                done += 1
+                flush.add(done, metrics)
+                if done % settings.log_every == 0:
+                    progress(done, flush())
+                if done % every == 0 or done == total:
+                    flush()
+                    row = score(exported(state.params, prepared.vocabulary, settings))
+                    records.evaluation({"step": done, **row})
+                    value = row[settings.early_stopping.metric]
+                    stopping = stopping.update(
+                        done, value, min_delta=settings.early_stopping.min_delta
+                    )
+                    log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
+                    checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
+                    flush.restart()
+                elif done % settings.checkpoint_every == 0 or signalled:
+                    flush()
+                    checkpoints.save(manager, state, stopping, best=False)
+                if signalled:
+                    manager.wait_until_finished()
+                    log.info("stopped at step %d, saved; the same command goes on", done)
+                    raise Interrupted(signalled[0])
+        manager.wait_until_finished()
+        log.info("best %s at step %d", settings.early_stopping.metric, stopping.best_step)
+        best, _ = checkpoints.restore(manager, state, stopping.best_step)
+    return best.params
+
+
+def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+    """The latest checkpoint, or the fresh state where there is none."""
+    latest = manager.latest_step()
+    if latest is None:
+        return fresh, EarlyStopping()
+    log.info("going on from step %d", latest)
+    return checkpoints.restore(manager, fresh, latest)
+
+
+class _Flush:
+    """Holds the metrics of steps on the device until they are recorded, many at a time.
+
+    Reading a metric waits for its step; read one by one they would leave the device idle.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        prepared: Prepared,
+        pairs_at: Callable[[int], np.ndarray],
+        settings: ConfigDict,
+        workdir: Path,
+    ) -> None:
+        self._records = records
+        self._prepared = prepared
+        self._pairs_at = pairs_at
+        self._settings = settings
+        self._workdir = workdir
+        self._held: list[tuple[int, dict[str, jax.Array]]] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the clock anew, after work that is not training."""
+        self._since = time.perf_counter()
+
+    def add(self, step: int, metrics: dict[str, jax.Array]) -> None:
+        """Hold the metrics of a step."""
+        self._held.append((step, metrics))
+
+    def __call__(self) -> str:
+        """Record what is held; a line on it. UserError where a loss is not finite."""
+        if not self._held:
+            return ""
+        steps, metrics = zip(*self._held, strict=True)
+        values: list[dict[str, Any]] = jax.device_get(list(metrics))
+        now = time.perf_counter()
+        rate = round(len(steps) * self._settings.batch_size / (now - self._since), 1)
+        rows = [
+            {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
+            for step, row in zip(steps, values, strict=True)
+        ]
+        self._held, self._since = [], now
+        finite = [row for row in rows if np.isfinite(row["loss"])]
+        self._records.steps(rows[: len(finite)])
+        if len(finite) < len(rows):
+            self._refuse(next(row for row in rows if not np.isfinite(row["loss"])))
+        return f"loss {rows[-1]['loss']:.4f}, {rate:,.0f} pairs/s"
+
+    def _refuse(self, row: dict[str, Any]) -> None:
+        ids = self._prepared.data.ids[self._pairs_at(row["step"] - 1)].tolist()
+        path = self._workdir / "non_finite.json"
+        write_json(path, {"step": row["step"], "loss": str(row["loss"]), "pairs": ids})
+        raise UserError(
+            f"expected a finite loss, got {row['loss']} at step {row['step']}; the question ids of "
+            f"its batch are in {path}; try a lower `--config.learning_rate`"
+        )
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """A list that the number of SIGTERM or SIGINT is put into; a second one acts at once."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def receive(number: int, frame: Any) -> None:
+        received.append(number)
+        signal.signal(number, before[signal.Signals(number)])
+        log.info("%s: saving, then stopping", signal.Signals(number).name)
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

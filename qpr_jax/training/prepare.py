@@ -1,0 +1,102 @@
+"""From settings to all that training and evaluation read: pairs, splits, word ids."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from qpr_jax.data.clusters import cluster_report, transitive_clusters
+from qpr_jax.data.quora import QuestionPairs, read_quora
+from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster
+from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
+from qpr_jax.training.batches import Questions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The data of a run: Q questions, their clusters int32 [Q], splits and word ids."""
+
+    data: QuestionPairs
+    clusters: np.ndarray
+    splits: Splits
+    vocabulary: Vocabulary
+    questions: Questions
+    report: dict[str, Any]
+
+
+def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
+    """Read the pair file at `path` (None: generate a log), cluster, split and tokenise it."""
+    if path is None:
+        data = synthetic_pairs(
+            seed=settings.data.split_seed, clusters=settings.data.synthetic_clusters
+        )
+    else:
+        data = read_quora(
+            path, skip_bad_rows=settings.data.skip_bad_rows, max_rows=settings.data.max_rows
+        )
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    splits = split_by_cluster(
+        data,
+        clusters,
+        seed=settings.data.split_seed,
+        held_out_pairs=settings.data.held_out_pairs,
+        max_held_out_cluster=settings.data.max_held_out_cluster,
+    )
+    seen = np.flatnonzero(splits.split_of == 0)
+    vocabulary = build_vocabulary(
+        (data.questions[i] for i in seen),
+        size=settings.vocabulary_size,
+        bins=settings.hash_bins,
+    )
+    words, cut = vocabulary.word_ids(data.questions, settings.max_words)
+    questions = Questions.of(words, vocabulary.size)
+    report: dict[str, Any] = {
+        "questions": len(data.questions),
+        **data.report,
+        **cluster_report(clusters, data.pairs, data.is_duplicate),
+        "questions_cut": cut,
+        "words_per_question": float(questions.lengths.mean()),
+        "vocabulary": len(vocabulary.words),
+        "hashed_words": float((words > len(vocabulary.words)).sum() / max(1, (words > 0).sum())),
+        "splits": {
+            name: {
+                "questions": int((splits.split_of == i).sum()),
+                "clusters": len(np.unique(clusters[(splits.split_of == i) & (clusters >= 0)])),
+                "pairs": len(splits.pairs[name]),
+                "queries": len(np.unique(splits.pairs[name][:, 0])),
+                "non_duplicates": len(splits.non_duplicates[name]),
+            }
+            for i, name in enumerate(SPLITS)
+        },
+    }
+    _log_report(report)
+    return Prepared(data, clusters, splits, vocabulary, questions, report)
+
+
+def _log_report(report: dict[str, Any]) -> None:
+    log.info(
+        "data: %s questions, %s clusters, largest %s, %s non-duplicates inside a cluster",
+        *(
+            f"{report[name]:,}"
+            for name in (
+                "questions",
+                "clusters",
+                "largest_cluster",
+                "non_duplicates_inside_clusters",
+            )
+        ),
+    )
+    if report["skipped_rows"]:
+        log.warning("data: %s malformed rows skipped", f"{report['skipped_rows']:,}")
+    if report["questions_cut"]:
+        log.info("data: %s questions cut to `max_words`", f"{report['questions_cut']:,}")
+    for name, split in report["splits"].items():
+        log.info("data: %s: %s", name, ", ".join(f"{v:,} {k}" for k, v in split.items()))

@@ -1,0 +1,126 @@
+"""What a training leaves to read: JSON lines, TensorBoard events, a progress display."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tensorboardX import SummaryWriter
+
+log = logging.getLogger(__name__)
+
+
+class JsonLines:
+    """A file of one JSON object a line, each with a `step`, that a resumed run continues.
+
+    What stands after step `resume_at`, and a line that a kill cut off, are removed on opening, so
+    that each step stands once.
+    """
+
+    def __init__(self, path: pathlib.Path, *, resume_at: int) -> None:
+        """Open `path`, keeping the lines up to step `resume_at`."""
+        kept = 0
+        with open(path, "a+b") as file:
+            file.seek(0)
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line)["step"] > resume_at:
+                    break
+                kept += len(line)
+            file.truncate(kept)
+        self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Append rows; they are on disk when this returns."""
+        self._file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    """All rows of a file that `JsonLines` wrote; none where there is no file."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+class Records:
+    """metrics.jsonl (a line a step), evaluations.jsonl (a line an evaluation), TensorBoard."""
+
+    def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
+        """Continue the records of `workdir` after step `resume_at`."""
+        self._metrics = JsonLines(workdir / "metrics.jsonl", resume_at=resume_at)
+        self._evaluations = JsonLines(workdir / "evaluations.jsonl", resume_at=resume_at)
+        self._events = SummaryWriter(
+            str(workdir / "tensorboard"), purge_step=resume_at + 1 if resume_at else None
+        )
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        """Record training steps."""
+        self._metrics.write(rows)
+        self._to_events("train", rows)
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        """Record an evaluation."""
+        self._evaluations.write([row])
+        self._to_events("validation", [row])
+
+    def close(self) -> None:
+        """Close all files."""
+        self._metrics.close()
+        self._evaluations.close()
+        self._events.close()
+
+    def _to_events(self, group: str, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            for name, value in row.items():
+                if name != "step":
+                    self._events.add_scalar(f"{group}/{name}", value, row["step"])
+        self._events.flush()
+
+
+@contextlib.contextmanager
+def progress_display(
+    total: int, *, start: int, interval: float = 15.0
+) -> Iterator[Callable[[int, str], None]]:
+    """A function (step, text) that shows progress and the time left.
+
+    On a terminal a bar, elsewhere a log line every `interval` seconds.
+    """
+    console = Console(stderr=True)
+    if console.is_terminal:
+        bar = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+        )
+        with bar:
+            task = bar.add_task("", total=total, completed=start)
+            yield lambda step, text: bar.update(task, completed=step, description=text)
+        return
+
+    began = last = time.monotonic()
+
+    def show(step: int, text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= interval and step > start:
+            last = now
+            left = (now - began) / (step - start) * (total - step)
+            log.info(
+                "step %d of at most %d, %s, at most %.0f min left", step, total, text, left / 60
+            )
+
+    yield show

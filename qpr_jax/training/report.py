@@ -1,0 +1,221 @@
+"""The report of a run: scores on held-out clusters, times, and what was read; JSON, text, plots."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import pathlib
+import platform
+import resource
+import statistics
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from qpr_jax.encoders.exported import ExportedEncoder
+from qpr_jax.files import write_atomically, write_json
+from qpr_jax.retrieval.evaluate import (
+    exact_search,
+    index_recall,
+    index_search,
+    rank,
+    retrieval_scores,
+    time_queries,
+)
+from qpr_jax.retrieval.index import QuestionIndex
+from qpr_jax.retriever import Retriever
+from qpr_jax.training.batches import steps_per_epoch
+from qpr_jax.training.prepare import Prepared
+from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.settings import identity
+from qpr_jax.training.validation import pair_roc_auc
+
+log = logging.getLogger(__name__)
+
+HELD_OUT = ("validation", "test")
+TIMED_QUERIES = 500
+PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
+
+
+def write_report(
+    folder: pathlib.Path,
+    settings: ConfigDict,
+    prepared: Prepared,
+    encoder: ExportedEncoder,
+    index: QuestionIndex,
+) -> dict[str, Any]:
+    """Score the run in `folder` and write report.md, plots/ and, last, report.json."""
+    start = time.perf_counter()
+    vectors = encoder.encode(prepared.data.questions)
+    encode_seconds = time.perf_counter() - start
+    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", encode_seconds)
+
+    searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
+    report: dict[str, Any] = {}
+    recalls = []
+    for split in HELD_OUT:
+        pairs = prepared.splits.pairs[split]
+        queries = np.unique(pairs[:, 0])
+        found = {name: rank(search, queries) for name, search in searches.items()}
+        scores = {
+            name: retrieval_scores(rankings, queries, pairs, prepared.clusters)
+            for name, rankings in found.items()
+        }
+        recalls.append(index_recall(found["index"], found["exact"]))
+        report[split] = {
+            **scores["index"],
+            "roc_auc": pair_roc_auc(encoder, prepared, pairs),
+            "exact": scores["exact"],
+            "index_recall@10": recalls[-1],
+        }
+    timed = np.unique(prepared.splits.pairs["test"][:, 0])[:TIMED_QUERIES]
+    report["data"] = prepared.report
+    report["index"] = {
+        "factory": index.factory,
+        "probes": index.probes,
+        "questions": len(index.questions),
+        "recall@10": statistics.mean(recalls),
+    }
+    report["timing"] = {
+        **time_queries(Retriever(encoder, index), [prepared.data.questions[i] for i in timed]),
+        **_training_times(folder, settings, prepared),
+        "encode_questions_per_second": len(vectors) / encode_seconds,
+        "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+    }
+    report["settings"] = identity(settings)
+    report["machine"] = {
+        "device": jax.devices()[0].device_kind,
+        "devices": jax.device_count(),
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+    evaluations = read_json_lines(folder / "evaluations.jsonl")
+    _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
+    _plot_recall(folder, report)
+    with write_atomically(folder / "report.md", "w") as file:
+        file.write(_markdown(report, evaluations))
+    # Last: a run is finished when this is there.
+    write_json(folder / "report.json", report)
+    return report
+
+
+def _training_times(
+    folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
+) -> dict[str, float]:
+    rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
+    steps = steps_per_epoch(len(prepared.splits.pairs["train"]), settings.batch_size)
+    # The median leaves out the first steps, which compile.
+    rate = statistics.median(rates)
+    return {
+        "steps": len(rates),
+        "epoch_seconds": steps * settings.batch_size / rate,
+        "pairs_per_second": rate,
+    }
+
+
+def _plot_training(
+    folder: pathlib.Path, metrics: list[dict[str, Any]], evaluations: list[dict[str, Any]]
+) -> None:
+    from matplotlib.figure import Figure
+
+    scores = [name for name in evaluations[0] if name != "step"]
+    figure = Figure(figsize=(5 * (1 + len(scores)), 3.6), layout="constrained")
+    axes = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
+    steps = np.array([row["step"] for row in metrics])
+    loss = np.array([row["loss"] for row in metrics])
+    axes[0].plot(steps, loss, color="0.8", linewidth=0.8)
+    window = min(50, len(loss))
+    smooth = np.convolve(loss, np.ones(window) / window, "valid")
+    axes[0].plot(steps[window - 1 :], smooth, label=f"mean of {window} steps")
+    axes[0].set(xlabel="step", ylabel="loss", title="training")
+    axes[0].legend()
+    for axis, name in zip(axes[1:], scores, strict=True):
+        axis.plot(
+            [row["step"] for row in evaluations], [row[name] for row in evaluations], marker="o"
+        )
+        axis.set(xlabel="step", ylabel=name, title="validation")
+    _save(figure, folder / "plots" / "training.png")
+
+
+def _plot_recall(folder: pathlib.Path, report: dict[str, Any]) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharey=True)
+    cutoffs = (1, 5, 10, 20)
+    for axis, metric in zip(axes, ("recall", "ndcg"), strict=True):
+        for split in HELD_OUT:
+            for name, scores in (("index", report[split]), ("exact", report[split]["exact"])):
+                values = [scores["per_query"][f"{metric}@{k}"] for k in cutoffs]
+                style = "-" if name == "index" else ":"
+                axis.plot(cutoffs, values, style, marker="o", label=f"{split}, {name}")
+        axis.set(xlabel="K", ylabel=f"{metric}@K, per query", xticks=cutoffs)
+    axes[0].legend()
+    _save(figure, folder / "plots" / "retrieval.png")
+
+
+def _save(figure: Any, path: pathlib.Path) -> None:
+    with write_atomically(path) as file:
+        figure.savefig(file, format="png", dpi=120)
+
+
+def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
+    data, index, timing = report["data"], report["index"], report["timing"]
+    lines = [
+        "# Report",
+        "",
+        f"{data['questions']:,} questions, {data['clusters']:,} clusters; "
+        f"{data['splits']['train']['pairs']:,} training pairs. "
+        f"Index {index['factory']}, {index['probes']} probes, recall@10 of exact search "
+        f"{index['recall@10']:.3f}.",
+        "",
+        "| split | search | averaged over | H@1 | H@10 | MRR | recall@10 | MAP@20 | nDCG@10 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
+    for split in HELD_OUT:
+        for search, scores in (("index", report[split]), ("exact", report[split]["exact"])):
+            for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
+                values = " | ".join(f"{scores[over][name]:.4f}" for name in names)
+                lines.append(f"| {split} | {search} | {label} | {values} |")
+    lines += [
+        "",
+        "ROC AUC of the pairs against permuted candidates: "
+        + ", ".join(f"{split} {report[split]['roc_auc']:.4f}" for split in HELD_OUT)
+        + ".",
+        "",
+        f"A query takes {timing['query_ms_p50']:.2f} ms (median; 99th percentile "
+        f"{timing['query_ms_p99']:.2f} ms) from text to hits. Training: {timing['steps']:,} steps, "
+        f"{timing['epoch_seconds']:.0f} s an epoch, {timing['pairs_per_second']:,.0f} pairs/s. "
+        f"Encoding: {timing['encode_questions_per_second']:,.0f} questions/s. "
+        f"Peak memory {timing['peak_memory_gib']:.2f} GiB.",
+        "",
+        "![training](plots/training.png)",
+        "![retrieval](plots/retrieval.png)",
+        "",
+        "## Evaluations",
+        "",
+        "| " + " | ".join(evaluations[0]) + " |",
+        "|---" * len(evaluations[0]) + "|",
+        *(
+            "| "
+            + " | ".join(f"{v:.5g}" if isinstance(v, float) else f"{v}" for v in row.values())
+            + " |"
+            for row in evaluations
+        ),
+        "",
+        "## Data, settings, machine",
+        "",
+        "| | |",
+        "|---|---|",
+    ]
+    facts = {k: v for k, v in data.items() if not isinstance(v, dict)}
+    for split, counts in data["splits"].items():
+        facts |= {f"{split}: {name}": value for name, value in counts.items()}
+    lines += [f"| {k} | {v} |" for k, v in (facts | report["settings"] | report["machine"]).items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,112 @@
+"""All settings of a run with their defaults, and what they must satisfy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from qpr_jax.errors import UserError
+
+# What may change between two commands of one run: neither alters its result beyond rounding.
+NOT_IDENTITY = ("overwrite", "devices", "data.path")
+
+
+def default_settings() -> ConfigDict:
+    """The paper's experiment on the Quora pairs: every setting there is, one a line."""
+    settings = ConfigDict()
+    settings.seed = 0  # of the weights and of the order of the pairs
+    settings.overwrite = False  # start anew where the work directory holds a run
+    settings.devices = 0  # 0: all that JAX sees
+
+    settings.data = ConfigDict()
+    settings.data.source = "quora"  # or "synthetic", a generated question log
+    settings.data.path = ""  # of the pair file; else $QPR_DATA_DIR, the cache, the web
+    settings.data.skip_bad_rows = False  # count and skip malformed rows
+    settings.data.max_rows = 0  # read only so many rows; 0: all
+    settings.data.split_seed = 0
+    settings.data.held_out_pairs = 5000  # at most, in each of validation and test
+    settings.data.max_held_out_cluster = 20  # larger clusters always train
+    settings.data.synthetic_clusters = 6000  # size of the generated log
+
+    settings.vocabulary_size = 50_000  # most frequent words of the training questions
+    settings.hash_bins = 5_000  # that all other words share
+    settings.max_words = 64  # words of a question that are read
+
+    settings.embedding_dim = 300
+    settings.windows = (5,)  # words; several give each its own filters
+    settings.filters = 300  # of each window
+    settings.output_dim = 300
+    settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
+
+    settings.smoothing = 0.3
+    settings.batch_size = 512  # pairs, over all devices
+    settings.learning_rate = 1e-3  # of Adam
+    settings.max_epochs = 20
+    settings.max_steps = 0  # 0: as many as the epochs hold
+
+    settings.early_stopping = ConfigDict()
+    settings.early_stopping.metric = "roc_auc"  # or "mrr": exact search among all questions
+    settings.early_stopping.min_delta = 0.0  # a smaller gain counts as none
+    settings.early_stopping.patience = 2  # evaluations without a gain before the end
+    settings.early_stopping.every_steps = 0  # 0: once an epoch
+
+    settings.index = ConfigDict()
+    settings.index.factory = "IVF2000,Flat"
+    settings.index.probes = 10
+
+    settings.log_every = 20  # steps between two writes of the metrics
+    settings.checkpoint_every = 200  # steps
+    return settings
+
+
+def validate(settings: ConfigDict) -> None:
+    """Raise UserError for the first setting that cannot be."""
+    positive = (
+        "vocabulary_size hash_bins max_words embedding_dim filters output_dim batch_size "
+        "max_epochs log_every checkpoint_every data.held_out_pairs data.max_held_out_cluster "
+        "data.synthetic_clusters early_stopping.patience index.probes"
+    )
+    not_negative = "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps"
+    for least, names in ((1, positive), (0, not_negative)):
+        for name in names.split():
+            _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
+    _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
+    _require(settings, "learning_rate", lambda value: 0 < value < float("inf"), "above 0")
+    _require(settings, "early_stopping.min_delta", lambda value: value >= 0, "at least 0")
+    _require(
+        settings,
+        "windows",
+        lambda value: len(value) > 0 and all(isinstance(w, int) and w > 0 for w in value),
+        "one or more positive numbers of words, as (3,5)",
+    )
+    for name, choices in (
+        ("data.source", ("quora", "synthetic")),
+        ("early_stopping.metric", ("roc_auc", "mrr")),
+        ("compute_dtype", ("float32", "bfloat16")),
+    ):
+        _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
+
+
+def _require(settings: ConfigDict, name: str, accept: Any, expected: str) -> None:
+    value = flatten(settings)[name]
+    if not accept(value):
+        raise UserError(f"`{name}`: expected {expected}, got {value!r}; set `--config.{name}`")
+
+
+def flatten(settings: ConfigDict) -> dict[str, Any]:
+    """Settings as one flat dictionary, `early_stopping.metric` and so on."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, ConfigDict):
+            flat |= {f"{name}.{inner}": v for inner, v in flatten(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def identity(settings: ConfigDict) -> dict[str, Any]:
+    """The settings that a run's result depends on, flat, as JSON gives them back."""
+    kept = {name: v for name, v in flatten(settings).items() if name not in NOT_IDENTITY}
+    return json.loads(json.dumps(kept))

@@ -1,0 +1,91 @@
+"""A work directory holds one run: it is locked while in use, and refused to other settings."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import Path, read_json, write_json
+
+RUN_FILE = "run.json"
+LOCK_FILE = ".lock"
+# All that a run writes, and all that `overwrite` removes.
+OUTPUTS = (
+    "checkpoints",
+    "evaluations.jsonl",
+    "export",
+    "index",
+    "metrics.jsonl",
+    "non_finite.json",
+    "plots",
+    "report.json",
+    "report.md",
+    "splits",
+    "tensorboard",
+    RUN_FILE,  # last: a removal that is cut off is taken up again
+)
+
+
+@contextlib.contextmanager
+def open_workdir(
+    workdir: Path, run: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[pathlib.Path]:
+    """Lock `workdir` for a run that `run` (flat, JSON) identifies, and record it there.
+
+    Raises:
+      UserError: the folder holds a run with other settings (the differences are listed), or files
+        that are not of a run, or another process works in it.
+    """
+    folder = pathlib.Path(workdir)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"`--workdir`: expected a folder, got the file {folder}; name another")
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK_FILE, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{folder}: another process works in this folder; wait for it or give another "
+                "`--workdir`"
+            ) from None
+        if (folder / RUN_FILE).exists():
+            if overwrite:
+                _remove_run(folder)
+            else:
+                _refuse_other_settings(folder, run)
+        elif foreign := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
+            raise UserError(
+                f"{folder}: expected an empty folder or a run, found {foreign[0]!r} and no "
+                f"{RUN_FILE}; give another `--workdir`"
+            )
+        write_json(folder / RUN_FILE, run)
+        yield folder
+
+
+def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
+    known = read_json(folder / RUN_FILE)
+    missing = "(none)"
+    differences = [
+        f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"
+        for name in sorted(known.keys() | run.keys())
+        if known.get(name, missing) != run.get(name, missing)
+    ]
+    if differences:
+        raise UserError(
+            f"{folder} holds a run with other settings: {'; '.join(differences)}. Use those, or "
+            "another `--workdir`, or start anew with `--config.overwrite=True`"
+        )
+
+
+def _remove_run(folder: pathlib.Path) -> None:
+    for name in OUTPUTS:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from qpr_jax.data.clusters import cluster_pairs, cluster_report, linked, transitive_clusters
+from qpr_jax.data.quora import read_quora
+
+
+def array(pairs):
+    return np.array(pairs, np.int32).reshape(-1, 2)
+
+
+def test_closure_by_hand():
+    clusters = transitive_clusters(8, array([[6, 1], [5, 2], [1, 3], [6, 3], [5, 2]]))
+    assert clusters.tolist() == [-1, 0, 1, 0, -1, 1, 0, -1]
+    assert clusters.dtype == np.int32
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_no_duplicates_no_clusters(count):
+    clusters = transitive_clusters(count, array([]))
+    assert clusters.tolist() == [-1] * count
+    assert cluster_pairs(clusters).shape == (0, 2)
+    report = cluster_report(clusters, array([]), np.zeros(0, bool))
+    assert (report["clusters"], report["largest_cluster"], report["sizes"]) == (0, 0, {})
+
+
+def test_a_long_chain_is_one_cluster():
+    chain = np.stack([np.arange(999), np.arange(1, 1000)], axis=1)
+    assert not transitive_clusters(1000, chain[::-1]).any()
+
+
+def test_linked_numbers_by_first_appearance():
+    assert linked(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
+
+
+def test_pairs_by_hand():
+    pairs = cluster_pairs(np.array([1, 0, -1, 1, 0, 1, 2, 2], np.int32))
+    assert pairs.tolist() == [[1, 4], [0, 3], [0, 5], [3, 5], [6, 7]]
+    assert pairs.dtype == np.int32
+
+
+def test_pairs_against_plain_loops():
+    clusters = np.random.default_rng(0).integers(-1, 40, 300).astype(np.int32)
+    expected = [
+        [a, b]
+        for cluster in range(40)
+        for a in range(300)
+        for b in range(a + 1, 300)
+        if clusters[a] == clusters[b] == cluster
+    ]
+    assert cluster_pairs(clusters).tolist() == expected
+
+
+def test_report_by_hand():
+    clusters = np.array([0, 0, 1, 1, 1, -1, -1], np.int32)
+    pairs = array([[0, 1], [2, 3], [3, 4], [2, 4], [0, 2], [5, 6]])
+    report = cluster_report(clusters, pairs, np.array([1, 1, 1, 0, 0, 0], bool))
+    assert report == {
+        "questions": 7,
+        "clusters": 2,
+        "clustered_questions": 5,
+        "largest_cluster": 3,
+        "cluster_pairs": 4,
+        "sizes": {"2": 1, "3": 1},
+        "duplicates": 3,
+        "non_duplicates": 3,
+        "non_duplicates_inside_clusters": 1,
+    }
+
+
+def test_the_real_file(quora_file):
+    data = read_quora(quora_file)
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    report = cluster_report(clusters, data.pairs, data.is_duplicate)
+    assert report["clusters"] == 54_361
+    assert report["clustered_questions"] == 136_883
+    assert report["largest_cluster"] == 114
+    assert report["cluster_pairs"] == len(cluster_pairs(clusters)) == 230_306
+    assert report["non_duplicates_inside_clusters"] == 6
+    _, first = np.unique(clusters[clusters >= 0], return_index=True)
+    assert (np.diff(first) > 0).all()

@@ -1,0 +1,110 @@
+import jax
+import jax.numpy as jnp
+import jax.test_util
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax.encoders.cnn import ConvEncoder, max_over_time
+
+
+def make(windows=(5,), **changes):
+    settings = {"vocabulary_size": 40, "embedding_dim": 6, "filters": 7, "output_dim": 4} | changes
+    return ConvEncoder(windows=windows, rngs=nnx.Rngs(0), **settings)
+
+
+def slow(encoder, question):
+    """Equation (1) word by word, in float64: zeros beyond the ends, tanh before the maximum."""
+    embedding = np.asarray(encoder.embedding[...], np.float64)
+    features = []
+    for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
+        kernel, bias = np.asarray(kernel[...], np.float64), np.asarray(bias[...], np.float64)
+        window = len(kernel)
+        length = max(len(question), 1)
+        outputs = np.tile(bias, (length, 1))
+        for i in range(length):
+            for k in range(window):
+                at = i - window // 2 + k
+                if 0 <= at < len(question):
+                    outputs[i] += embedding[question[at]] @ kernel[k]
+        features.append(np.tanh(outputs).max(axis=0))
+    return np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
+
+
+def padded(questions, width):
+    words = np.zeros((len(questions), width), np.int32)
+    for row, question in zip(words, questions, strict=True):
+        row[: len(question)] = question
+    return jnp.asarray(words)
+
+
+QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize("windows", [(5,), (1,), (2,), (4,), (3, 5)])
+def test_it_is_the_convolution_of_equation_1(windows):
+    encoder = make(windows)
+    encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
+    expected = np.stack([slow(encoder, question) for question in QUESTIONS])
+    np.testing.assert_allclose(encoder(padded(QUESTIONS, 11)), expected, atol=1e-6)
+
+
+def test_padding_changes_no_vector():
+    encoder = make()
+    together = encoder(padded(QUESTIONS, 64))
+    for question, vector in zip(QUESTIONS, together, strict=True):
+        alone = encoder(padded([question], max(1, len(question))))[0]
+        np.testing.assert_allclose(vector, alone, atol=1e-6)
+
+
+def test_the_embedding_of_padding_is_never_seen_nor_trained():
+    encoder = make()
+    words = padded(QUESTIONS, 12)
+    before = encoder(words)
+    encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
+    np.testing.assert_array_equal(encoder(words), before)
+    gradient = nnx.grad(lambda encoder: encoder(words).sum())(encoder)
+    assert not np.asarray(gradient.embedding[...])[0].any()
+    assert np.asarray(gradient.embedding[...])[5].any()
+
+
+def test_blocks_that_share_words_give_the_vectors_of_the_plain_call():
+    encoder = make((3, 5))
+    distinct = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
+    blocks = [padded(QUESTIONS[:2], 1), padded(QUESTIONS[2:], 11)]
+    expected = encoder(padded(QUESTIONS, 11))
+    np.testing.assert_allclose(encoder.encode_blocks(distinct, blocks), expected, atol=1e-6)
+
+
+def test_gradient_of_the_maximum_is_that_of_plain_jax_and_of_differences():
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(5, 9, 3)), jnp.float32)
+    ids = padded([[1, 2, 3, 4], [8], [5, 6], [7, 7, 1, 2, 3, 8]], 6)
+    weight = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
+
+    def plain(table):
+        shifted = jnp.pad(ids, ((0, 0), (2, 2)))
+        scores = sum(table[k][shifted[:, k : k + 6]] for k in range(5))
+        own = (ids > 0)[:, :, None]
+        return (jnp.where(own, scores, -jnp.inf).max(axis=1) * weight).sum()
+
+    def ours(table):
+        return (max_over_time(table, ids) * weight).sum()
+
+    assert float(ours(table)) == pytest.approx(float(plain(table)), abs=1e-6)
+    np.testing.assert_allclose(jax.grad(ours)(table), jax.grad(plain)(table), atol=1e-6)
+    jax.test_util.check_grads(ours, (table,), order=1, modes=["rev"], eps=1e-3)
+
+
+def test_where_positions_tie_the_gradient_goes_to_the_first():
+    table = jnp.ones((1, 3, 1))
+    gradient = jax.grad(lambda table: max_over_time(table, padded([[1, 2]], 2)).sum())(table)
+    assert gradient[0, :, 0].tolist() == [0, 1, 0]
+
+
+def test_half_precision_products_give_float32_vectors_close_to_the_full():
+    full, half = make(), make(compute_dtype="bfloat16")
+    words = padded(QUESTIONS, 11)
+    assert half(words).dtype == jnp.float32
+    difference = np.abs(np.asarray(half(words) - full(words))).max()
+    assert 0 < difference < 0.02

@@ -1,0 +1,142 @@
+"""A run killed at many moments ends like one that was never killed, bit for bit.
+
+`QPR_KILLS` sets how many times (default 3).
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from qpr_jax.files import sha256_of
+from qpr_jax.training.records import read_json_lines
+
+KILLS = int(os.environ.get("QPR_KILLS", "3"))
+COMMAND = (
+    sys.executable,
+    "-m",
+    "experiments.main",
+    "--config=synthetic_sdml_smoke",
+    "--config.max_steps=60",
+    "--config.checkpoint_every=4",
+    "--config.early_stopping.every_steps=10",
+    "--config.early_stopping.patience=9",
+)
+
+
+def start(workdir, *flags):
+    environment = {**os.environ, "XLA_FLAGS": ""}
+    return subprocess.Popen(
+        [*COMMAND, f"--workdir={workdir}", *flags],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(workdir, *flags):
+    process = start(workdir, *flags)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return errors
+
+
+def lines(workdir):
+    path = workdir / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def result(workdir):
+    rows = read_json_lines(workdir / "metrics.jsonl")
+    return {
+        "steps": [row["step"] for row in rows],
+        "losses": [(row["loss"], row["grad_norm"]) for row in rows],
+        "evaluations": read_json_lines(workdir / "evaluations.jsonl"),
+        "encoder": sha256_of(workdir / "export" / "encoder.npz"),
+        "scores": json.loads((workdir / "report.json").read_text())["test"],
+    }
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("unbroken") / "run"
+    finish(workdir)
+    return workdir
+
+
+def test_killed_at_many_moments_it_ends_with_the_same_bits(unbroken, tmp_path):
+    workdir = tmp_path / "run"
+    draw = random.Random(0)
+    for kill in range(KILLS):
+        process = start(workdir)
+        # Every other kill falls into the writing of a checkpoint, the others anywhere.
+        wanted = lines(workdir) + draw.randrange(1, 12)
+        while process.poll() is None:
+            writing = list((workdir / "checkpoints").glob("*tmp*"))
+            if writing if kill % 2 else lines(workdir) >= wanted:
+                break
+            time.sleep(0.001)
+        time.sleep(draw.random() * 0.05)
+        process.kill()
+        process.communicate()
+    finish(workdir)
+    expected = result(unbroken)
+    assert expected["steps"] == list(range(1, 61))
+    assert result(workdir) == expected
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_same_command_goes_on(unbroken, tmp_path, number):
+    workdir = tmp_path / "run"
+    process = start(workdir, "--config.checkpoint_every=1000")
+    while lines(workdir) < 2 and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, errors
+    assert f"{number.name}: saving, then stopping" in errors
+    saved = lines(workdir)
+    assert 2 <= saved < 60
+    errors = finish(workdir, "--config.checkpoint_every=1000")
+    assert f"going on from step {saved}" in errors
+    assert result(workdir) == result(unbroken)
+
+
+def test_a_finished_run_is_not_run_again(unbroken):
+    before = (unbroken / "report.json").stat().st_mtime_ns
+    assert "is finished; see" in finish(unbroken)
+    assert (unbroken / "report.json").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_in_one_line(unbroken):
+    process = start(unbroken, "--config.batch_size=64")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert "batch_size: 32 there, 64 here" in errors
+
+
+@pytest.mark.parametrize("devices", [2])
+def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
+    workdir = tmp_path / "run"
+    process = start(workdir)
+    while lines(workdir) < 20 and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    subprocess.run([*COMMAND, f"--workdir={workdir}"], env=environment, check=True)
+    ours, expected = result(workdir), result(unbroken)
+    assert ours["steps"] == expected["steps"]
+    difference = max(
+        abs(a - b)
+        for row, other in zip(ours["losses"], expected["losses"], strict=True)
+        for a, b in zip(row, other, strict=True)
+    )
+    assert difference < 1e-3

@@ -1,0 +1,102 @@
+import dataclasses
+import zlib
+
+import numpy as np
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.text.vocabulary import (
+    Vocabulary,
+    build_vocabulary,
+    vocabulary_from_bytes,
+    write_vocabulary,
+)
+
+
+def test_most_frequent_words_first_and_equal_counts_by_word():
+    questions = ["b a c", "c d?", "D e", "c"]
+    vocabulary = build_vocabulary(questions, size=4, bins=3)
+    assert vocabulary.words == ("c", "d", "a", "b")
+    assert vocabulary.size == 1 + 4 + 3
+    assert build_vocabulary(reversed(questions), size=4, bins=3) == vocabulary
+    assert build_vocabulary(questions, size=0, bins=1).words == ()
+    assert build_vocabulary([]).words == ()
+
+
+def test_ids_by_hand():
+    vocabulary = Vocabulary(("how", "to", "swim"), bins=7)
+    words, cut = vocabulary.word_ids(["How to swim?", "", "to dive"])
+    dive = 4 + zlib.crc32(b"dive") % 7
+    assert words.tolist() == [[1, 2, 3], [0, 0, 0], [2, dive, 0]]
+    assert words.dtype == np.int32
+    assert cut == 0
+
+
+def test_the_hash_is_the_same_on_every_machine():
+    words, _ = Vocabulary((), bins=5000).word_ids(["café paraphrase"])
+    assert words.tolist() == [[1 + 0x98AD42B5 % 5000, 1 + 0x8EE6EE1A % 5000]]
+
+
+def test_what_is_cut_is_counted():
+    vocabulary = Vocabulary(("a", "b", "c"), bins=1)
+    words, cut = vocabulary.word_ids(["a b c", "c b", "b a b a"], max_words=2)
+    assert words.tolist() == [[1, 2], [3, 2], [2, 1]]
+    assert cut == 2
+
+
+@pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
+def test_nothing_to_say_is_one_word_of_padding(questions):
+    words, cut = Vocabulary(("a",), bins=1).word_ids(questions)
+    assert words.tolist() == [[0]] * len(questions)
+    assert words.shape == (len(questions), 1)
+    assert cut == 0
+
+
+def test_any_string_has_ids_in_range():
+    questions = ["x" * 1_000_000, "y " * 300_000, "\0", "\ud800 é", "مرحبا", "योग"]
+    vocabulary = Vocabulary(("y",), bins=11)
+    words, cut = vocabulary.word_ids(questions)
+    assert words.shape == (6, 64)
+    assert cut == 1
+    assert words.min() == 0
+    assert words.max() < vocabulary.size
+
+
+def test_written_and_read(tmp_path):
+    vocabulary = Vocabulary(("how", "é", "योग", "nul\0"), bins=9)
+    write_vocabulary(tmp_path / "vocabulary.json", vocabulary)
+    data = (tmp_path / "vocabulary.json").read_bytes()
+    assert data.isascii()
+    assert vocabulary_from_bytes(data) == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "expected JSON"),
+        (b"\xff", "expected JSON"),
+        (b"[]", "expected `words`"),
+        (b'{"bins": 1}', "expected `words`"),
+        (b'{"bins": 1, "words": [1]}', "expected `words`"),
+        (b'{"words": []}', "expected `bins`, a number, got None"),
+        (b'{"bins": 0, "words": []}', "`bins`: expected 1 or more, got 0"),
+        (b'{"bins": 1, "words": ["a", "a"]}', "expected distinct words"),
+    ],
+)
+def test_not_a_vocabulary(data, message):
+    with pytest.raises(UserError, match=message):
+        vocabulary_from_bytes(data)
+
+
+def test_impossible_settings():
+    with pytest.raises(UserError, match="`size`: expected 0 or more words, got -1"):
+        build_vocabulary(["a"], size=-1)
+    with pytest.raises(UserError, match="`bins`: expected 1 or more, got 0"):
+        build_vocabulary(["a"], bins=0)
+    with pytest.raises(UserError, match="`max_words`: expected 1 or more, got 0"):
+        Vocabulary(("a",), bins=1).word_ids(["a"], max_words=0)
+
+
+def test_a_vocabulary_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Vocabulary(("a",), bins=1).bins = 2

@@ -1,0 +1,48 @@
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.training.settings import default_settings, flatten, identity, validate
+
+
+def test_the_defaults_are_those_of_the_paper():
+    settings = default_settings()
+    validate(settings)
+    flat = flatten(settings)
+    assert flat["batch_size"] == 512
+    assert flat["smoothing"] == 0.3
+    assert flat["windows"] == (5,)
+    assert flat["embedding_dim"] == flat["output_dim"] == 300
+    assert (flat["vocabulary_size"], flat["hash_bins"]) == (50_000, 5_000)
+    assert flat["early_stopping.metric"] == "roc_auc"
+    assert (flat["index.factory"], flat["index.probes"]) == ("IVF2000,Flat", 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("batch_size", 0, "`batch_size`: expected at least 1, got 0; set `--config.batch_size`"),
+        ("smoothing", 1.1, "`smoothing`: expected from 0 to 1, got 1.1"),
+        ("learning_rate", 0.0, "`learning_rate`: expected above 0, got 0.0"),
+        ("learning_rate", float("nan"), "`learning_rate`: expected above 0, got nan"),
+        ("windows", (), "`windows`: expected one or more positive numbers"),
+        ("windows", (3, 0), "`windows`: expected one or more positive numbers"),
+        ("data.source", "web", "`data.source`: expected quora or synthetic, got 'web'"),
+        ("early_stopping.metric", "auc", "expected roc_auc or mrr, got 'auc'"),
+        ("compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
+        ("data.split_seed", -1, "`data.split_seed`: expected at least 0, got -1"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(name, value, message):
+    settings = default_settings()
+    settings.update_from_flattened_dict({name: value})
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        validate(settings)
+
+
+def test_a_run_is_not_identified_by_what_does_not_change_its_result():
+    settings = default_settings()
+    before = identity(settings)
+    settings.overwrite, settings.devices, settings.data.path = True, 4, "elsewhere.tsv"
+    assert identity(settings) == before
+    settings.data.split_seed = 1
+    assert identity(settings) != before

@@ -1,0 +1,60 @@
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import read_json
+from qpr_jax.training.workdir import open_workdir
+
+
+def test_the_same_settings_open_it_again(tmp_path):
+    for _ in range(2):
+        with open_workdir(tmp_path / "run", {"batch_size": 512}) as folder:
+            assert read_json(folder / "run.json") == {"batch_size": 512}
+
+
+def test_other_settings_are_refused_with_the_differences(tmp_path):
+    with open_workdir(tmp_path, {"batch_size": 512, "seed": 0, "smoothing": 0.3}):
+        pass
+    with (
+        pytest.raises(UserError, match=r"batch_size: 512 there, 64 here; seed: 0 there, 1 here\. "),
+        open_workdir(tmp_path, {"batch_size": 64, "seed": 1, "smoothing": 0.3}),
+    ):
+        pass
+
+
+def test_overwrite_removes_the_run_and_nothing_else(tmp_path):
+    with open_workdir(tmp_path, {"seed": 0}) as folder:
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints" / "state").touch()
+        (folder / "report.json").touch()
+        (folder / "notes.txt").write_text("mine")
+    with open_workdir(tmp_path, {"seed": 1}, overwrite=True) as folder:
+        assert sorted(p.name for p in folder.iterdir()) == [".lock", "notes.txt", "run.json"]
+        assert read_json(folder / "run.json") == {"seed": 1}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_not_a_run_is_left_alone(tmp_path, overwrite):
+    (tmp_path / "thesis.tex").touch()
+    with (
+        pytest.raises(UserError, match=r"expected an empty folder or a run, found 'thesis.tex'"),
+        open_workdir(tmp_path, {}, overwrite=overwrite),
+    ):
+        pass
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    with (
+        open_workdir(tmp_path, {}),
+        pytest.raises(UserError, match="another process works in this folder"),
+        open_workdir(tmp_path, {}),
+    ):
+        pass
+
+
+def test_a_file_is_no_work_directory(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(UserError, match=r"`--workdir`: expected a folder, got the file"),
+        open_workdir(tmp_path / "file", {}),
+    ):
+        pass
