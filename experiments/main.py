@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
+import re
 import sys
 
 from absl import app, flags
@@ -102,8 +103,10 @@ def _parse_flags(arguments: list[str]) -> list[str]:
     """The arguments that are no flags; UserError where a flag is wrong."""
     try:
         return flags.FLAGS(arguments)
-    except (flags.Error, TypeError, ValueError) as error:
-        raise UserError(" ".join(str(error).split())) from error
+    except (flags.Error, AttributeError, TypeError, ValueError) as error:
+        # ml_collections gives a quoted quotation of several lines.
+        reason = re.sub(r"\\n|[\\'\"\s]+", " ", str(error)).strip()
+        raise UserError(f"cannot read the flags: {reason}") from error
 
 
 if __name__ == "__main__":

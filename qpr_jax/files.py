@@ -42,14 +42,16 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     with write_atomically(path, "w") as file:
-        json.dump(value, file, indent=2, ensure_ascii=False)
+        json.dump(value, file, indent=2, allow_nan=False)
         file.write("\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise UserError where it is not one."""
+    """Read a JSON file; raise UserError where it is missing or not one."""
     try:
         return json.loads(pathlib.Path(path).read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file is missing; remake it") from None
     except ValueError as error:
         raise UserError(
             f"{path}: expected JSON, got {error}; restore or remake the file"
@@ -110,13 +112,15 @@ def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
 def replace_folder(folder: Path) -> Iterator[pathlib.Path]:
     """Yield a new empty folder beside `folder`; on success it takes its place.
 
-    A kill leaves the old folder, the new one, or (between two renames) the old one under
-    `.NAME.old`, which the next call removes; never a mixture.
+    A kill leaves the old folder or the new one, never a mixture; between the two renames it
+    leaves the old one under `.NAME.old`, from which the next call puts it back first.
     """
     folder = pathlib.Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = folder.with_name(f".{folder.name}.part")
     old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
     for leftover in (beside, old):
         if leftover.exists():
             shutil.rmtree(leftover)

@@ -51,10 +51,9 @@ def test_text_is_utf8_with_plain_newlines(tmp_path):
 
 
 def test_json_comes_back(tmp_path):
-    value = {"a": [1, 2.5, None, "é"], "b": {}}
+    value = {"a": [1, 2.5, None, "é", "\ud800"], "b": {}}
     write_json(tmp_path / "file.json", value)
     assert read_json(tmp_path / "file.json") == value
-    assert "é" in (tmp_path / "file.json").read_text("utf-8")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"{'a': 1}"])
@@ -169,3 +168,16 @@ def test_leftovers_of_a_kill_are_cleared(tmp_path):
     with replace_folder(tmp_path / "folder") as part:
         assert names(part) == []
     assert names(tmp_path) == ["folder"]
+
+
+def test_after_a_kill_between_the_two_renames_the_old_folder_is_put_back(tmp_path):
+    (tmp_path / ".folder.old").mkdir()
+    (tmp_path / ".folder.old" / "file").write_text("old")
+    with pytest.raises(KeyError), replace_folder(tmp_path / "folder"):
+        raise KeyError("the new one fails")
+    assert (tmp_path / "folder" / "file").read_text() == "old"
+
+
+def test_a_missing_json_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\.json: the file is missing"):
+        read_json(tmp_path / "none.json")

@@ -43,7 +43,7 @@ class ConvEncoder(nnx.Module):
             EMBEDDING_SCALE * jax.random.normal(rngs.params(), (vocabulary_size, embedding_dim))
         )
         self.kernels = nnx.List(
-            nnx.Param(lecun(rngs.params(), (window, embedding_dim, filters))) for window in windows
+            nnx.Param(lecun(rngs.params(), (embedding_dim, window, filters))) for window in windows
         )
         self.biases = nnx.List(nnx.Param(jnp.zeros(filters)) for _ in windows)
         self.projection = nnx.Param(
@@ -72,15 +72,15 @@ class ConvEncoder(nnx.Module):
         embedded = jnp.where((distinct > 0)[:, None], self.embedding[distinct], 0)
         features = []
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
-            table = self._product("ue,wef->wuf", embedded, kernel[...])
-            pooled = jnp.concatenate([max_over_time(table, block) for block in blocks])
+            width, window, filters = kernel.shape
+            table = self._product(embedded, kernel[...].reshape(width, -1)).reshape(-1, filters)
+            pooled = jnp.concatenate([max_over_time(table, block, window) for block in blocks])
             features.append(jnp.tanh(pooled + bias[...][None]))
-        return self._product("nf,fd->nd", jnp.concatenate(features, axis=1), self.projection[...])
+        return self._product(jnp.concatenate(features, axis=1), self.projection[...])
 
-    def _product(self, formula: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         dtype = jnp.dtype(self.compute_dtype)
-        return jnp.einsum(
-            formula,
+        return jnp.matmul(
             left.astype(dtype),
             right.astype(dtype),
             precision=lax.Precision.HIGHEST if dtype == jnp.float32 else None,
@@ -88,32 +88,32 @@ class ConvEncoder(nnx.Module):
         )
 
 
-@jax.custom_vjp
-def max_over_time(table: jax.Array, ids: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def max_over_time(table: jax.Array, ids: jax.Array, window: int) -> jax.Array:
     """Maximum over a question's positions of the sum over the window of the words' products.
 
     Args:
-      table: float32 [w, U, f], products of U words with the w slices of the kernel; row 0 of U
-        is padding.
-      ids: int32 [n, L], rows of the table, zero-padded on the right.
+      table: float32 [U * window, f]; row u * window + k is the product of word u with the k-th
+        slice of the kernel; word 0 is padding.
+      ids: int32 [n, L], words of the table, zero-padded on the right.
+      window: words that a position covers.
 
     Returns:
       float32 [n, f]. Where positions tie, the gradient goes to the first.
     """
-    return _maximum(table, ids)[0]
+    return _maximum(table, ids, window)[0]
 
 
-def _window_ids(ids: jax.Array, window: int) -> list[jax.Array]:
-    """The ids that the k-th slice of the kernel meets at each position, int32 [n, L] each."""
+def _table_rows(ids: jax.Array, window: int) -> list[jax.Array]:
+    """The rows of the table that each place of the window meets at each position, [n, L] each."""
     left = window // 2
     padded = jnp.pad(ids, ((0, 0), (left, window - 1 - left)))
-    return [padded[:, k : k + ids.shape[1]] for k in range(window)]
+    return [padded[:, k : k + ids.shape[1]] * window + k for k in range(window)]
 
 
-def _maximum(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _maximum(table: jax.Array, ids: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
     """The maximum and its position, in one pass that never stores the products of all tokens."""
-    windows = _window_ids(ids, table.shape[0])
-    scores = functools.reduce(jnp.add, (table[k][at] for k, at in enumerate(windows)))
+    scores = functools.reduce(jnp.add, (table[rows] for rows in _table_rows(ids, window)))
     positions = lax.broadcasted_iota(jnp.int32, scores.shape, 1)
     own = (ids > 0)[:, :, None] | (positions == 0)
 
@@ -128,21 +128,24 @@ def _maximum(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
     return maximum, position
 
 
-def _forward(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    maximum, position = _maximum(table, ids)
+def _forward(
+    table: jax.Array, ids: jax.Array, window: int
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    maximum, position = _maximum(table, ids, window)
     return maximum, (table, ids, position)
 
 
-def _backward(saved: tuple[jax.Array, ...], gradient: jax.Array) -> tuple[jax.Array, None]:
+def _backward(
+    window: int, saved: tuple[jax.Array, ...], gradient: jax.Array
+) -> tuple[jax.Array, None]:
     table, ids, position = saved
     positions = jnp.arange(ids.shape[1], dtype=jnp.int32)[None, :, None]
     spread = jnp.where(positions == position[:, None], gradient[:, None], 0)
     spread = spread.reshape(-1, spread.shape[-1])
-    slices = [
-        jnp.zeros_like(product).at[at.ravel()].add(spread)
-        for product, at in zip(table, _window_ids(ids, table.shape[0]), strict=True)
-    ]
-    return jnp.stack(slices), None
+    result = jnp.zeros_like(table)
+    for rows in _table_rows(ids, window):
+        result = result.at[rows.ravel()].add(spread)
+    return result, None
 
 
 max_over_time.defvjp(_forward, _backward)

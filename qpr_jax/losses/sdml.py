@@ -62,9 +62,9 @@ def sdml_loss(
 
     queries = queries.astype(jnp.float32)
     candidates = candidates.astype(jnp.float32)
-    first_row = 0
+    own = jnp.arange(queries.shape[0])[:, None]
     if axis_name is not None:
-        first_row = lax.axis_index(axis_name) * queries.shape[0]
+        own += lax.axis_index(axis_name) * queries.shape[0]
         candidates = lax.all_gather(candidates, axis_name, tiled=True)
 
     # Distances do not change when one vector is subtracted from all; without it a common offset
@@ -82,7 +82,6 @@ def sdml_loss(
 
     # Cross-entropy with the pair's own candidate set against the others, not against all:
     # 1 - p_ii would be lost to rounding where p_ii is close to 1.
-    own = first_row + jnp.arange(queries.shape[0])[:, None]
     positive = jnp.take_along_axis(logits, own, axis=1)[:, 0]
     others = jnp.where(own == jnp.arange(candidates.shape[0])[None], -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)

@@ -36,7 +36,8 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 class QuestionIndex:
     """A searchable set of questions: row i of the FAISS index is `questions[i]`, id `ids[i]`.
 
-    `factory` is what was built (see `lists_for`), `encoder` the identity of the encoder.
+    `factory` is what was built (see `lists_for`), `encoder` the identity of the encoder. A
+    question stands in its `assignments` nearest lists (in the only one of `Flat`).
     """
 
     faiss_index: faiss.Index
@@ -44,6 +45,7 @@ class QuestionIndex:
     ids: list[int | str]
     factory: str
     probes: int
+    assignments: int
     encoder: str
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -69,17 +71,33 @@ class QuestionIndex:
             )
         if k < 1:
             raise UserError(f"`k`: expected 1 or more, got {k}")
-        found = min(k, self.faiss_index.ntotal)
+        found = min(k, len(self.questions))
         distances = np.full((len(vectors), k), np.inf, np.float32)
         positions = np.full((len(vectors), k), -1, np.int64)
-        near, at = self.faiss_index.search(vectors, found)
+        near, at = self._search(vectors, found)
         short = np.flatnonzero(at[:, -1] < 0)
         if len(short) and isinstance(self.faiss_index, faiss.IndexIVF):
             every = faiss.SearchParametersIVF(nprobe=self.faiss_index.nlist)
-            near[short], at[short] = self.faiss_index.search(vectors[short], found, params=every)
+            near[short], at[short] = self._search(vectors[short], found, params=every)
         distances[:, :found] = np.where(at < 0, np.inf, near)
         positions[:, :found] = at
         return distances, positions
+
+    def _search(self, vectors: np.ndarray, k: int, **how: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The `k` nearest in the probed lists, each question once."""
+        if self.assignments == 1:
+            return self.faiss_index.search(vectors, k, **how)
+        near, at = self.faiss_index.search(vectors, k * self.assignments, **how)
+        by_question = np.argsort(at, axis=1, kind="stable")
+        ordered = np.take_along_axis(at, by_question, axis=1)
+        repeated = np.zeros(at.shape, bool)
+        np.put_along_axis(repeated, by_question[:, 1:], ordered[:, 1:] == ordered[:, :-1], axis=1)
+        once_first = np.argsort(repeated, axis=1, kind="stable")[:, :k]
+        at = np.where(repeated, -1, at)
+        return (
+            np.take_along_axis(near, once_first, axis=1),
+            np.take_along_axis(at, once_first, axis=1),
+        )
 
 
 def lists_for(count: int, wanted: int = 2000, *, probes: int = 10) -> int:
@@ -100,6 +118,7 @@ def build_index(
     *,
     factory: str = "IVF2000,Flat",
     probes: int = 10,
+    assignments: int = 1,
     encoder: str,
     log: Callable[[str], object] = print,
 ) -> QuestionIndex:
@@ -114,6 +133,8 @@ def build_index(
       ids: distinct, one a question; 0, 1, 2, ... where None.
       factory: `Flat` (exact) or `IVF<lists>,Flat`; for small sets see `lists_for`.
       probes: how many lists a search reads.
+      assignments: how many lists, the nearest, a question is stored in. A neighbour just across
+        the border of a list is then found too, for as many times the memory and more time a query.
       encoder: identity of the encoder, kept with the index.
     """
     questions = list(questions)
@@ -123,6 +144,8 @@ def build_index(
         raise UserError("`questions`: expected one or more, got none")
     if probes < 1:
         raise UserError(f"`probes`: expected 1 or more, got {probes}")
+    if assignments < 1:
+        raise UserError(f"`assignments`: expected 1 or more, got {assignments}")
     wanted = _wanted_lists(factory)
     lists = lists_for(count, wanted, probes=probes)
     built = f"IVF{lists},Flat" if lists else "Flat"
@@ -135,13 +158,28 @@ def build_index(
     if lists:
         index.nprobe = probes
         index.train(training)
+    assignments = min(assignments, lists) or 1
     if lists and len(sample) == count:
-        index.add(training)
+        _add(index, training, 0, assignments)
     else:
         del training
         for start in range(0, count, _CHUNK):
-            index.add(encode(questions[start : start + _CHUNK]))
-    return QuestionIndex(index, questions, ids, built, probes, encoder)
+            _add(index, encode(questions[start : start + _CHUNK]), start, assignments)
+    return QuestionIndex(index, questions, ids, built, probes, assignments, encoder)
+
+
+def _add(index: faiss.Index, vectors: np.ndarray, first: int, assignments: int) -> None:
+    """Store vectors, of positions `first` and up, in their `assignments` nearest lists."""
+    if not isinstance(index, faiss.IndexIVF):
+        index.add(vectors)
+        return
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    positions = np.arange(first, first + len(vectors), dtype=np.int64)
+    _, nearest = index.quantizer.search(vectors, assignments)
+    for lists in np.ascontiguousarray(nearest.T):
+        index.add_core(
+            len(vectors), *(faiss.swig_ptr(array) for array in (vectors, positions, lists))
+        )
 
 
 def write_index(folder: Path, index: QuestionIndex) -> None:
@@ -158,6 +196,7 @@ def write_index(folder: Path, index: QuestionIndex) -> None:
             format=FORMAT,
             factory=index.factory,
             probes=index.probes,
+            assignments=index.assignments,
             count=len(index.questions),
             dimension=index.faiss_index.d,
             encoder=index.encoder,
@@ -187,8 +226,9 @@ def read_index(folder: Path, *, encoder: str | None = None) -> QuestionIndex:
             f"{folder}: FAISS cannot read {_INDEX} ({reason}); build it again"
         ) from None
     expected = (manifest["factory"], manifest["count"], manifest["dimension"], manifest["count"])
-    got = (_factory_of(index), index.ntotal, index.d, len(questions))
-    if got != expected:
+    stored, assignments = index.ntotal, manifest["assignments"]
+    got = (_factory_of(index), stored // assignments, index.d, len(questions))
+    if got != expected or stored % assignments:
         raise UserError(
             f"{folder}: the manifest says {expected[0]}, {expected[1]} questions of {expected[2]} "
             f"dimensions, the files hold {got[0]}, {got[1]} of {got[2]} and {got[3]} questions; "
@@ -197,7 +237,13 @@ def read_index(folder: Path, *, encoder: str | None = None) -> QuestionIndex:
     if isinstance(index, faiss.IndexIVF):
         index.nprobe = manifest["probes"]
     return QuestionIndex(
-        index, questions, ids, manifest["factory"], manifest["probes"], manifest["encoder"]
+        index,
+        questions,
+        ids,
+        manifest["factory"],
+        manifest["probes"],
+        assignments,
+        manifest["encoder"],
     )
 
 
@@ -263,9 +309,18 @@ def _parse_questions(data: bytes, folder: Path) -> tuple[list[str], list[int | s
 
 
 def _check_manifest(manifest: dict[str, Any], folder: Path) -> None:
-    kinds = {"factory": str, "encoder": str, "probes": int, "count": int, "dimension": int}
+    kinds = {
+        "factory": str,
+        "encoder": str,
+        "probes": int,
+        "assignments": int,
+        "count": int,
+        "dimension": int,
+    }
     for name, kind in kinds.items():
-        if not isinstance(manifest.get(name), kind) or (name == "probes" and manifest[name] < 1):
+        if not isinstance(manifest.get(name), kind) or (
+            name in ("probes", "assignments") and manifest[name] < 1
+        ):
             raise UserError(
                 f"{folder}: the manifest's `{name}` is {manifest.get(name)!r}; build it again"
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.exported import ExportedEncoder, write_export
@@ -18,11 +19,14 @@ from qpr_jax.training.step import Params
 def weights(params: Params) -> dict[str, Any]:
     """The encoder's arrays, copied to NumPy, under the names of `ExportedEncoder`."""
     # A copy: a step donates its state, and must not do so to memory that is still read here.
-    tree = jax.tree.map(np.array, jax.device_get(params)).to_pure_dict()
+    tree = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(params)))
     tree["embedding"][0] = 0
     return {
         "embedding": tree["embedding"],
-        "kernels": tuple(tree["kernels"][i] for i in sorted(tree["kernels"])),
+        "kernels": tuple(
+            np.ascontiguousarray(tree["kernels"][i].transpose(1, 0, 2))
+            for i in sorted(tree["kernels"])
+        ),
         "biases": tuple(tree["biases"][i] for i in sorted(tree["biases"])),
         "projection": tree["projection"],
     }

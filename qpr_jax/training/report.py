@@ -77,6 +77,7 @@ def write_report(
     report["index"] = {
         "factory": index.factory,
         "probes": index.probes,
+        "assignments": index.assignments,
         "questions": len(index.questions),
         "recall@10": statistics.mean(recalls),
     }

@@ -59,6 +59,7 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             prepared.data.ids.tolist(),
             factory=settings.index.factory,
             probes=settings.index.probes,
+            assignments=settings.index.assignments,
             encoder=encoder.identity,
             log=log.info,
         )

@@ -54,7 +54,8 @@ def default_settings() -> ConfigDict:
 
     settings.index = ConfigDict()
     settings.index.factory = "IVF2000,Flat"
-    settings.index.probes = 10
+    settings.index.probes = 10  # lists that a search reads
+    settings.index.assignments = 1  # lists that a question is stored in
 
     settings.log_every = 20  # steps between two writes of the metrics
     settings.checkpoint_every = 200  # steps
@@ -66,7 +67,7 @@ def validate(settings: ConfigDict) -> None:
     positive = (
         "vocabulary_size hash_bins max_words embedding_dim filters output_dim batch_size "
         "max_epochs log_every checkpoint_every data.held_out_pairs data.max_held_out_cluster "
-        "data.synthetic_clusters early_stopping.patience index.probes"
+        "data.synthetic_clusters early_stopping.patience index.probes index.assignments"
     )
     not_negative = "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps"
     for least, names in ((1, positive), (0, not_negative)):

@@ -34,7 +34,7 @@ def vectors(n, d, offset=0.0, seed=0):
 
 
 def check(loss, queries, candidates, smoothing):
-    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(queries, candidates)
+    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(queries, candidates)
     expected, *expected_gradients = reference(queries, candidates, smoothing)
     assert value.dtype == jnp.float32
     assert value.shape == ()
@@ -70,7 +70,7 @@ def test_mapped_over_devices_it_is_the_loss_of_the_global_batch(devices, checked
         out_specs=whole,
         check_vma=checked,
     )
-    check(jax.jit(loss), *vectors(64, 30, offset), 0.3)
+    check(loss, *vectors(64, 30, offset), 0.3)
 
 
 @pytest.mark.parametrize("devices", [2, 8])

@@ -107,6 +107,36 @@ def test_all_lists_are_searched_where_the_probed_ones_hold_too_few():
     assert (positions[:, :10] == order[:, :10]).all()
 
 
+@pytest.mark.parametrize("assignments", [2, 5])
+def test_a_question_in_several_lists_is_found_once_and_more_often(tmp_path, assignments):
+    plain = build(2000, factory="IVF50,Flat", probes=2)
+    index = build(2000, factory="IVF50,Flat", probes=2, assignments=assignments)
+    assert index.faiss_index.ntotal == assignments * 2000
+    queries = points(300)
+    expected, order = brute_force(queries, 2000, 10)
+    found = {}
+    for name, searched in (("plain", plain), ("several", index)):
+        distances, positions = searched.search(queries, 10)
+        assert all(len(set(row)) == 10 for row in positions.tolist())
+        assert (np.diff(distances, axis=1) >= 0).all()
+        same = positions == order
+        np.testing.assert_allclose(distances[same], expected[same], atol=1e-5)
+        found[name] = np.mean(
+            [len(set(a) & set(b)) for a, b in zip(positions.tolist(), order.tolist(), strict=True)]
+        )
+    assert found["plain"] < found["several"]
+    assert sorted(index.search(queries[:1], 2000)[1][0].tolist()) == list(range(2000))
+
+    write_index(tmp_path / "index", index)
+    again = read_index(tmp_path / "index")
+    assert again.assignments == assignments
+    np.testing.assert_array_equal(again.search(queries, 10)[1], index.search(queries, 10)[1])
+
+
+def test_one_list_holds_a_question_once():
+    assert build(20, assignments=4).assignments == 1
+
+
 @pytest.mark.parametrize(("count", "factory"), [(3, "Flat"), (500, "IVF12,Flat")])
 def test_places_beyond_the_index_are_empty(count, factory):
     index = build(count)
@@ -189,6 +219,8 @@ def test_wrong_builds_are_refused():
         build(0)
     with pytest.raises(UserError, match="`probes`: expected 1 or more, got 0"):
         build(20, probes=0)
+    with pytest.raises(UserError, match="`assignments`: expected 1 or more, got 0"):
+        build(20, assignments=0)
 
 
 @pytest.mark.parametrize("count", [30, 1000])
@@ -214,6 +246,7 @@ def test_index_comes_back_whole(tmp_path, count):
         "format": "qpr_jax index 1",
         "factory": written.factory,
         "probes": 4,
+        "assignments": 1,
         "count": count,
         "dimension": 4,
         "encoder": "abc",
@@ -260,6 +293,8 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
         ),
         ({"dimension": 5}, "1000 questions of 5 dimensions, the files hold IVF25,Flat, 1000 of 4"),
         ({"factory": "Flat"}, "the manifest says Flat, 1000"),
+        ({"assignments": 3}, "the files hold IVF25,Flat, 333 of 4"),
+        ({"assignments": 0}, "the manifest's `assignments` is 0"),
         ({"probes": 0}, "the manifest's `probes` is 0"),
         ({"probes": "10"}, "the manifest's `probes` is '10'"),
         ({"encoder": None}, "the manifest's `encoder` is None"),
@@ -303,6 +338,8 @@ def test_an_index_of_another_metric_is_refused(tmp_path):
     index = build(20)
     inner = faiss.IndexFlatIP(4)
     inner.add(points(20))
-    write_index(tmp_path / "i", QuestionIndex(inner, index.questions, index.ids, "Flat", 10, "abc"))
+    write_index(
+        tmp_path / "i", QuestionIndex(inner, index.questions, index.ids, "Flat", 10, 1, "abc")
+    )
     with pytest.raises(UserError, match="the files hold an index of another metric"):
         read_index(tmp_path / "i")

@@ -62,7 +62,7 @@ def test_the_loss_of_a_batch_is_sdml_of_its_pairs_encoded_plainly():
     graph, params = nnx.split(plain)
     loss = make_loss(graph, mesh, smoothing=0.3)
     batch = jax.device_put(batches[0], split(mesh))
-    assert float(loss(params, batch)) == pytest.approx(
+    assert float(jax.jit(loss)(params, batch)) == pytest.approx(
         float(sdml_loss(queries, candidates)), abs=1e-5
     )
 
@@ -70,7 +70,7 @@ def test_the_loss_of_a_batch_is_sdml_of_its_pairs_encoded_plainly():
         encoder = nnx.merge(graph, params)
         return sdml_loss(*(encoder(jnp.asarray(questions.words[side])) for side in pairs[0].T))
 
-    expected, got = jax.grad(plain_loss)(params), jax.grad(loss)(params, batch)
+    expected, got = jax.jit(jax.grad(plain_loss))(params), jax.jit(jax.grad(loss))(params, batch)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
 
 

@@ -1,0 +1,192 @@
+"""The program as a user meets it."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import main
+from qpr_jax import Retriever, UserError
+from qpr_jax.encoders.exported import read_export
+from qpr_jax.training.loop import train
+from qpr_jax.training.prepare import prepare
+from qpr_jax.training.run import train_and_evaluate
+
+
+def config_of(name):
+    namespace = {}
+    exec((main.CONFIGS / f"{name}.py").read_text(), namespace)
+    return namespace["get_config"]()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished smoke run on two devices, and its report."""
+    workdir = tmp_path_factory.mktemp("smoke") / "run"
+    config = config_of("synthetic_sdml_smoke")
+    config.devices = 2
+    return workdir, train_and_evaluate(config, workdir)
+
+
+def test_a_run_leaves_all_that_it_promises(finished):
+    workdir, _ = finished
+    names = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
+    assert names == {
+        *("run.json", "splits", "metrics.jsonl", "evaluations.jsonl", "tensorboard"),
+        *("checkpoints", "export", "index", "plots", "report.json", "report.md"),
+    }
+    assert {path.name for path in (workdir / "splits").iterdir()} == {
+        *("train.tsv", "validation.tsv", "test.tsv"),
+    }
+    steps = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in steps] == list(range(1, 13))
+    assert all(set(row) == {"step", "loss", "grad_norm", "pairs_per_second"} for row in steps)
+    assert len(list((workdir / "tensorboard").glob("events.out.tfevents.*"))) == 1
+    for plot in ("training.png", "retrieval.png"):
+        assert (workdir / "plots" / plot).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
+    workdir, report = finished
+    assert report == json.loads((workdir / "report.json").read_text())
+    names = {"hits@1", "hits@10", "mrr@20"}
+    names |= {f"{metric}@{k}" for metric in ("recall", "map", "ndcg") for k in (1, 5, 10, 20)}
+    for split in ("validation", "test"):
+        for scores in (report[split], report[split]["exact"]):
+            for over in ("per_pair", "per_query"):
+                assert set(scores[over]) == names
+                assert all(0 <= value <= 1 for value in scores[over].values())
+                assert (
+                    scores[over]["hits@1"]
+                    <= scores[over]["mrr@20"]
+                    <= scores[over]["hits@10"] + 0.1
+                )
+        assert 0 <= report[split]["roc_auc"] <= 1
+    assert 0 < report["index"]["recall@10"] <= 1
+    timing = report["timing"]
+    assert all(math.isfinite(value) and value > 0 for value in timing.values())
+    assert {"query_ms_p50", "epoch_seconds", "encode_questions_per_second"} <= set(timing)
+    assert report["data"]["questions"] == report["index"]["questions"] == 992
+    text = (workdir / "report.md").read_text()
+    assert f"| test | index | queries | {report['test']['per_query']['hits@1']:.4f} |" in text
+
+
+def test_the_run_answers_through_the_retriever(finished):
+    workdir, _ = finished
+    retriever = Retriever.load(workdir)
+    question = retriever.index.questions[7]
+    (hits,) = retriever.search([question], k=5)
+    assert len(hits) == 5
+    assert hits[0].question == question
+    assert hits[0].id == retriever.index.ids[7]
+    assert hits[0].distance == pytest.approx(0, abs=1e-5)
+    assert retriever.encode(["how can i learn python quickly"]).shape == (1, 16)
+    own = Retriever.build(["how do i mend a bike", "what is rust"], run=workdir)
+    assert {hit.id for hit in own.search(["repair my bicycle"])[0]} == {0, 1}
+
+
+def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp_path):
+    workdir, _ = finished
+    config = config_of("synthetic_sdml_smoke")
+    prepared = prepare(config, None)
+    from flax import nnx
+
+    from qpr_jax.training.loop import make_encoder
+
+    params = train(config, prepared, workdir)  # finished: only restores the best
+    graph, _ = make_encoder(config, prepared.vocabulary.size)
+    words = prepared.questions.words[:200]
+    expected = nnx.merge(graph, params)(words)
+    got = read_export(workdir / "export").encode_words(words)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
+    config = config_of("synthetic_sdml_smoke")
+    config.vocabulary_size = 10**6
+    prepared = prepare(config, None)
+    from qpr_jax.text.tokenizer import tokenize
+
+    of_training = {
+        word
+        for question, split in zip(prepared.data.questions, prepared.splits.split_of, strict=True)
+        if split == 0
+        for word in tokenize(question)
+    }
+    assert set(prepared.vocabulary.words) == of_training
+
+
+def test_early_stopping_on_mrr_scores_by_exact_search(tmp_path):
+    config = config_of("synthetic_sdml_smoke")
+    config.early_stopping.metric = "mrr"
+    train_and_evaluate(config, tmp_path)
+    rows = [json.loads(s) for s in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [5, 10, 12]
+    assert all(set(row) == {"step", "roc_auc", "mrr", "hits@1"} for row in rows)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_batch(tmp_path):
+    config = config_of("synthetic_sdml_smoke")
+    config.learning_rate = 1e30
+    with pytest.raises(UserError, match=r"expected a finite loss, got nan at step \d+; the quest"):
+        train_and_evaluate(config, tmp_path)
+    saved = json.loads((tmp_path / "non_finite.json").read_text())
+    rows = [json.loads(s) for s in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert saved["step"] == len(rows) + 1
+    assert len(saved["pairs"]) == 32
+    assert not list((tmp_path / "checkpoints").glob(str(saved["step"])))
+
+
+def test_every_config_is_valid_and_has_a_smoke_variant():
+    from qpr_jax.training.settings import validate
+
+    names = main.known_configs()
+    assert {"quora_sdml", "synthetic_sdml"} <= set(names)
+    for name in names:
+        validate(config_of(name))
+        assert name.endswith("_smoke") or f"{name}_smoke" in names
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), r"`--config`: expected one of quora_sdml, .*, got none"),
+        (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
+        (("--config", "none.py"), r"or the path of a Python file, got 'none.py'"),
+        (
+            ("--config=synthetic_sdml", "--config.bach_size=3"),
+            r"Did you mean batch_size instead of bach_size",
+        ),
+        (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
+        (("--config=synthetic_sdml", "--config.batch_size=0"), r"expected at least 1, got 0"),
+        (("--config=synthetic_sdml", "quora_sdml"), r"expected flags only, got 'quora_sdml'"),
+        (("--config=quora_sdml", "--config.data.path=no.tsv"), r"`data\.path`.*'no\.tsv'"),
+        (("--config=synthetic_sdml", "--config.devices=9"), r"at most 1 `devices`, got 9"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(tmp_path, flags, message):
+    answer = subprocess.run(
+        [sys.executable, "-m", "experiments.main", *flags, f"--workdir={tmp_path / 'run'}"],
+        env={**os.environ, "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    last = answer.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert re.search(message, last)
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_path):
+    config = config_of("quora_sdml_smoke")
+    config.data.path = str(quora_file)
+    report = train_and_evaluate(config, tmp_path)
+    assert report["data"]["rows"] == 3000
+    assert report["data"]["splits"]["validation"]["pairs"] > 100
