@@ -13,7 +13,7 @@ def test_the_defaults_are_those_of_the_paper():
     assert flat["windows"] == (5,)
     assert flat["embedding_dim"] == flat["output_dim"] == 300
     assert (flat["vocabulary_size"], flat["hash_bins"]) == (50_000, 5_000)
-    assert flat["early_stopping.metric"] == "roc_auc"
+    assert flat["learning_rate"] == 1e-3
     assert (flat["index.factory"], flat["index.probes"]) == ("IVF2000,Flat", 10)
 
 

@@ -1,0 +1,1 @@
+"""One program for each claim about speed, memory or quality."""
