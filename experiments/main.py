@@ -85,6 +85,7 @@ def run() -> int:
         print("stopped; the same command goes on", file=sys.stderr)
         return 130
     except OSError as error:
+        logging.getLogger("qpr_jax").debug("traceback:", exc_info=True)
         print(f"error: {error}; the same command goes on when this is put right", file=sys.stderr)
     return 1
 

@@ -22,11 +22,13 @@ MANIFEST = "manifest.json"
 def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file beside `path`; on success sync it and rename it to `path`, else remove it.
 
+    One writer at a time; what a kill leaves beside is overwritten by the next.
+
     Text modes write UTF-8 with plain newlines. The folder is made where it is missing.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.part")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(beside, mode, **text) as file:

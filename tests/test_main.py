@@ -133,14 +133,18 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(tmp_path, metr
     assert all(set(row) == {"step"} | names for row in rows)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_batch(tmp_path):
+@pytest.mark.parametrize("every", [1, 5])
+def test_what_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
     config = config_of("synthetic_sdml_smoke")
     config.learning_rate = 1e30
-    with pytest.raises(UserError, match=r"expected a finite loss, got nan at step \d+; the quest"):
+    config.early_stopping.every_steps = every
+    with pytest.raises(
+        UserError, match=r"expected finite numbers, got the .*nan.* at step \d+; the q"
+    ):
         train_and_evaluate(config, tmp_path)
     saved = json.loads((tmp_path / "non_finite.json").read_text())
     rows = [json.loads(s) for s in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert saved["step"] == len(rows) + 1
+    assert saved["step"] == (1 if every == 1 else len(rows) + 1)
     assert len(saved["pairs"]) == 32
     assert not list((tmp_path / "checkpoints").glob(str(saved["step"])))
 

@@ -22,10 +22,10 @@ COMMAND = (
     "-m",
     "experiments.main",
     "--config=synthetic_sdml_smoke",
-    "--config.max_steps=60",
+    "--config.max_steps=300",
     "--config.checkpoint_every=4",
     "--config.early_stopping.every_steps=10",
-    "--config.early_stopping.patience=9",
+    "--config.early_stopping.patience=99",
 )
 
 
@@ -75,7 +75,7 @@ def test_killed_at_many_moments_it_ends_with_the_same_bits(unbroken, tmp_path):
     for kill in range(KILLS):
         process = start(workdir)
         # Every other kill falls into the writing of a checkpoint, the others anywhere.
-        wanted = lines(workdir) + draw.randrange(1, 12)
+        wanted = lines(workdir) + draw.randrange(1, 90)
         while process.poll() is None:
             writing = list((workdir / "checkpoints").glob("*tmp*"))
             if writing if kill % 2 else lines(workdir) >= wanted:
@@ -86,7 +86,7 @@ def test_killed_at_many_moments_it_ends_with_the_same_bits(unbroken, tmp_path):
         process.communicate()
     finish(workdir)
     expected = result(unbroken)
-    assert expected["steps"] == list(range(1, 61))
+    assert expected["steps"] == list(range(1, 301))
     assert result(workdir) == expected
 
 
@@ -101,7 +101,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(unbroken, tmp_path, number)
     assert process.returncode == 128 + number, errors
     assert f"{number.name}: saving, then stopping" in errors
     saved = lines(workdir)
-    assert 2 <= saved < 60
+    assert 2 <= saved < 300
     errors = finish(workdir, "--config.checkpoint_every=1000")
     assert f"going on from step {saved}" in errors
     assert result(workdir) == result(unbroken)
@@ -131,7 +131,15 @@ def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
     process.kill()
     process.communicate()
     environment = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
-    subprocess.run([*COMMAND, f"--workdir={workdir}"], env=environment, check=True)
+    again = subprocess.run(
+        [*COMMAND, f"--workdir={workdir}"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert f"on {devices} cpu device(s)" in again.stderr
+    assert "going on from step" in again.stderr
     ours, expected = result(workdir), result(unbroken)
     assert ours["steps"] == expected["steps"]
     difference = max(
@@ -139,4 +147,32 @@ def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
         for row, other in zip(ours["losses"], expected["losses"], strict=True)
         for a, b in zip(row, other, strict=True)
     )
-    assert difference < 1e-3
+    assert 0 < difference < 1e-2
+
+
+class Crash(BaseException):
+    """Stands for a kill: nothing but `finally` runs after it."""
+
+
+@pytest.mark.parametrize("call", [1, 3, 5, 7, 9, 11, 13])
+def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
+    """Files and folders are renamed into place; a run may end before any of the renames."""
+    from experiments.configs import synthetic_sdml_smoke
+    from qpr_jax.training.run import train_and_evaluate
+
+    config = synthetic_sdml_smoke.get_config()
+    rename, calls = os.replace, []
+
+    def crash(*arguments):
+        calls.append(arguments)
+        if len(calls) == call:
+            raise Crash
+        rename(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crash)
+        with pytest.raises(Crash):
+            train_and_evaluate(config, tmp_path / "run")
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert len(result(tmp_path / "run")["steps"]) == 12
+    assert set(report) >= {"validation", "test", "index", "timing"}

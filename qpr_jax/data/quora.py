@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -213,7 +214,9 @@ def _quoted_field(lines: list[str], index: int, at: int) -> tuple[str, int, int]
         if stop < 0:
             parts.append(line[at:] + "\n")
             index, at = index + 1, 0
-            if index == len(lines):
+            # The beginning of a row inside a quoted field: it was not closed, and another quote
+            # further down would take all rows between for its text.
+            if index == len(lines) or _ROW_START.match(lines[index]):
                 raise ValueError(f"expected a closing quote in {_short(lines[start])}")
         elif line.startswith('"', stop + 1):
             parts.append(line[at : stop + 1])
@@ -245,6 +248,7 @@ def _parse_id(name: str, text: str) -> int:
     raise ValueError(f"expected `{name}` to be a whole number, got {_short(text)}")
 
 
+_ROW_START = re.compile(r"\d+\t\d+\t\d+\t")
 _REPR = reprlib.Repr()
 _REPR.maxstring = 60
 

@@ -15,6 +15,7 @@ from qpr_jax.files import Path, write_atomically
 from qpr_jax.text.tokenizer import normalised_text
 
 SPLITS = ("train", "validation", "test")
+HELD_OUT = ("validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
 
 
@@ -87,6 +88,29 @@ def split_by_cluster(
                 f"`data.max_held_out_cluster` (now {max_held_out_cluster}), or give more pairs"
             )
     return splits
+
+
+def permuted_to_other_clusters(clusters: np.ndarray, *, seed: int) -> np.ndarray:
+    """A permutation of the pairs, int [P], that gives each pair the place of another cluster.
+
+    clusters: int [P], the cluster of each pair. UserError where one cluster holds more than half
+    of the pairs, so that there is none.
+    """
+    count = len(clusters)
+    # Ordered by cluster, a shift by half the pairs leaves every cluster of at most half of them.
+    if np.unique(clusters, return_counts=True)[1].max() * 2 > count:
+        raise UserError(
+            "`data.held_out_pairs`: expected no cluster to hold more than half of a split's pairs, "
+            "which leaves no negatives for ROC AUC; hold out more"
+        )
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(count)
+    # Shuffled first, so that which clusters meet is drawn; then clusters in a drawn order.
+    rank_of = rng.permutation(clusters.max() + 1)
+    ordered = shuffled[np.argsort(rank_of[clusters[shuffled]], kind="stable")]
+    result = np.empty(count, np.int64)
+    result[ordered] = np.roll(ordered, count // 2)
+    return result
 
 
 def write_splits(folder: Path, splits: Splits, ids: Sequence[int] | np.ndarray) -> None:

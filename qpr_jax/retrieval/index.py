@@ -146,7 +146,7 @@ def build_index(
         raise UserError(f"`probes`: expected 1 or more, got {probes}")
     if assignments < 1:
         raise UserError(f"`assignments`: expected 1 or more, got {assignments}")
-    wanted = _wanted_lists(factory)
+    wanted = wanted_lists(factory)
     lists = lists_for(count, wanted, probes=probes)
     built = f"IVF{lists},Flat" if lists else "Flat"
     note = "" if built == factory else f" ({factory} is for more questions)"
@@ -225,32 +225,37 @@ def read_index(folder: Path, *, encoder: str | None = None) -> QuestionIndex:
         raise UserError(
             f"{folder}: FAISS cannot read {_INDEX} ({reason}); build it again"
         ) from None
-    expected = (manifest["factory"], manifest["count"], manifest["dimension"], manifest["count"])
-    stored, assignments = index.ntotal, manifest["assignments"]
-    got = (_factory_of(index), stored // assignments, index.d, len(questions))
-    if got != expected or stored % assignments:
-        raise UserError(
-            f"{folder}: the manifest says {expected[0]}, {expected[1]} questions of {expected[2]} "
-            f"dimensions, the files hold {got[0]}, {got[1]} of {got[2]} and {got[3]} questions; "
-            "build the index again"
-        )
-    if isinstance(index, faiss.IndexIVF):
-        index.nprobe = manifest["probes"]
+    probes, assignments, count = (manifest[k] for k in ("probes", "assignments", "count"))
+    lists = isinstance(index, faiss.IndexIVF)
+    held = {
+        "factory": (manifest["factory"], _factory_of(index)),
+        "probes": (probes, index.nprobe if lists else probes),
+        "dimension": (manifest["dimension"], index.d),
+        "count": (count, len(questions)),
+        "count x assignments": (count * assignments, index.ntotal),
+    }
+    for name, (expected, got) in held.items():
+        if got != expected:
+            raise UserError(
+                f"{folder}: the manifest's `{name}` is {expected}, the files hold {got}; "
+                "build the index again"
+            )
     return QuestionIndex(
         index,
         questions,
         ids,
         manifest["factory"],
-        manifest["probes"],
+        probes,
         assignments,
         manifest["encoder"],
     )
 
 
-def _wanted_lists(factory: str) -> int:
+def wanted_lists(factory: str) -> int:
+    """The lists that a factory string names, 0 for `Flat`; UserError where it is another string."""
     match = re.fullmatch(r"Flat|IVF([1-9][0-9]*),Flat", factory)
     if not match:
-        raise UserError(f"`factory`: expected `Flat` or `IVF<lists>,Flat`, got {factory!r}")
+        raise UserError(f"index `factory`: expected `Flat` or `IVF<lists>,Flat`, got {factory!r}")
     return int(match[1] or 0)
 
 

@@ -62,7 +62,7 @@ class BatchShape:
         return sum(rows * width for rows, width in self.blocks)
 
 
-@functools.partial(jax.tree_util.register_dataclass)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """One batch; along the first axis of every array lie the shares of the devices.

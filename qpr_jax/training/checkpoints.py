@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,32 +17,25 @@ from qpr_jax.files import Path
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.step import TrainState
 
-log = logging.getLogger(__name__)
-
 
 @contextlib.contextmanager
 def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
-    """A manager that keeps the latest checkpoint and the one saved last with a metric, the best.
+    """A manager that keeps the latest checkpoint and the one saved last as the best.
 
     Saves run in the background; leaving the context waits for the last. A save that a kill cuts
     off is never taken for a checkpoint: Orbax renames it into place when it is whole.
     """
-    import pathlib
-
     options = ocp.CheckpointManagerOptions(
         preservation_policy=policies.AnyPreservationPolicy(
             [
                 policies.LatestN(1),
-                # The caller gives a metric only to a new best, so the best is the last of these.
-                # (Orbax's `best_fn` with `max_to_keep` would drop the latest where its score is
-                # poor, and a resumed run would go back in time.)
-                policies.BestN(
-                    get_metric_fn=lambda metrics: metrics["step"],
-                    n=1,
-                    keep_checkpoints_without_metrics=False,
-                ),
+                policies.BestN(get_metric_fn=_step_if_best, n=1),
             ]
         ),
+        # Only with a `best_fn` does Orbax write the metrics down, and know the best of a reopened
+        # folder. (With `max_to_keep` in place of the policy it would drop the latest where its
+        # score is poor, and a resumed run would go back in time.)
+        best_fn=_step_if_best,
         cleanup_tmp_directories=True,
     )
     manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
@@ -51,6 +44,11 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
         manager.wait_until_finished()
     finally:
         manager.close()
+
+
+def _step_if_best(metrics: dict[str, int]) -> int:
+    """Each new best has a higher step than the last, the others have 0."""
+    return metrics["step_if_best"]
 
 
 def save(
@@ -66,7 +64,7 @@ def save(
             state=ocp.args.StandardSave(state._asdict()),
             stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
         ),
-        metrics={"step": step} if best else None,
+        metrics={"step_if_best": step if best else 0},
     )
 
 

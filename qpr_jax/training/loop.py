@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -57,7 +58,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     """Train until the validation score stops rising; the best parameters.
 
     Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
-    often the training was killed (on one machine, with one number of devices).
+    often the training was killed (on one CPU machine, with one number of devices).
     """
     pairs = prepared.splits.pairs["train"]
     mesh = make_mesh(settings.batch_size, settings.devices)
@@ -90,16 +91,25 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
             progress_display(total, start=done) as progress,
             _signals() as signalled,
         ):
-            while done < total and stopping.without_gain < settings.early_stopping.patience:
+            stop = False
+            while (
+                not stop
+                and done < total
+                and stopping.without_gain < settings.early_stopping.patience
+            ):
                 batch = make_batch(prepared.questions, pairs_at(done), shapes, devices=mesh.size)
                 state, metrics = step(state, jax.device_put(batch, split(mesh)))
                 done += 1
                 flush.add(done, metrics)
+                # Looked at once a step: a signal that comes below is for the next.
+                stop = bool(signalled)
                 if done % settings.log_every == 0:
                     progress(done, flush())
                 if done % every == 0 or done == total:
                     flush()
                     row = score(exported(state.params, prepared.vocabulary, settings))
+                    if not all(map(np.isfinite, row.values())):
+                        flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
                     value = row[settings.early_stopping.metric]
                     stopping = stopping.update(
@@ -108,13 +118,16 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
                     checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
                     flush.restart()
-                elif done % settings.checkpoint_every == 0 or signalled:
+                elif stop or done % settings.checkpoint_every == 0:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
-                if signalled:
-                    manager.wait_until_finished()
-                    log.info("stopped at step %d, saved; the same command goes on", done)
-                    raise Interrupted(signalled[0])
+            if signalled:
+                manager.wait_until_finished()
+                log.info(
+                    "stopped at step %d, saved; the same command%s goes on",
+                    *(done, " without `--config.overwrite`" if settings.overwrite else ""),
+                )
+                raise Interrupted(signalled[0])
         manager.wait_until_finished()
         log.info("best %s at step %d", settings.early_stopping.metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
@@ -173,25 +186,28 @@ class _Flush:
             for step, row in zip(steps, values, strict=True)
         ]
         self._held, self._since = [], now
-        finite = [row for row in rows if np.isfinite(row["loss"])]
-        self._records.steps(rows[: len(finite)])
+        finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
+        self._records.steps(finite)
         if len(finite) < len(rows):
-            self._refuse(next(row for row in rows if not np.isfinite(row["loss"])))
+            row = rows[len(finite)]
+            self.refuse(row["step"], f"the loss {row['loss']} and gradient {row['grad_norm']}")
         return f"loss {rows[-1]['loss']:.4f}, {rate:,.0f} pairs/s"
 
-    def _refuse(self, row: dict[str, Any]) -> None:
-        ids = self._prepared.data.ids[self._pairs_at(row["step"] - 1)].tolist()
+    def refuse(self, step: int, what: str) -> NoReturn:
+        """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        write_json(path, {"step": row["step"], "loss": str(row["loss"]), "pairs": ids})
+        ids = self._prepared.data.ids[self._pairs_at(step - 1)].tolist()
+        write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(
-            f"expected a finite loss, got {row['loss']} at step {row['step']}; the question ids of "
-            f"its batch are in {path}; try a lower `--config.learning_rate`"
+            f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
+            f"are in {path}; start anew with a lower `--config.learning_rate` and "
+            "`--config.overwrite=True`"
         )
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """A list that the number of SIGTERM or SIGINT is put into; a second one acts at once."""
+    """A list that the number of SIGTERM or SIGINT is put into; a second signal acts at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -199,12 +215,15 @@ def _signals() -> Iterator[list[int]]:
 
     def receive(number: int, frame: Any) -> None:
         received.append(number)
-        signal.signal(number, before[signal.Signals(number)])
+        restore()
         log.info("%s: saving, then stopping", signal.Signals(number).name)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -17,8 +15,13 @@ def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
     """A mesh of one axis, `data`, over the first `devices` devices (0: all).
 
     Raises:
-      UserError: the global batch cannot be split evenly, or there are fewer devices.
+      UserError: the global batch cannot be split evenly, or there are fewer devices, or they
+        belong to several processes.
     """
+    if jax.process_count() > 1:
+        raise UserError(
+            f"expected one process, got {jax.process_count()}; several hosts are not supported yet"
+        )
     available = jax.devices()
     if devices > len(available):
         raise UserError(f"expected at most {len(available)} `devices`, got {devices}")
@@ -39,8 +42,3 @@ def split(mesh: Mesh) -> NamedSharding:
 def replicated(mesh: Mesh) -> NamedSharding:
     """Each device holds the whole."""
     return NamedSharding(mesh, PartitionSpec())
-
-
-def place(tree: Any, sharding: NamedSharding) -> Any:
-    """Put arrays on the devices."""
-    return jax.device_put(tree, sharding)

@@ -12,7 +12,13 @@ from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
 from qpr_jax.data.quora import QuestionPairs, read_quora
-from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster
+from qpr_jax.data.splits import (
+    HELD_OUT,
+    SPLITS,
+    Splits,
+    permuted_to_other_clusters,
+    split_by_cluster,
+)
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.batches import Questions
@@ -22,11 +28,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a run: Q questions, their clusters int32 [Q], splits and word ids."""
+    """The data of a run: Q questions, their clusters int32 [Q], splits and word ids.
+
+    others: for each held-out split, int [P], the pairs permuted to other clusters, whose
+      candidates are the negatives of ROC AUC.
+    """
 
     data: QuestionPairs
     clusters: np.ndarray
     splits: Splits
+    others: dict[str, np.ndarray]
     vocabulary: Vocabulary
     questions: Questions
     report: dict[str, Any]
@@ -50,6 +61,10 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         held_out_pairs=settings.data.held_out_pairs,
         max_held_out_cluster=settings.data.max_held_out_cluster,
     )
+    others = {
+        split: permuted_to_other_clusters(clusters[splits.pairs[split][:, 0]], seed=0)
+        for split in HELD_OUT
+    }
     seen = np.flatnonzero(splits.split_of == 0)
     vocabulary = build_vocabulary(
         (data.questions[i] for i in seen),
@@ -78,7 +93,7 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         },
     }
     _log_report(report)
-    return Prepared(data, clusters, splits, vocabulary, questions, report)
+    return Prepared(data, clusters, splits, others, vocabulary, questions, report)
 
 
 def _log_report(report: dict[str, Any]) -> None:

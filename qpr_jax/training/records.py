@@ -31,7 +31,8 @@ class JsonLines:
         with open(path, "a+b") as file:
             file.seek(0)
             for line in file:
-                if not line.endswith(b"\n") or json.loads(line)["step"] > resume_at:
+                step = _step_of(line)
+                if step is None or step > resume_at:
                     break
                 kept += len(line)
             file.truncate(kept)
@@ -46,6 +47,14 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _step_of(line: bytes) -> int | None:
+    """The step of a line; None of one that is not whole."""
+    try:
+        return int(json.loads(line)["step"]) if line.endswith(b"\n") else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:

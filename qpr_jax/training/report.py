@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retrieval.evaluate import (
@@ -36,7 +37,6 @@ from qpr_jax.training.validation import pair_roc_auc
 
 log = logging.getLogger(__name__)
 
-HELD_OUT = ("validation", "test")
 TIMED_QUERIES = 500
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
@@ -68,7 +68,7 @@ def write_report(
         recalls.append(index_recall(found["index"], found["exact"]))
         report[split] = {
             **scores["index"],
-            "roc_auc": pair_roc_auc(encoder, prepared, pairs),
+            "roc_auc": pair_roc_auc(encoder, prepared, split),
             "exact": scores["exact"],
             "index_recall@10": recalls[-1],
         }
@@ -90,7 +90,7 @@ def write_report(
     report["settings"] = identity(settings)
     report["machine"] = {
         "device": jax.devices()[0].device_kind,
-        "devices": jax.device_count(),
+        "devices": settings.devices or jax.device_count(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},

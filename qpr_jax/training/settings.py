@@ -8,8 +8,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import UserError
+from qpr_jax.retrieval.index import wanted_lists
 
-# What may change between two commands of one run: neither alters its result beyond rounding.
+# What may change between two commands of one run: none alters its result beyond rounding.
 NOT_IDENTITY = ("overwrite", "devices", "data.path")
 
 
@@ -72,12 +73,20 @@ def validate(settings: ConfigDict) -> None:
         "data.synthetic_clusters early_stopping.patience index.probes index.assignments"
     )
     not_negative = "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps"
+    wanted_lists(settings.index.factory)
+    for name in ("seed", "data.split_seed"):
+        _require(settings, name, lambda value: value < 2**32, "below 2**32")
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "learning_rate", lambda value: 0 < value < float("inf"), "above 0")
-    _require(settings, "early_stopping.min_delta", lambda value: value >= 0, "at least 0")
+    _require(
+        settings,
+        "early_stopping.min_delta",
+        lambda value: 0 <= value < float("inf"),
+        "at least 0 and finite",
+    )
     _require(
         settings,
         "windows",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.errors import UserError
 from qpr_jax.retrieval.evaluate import exact_search, rank, retrieval_scores, roc_auc
 from qpr_jax.training.prepare import Prepared
-
-PERMUTATION_SEED = 0
 
 
 def make_validation(
@@ -27,8 +25,8 @@ def make_validation(
     pairs = prepared.splits.pairs["validation"]
 
     def score(encoder: ExportedEncoder) -> dict[str, float]:
-        scores = {"roc_auc": pair_roc_auc(encoder, prepared, pairs)}
-        if settings.early_stopping.metric == "mrr":
+        scores = {"roc_auc": pair_roc_auc(encoder, prepared, "validation")}
+        if settings.early_stopping.metric == "mrr" and np.isfinite(scores["roc_auc"]):
             vectors = encoder.encode_words(prepared.questions.words)
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
@@ -39,35 +37,17 @@ def make_validation(
     return score
 
 
-def pair_roc_auc(encoder: ExportedEncoder, prepared: Prepared, pairs: np.ndarray) -> float:
-    """ROC AUC of minus the distance: pairs against the same queries with others' candidates."""
-    distinct, at = np.unique(pairs, return_inverse=True)
-    vectors = encoder.encode_words(prepared.questions.words[distinct])
-    queries, candidates = vectors[at.reshape(pairs.shape).T]
-    others = permuted_to_other_clusters(prepared.clusters[pairs[:, 0]], seed=PERMUTATION_SEED)
-    return roc_auc(
-        ((queries - candidates) ** 2).sum(axis=1), ((queries - candidates[others]) ** 2).sum(axis=1)
-    )
+def pair_roc_auc(encoder: ExportedEncoder, prepared: Prepared, split: str) -> float:
+    """ROC AUC of minus the distance: pairs against the same queries with others' candidates.
 
-
-def permuted_to_other_clusters(clusters: np.ndarray, *, seed: int) -> np.ndarray:
-    """A permutation of the pairs, int [P], that gives each pair the place of another cluster.
-
-    clusters: int [P], the cluster of each pair. UserError where one cluster holds more than half
-    of the pairs, so that there is none.
+    NaN where a distance is not finite.
     """
-    count = len(clusters)
-    # Ordered by cluster, a shift by half the pairs leaves every cluster of at most half of them.
-    if np.unique(clusters, return_counts=True)[1].max() * 2 > count:
-        raise UserError(
-            "ROC AUC: expected no cluster with more than half of the pairs of a split; hold out "
-            "more with `--config.data.held_out_pairs`"
-        )
-    rng = np.random.default_rng(seed)
-    shuffled = rng.permutation(count)
-    # Shuffled first, so that which clusters meet is drawn; then clusters in a drawn order.
-    rank_of = rng.permutation(clusters.max() + 1)
-    ordered = shuffled[np.argsort(rank_of[clusters[shuffled]], kind="stable")]
-    result = np.empty(count, np.int64)
-    result[ordered] = np.roll(ordered, count // 2)
-    return result
+    pairs = prepared.splits.pairs[split]
+    distinct, at = np.unique(pairs, return_inverse=True)
+    # Weights that diverged are told by the NaN, not by warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        vectors = encoder.encode_words(prepared.questions.words[distinct])
+        queries, candidates = vectors[at.reshape(pairs.shape).T]
+        others = candidates[prepared.others[split]]
+        positive, negative = (((queries - side) ** 2).sum(axis=1) for side in (candidates, others))
+    return roc_auc(positive, negative) if np.isfinite(positive + negative).all() else math.nan

@@ -14,6 +14,7 @@ from qpr_jax.files import Path, read_json, write_json
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
+REMOVAL = "removal not finished"
 # All that a run writes, and all that `overwrite` removes.
 OUTPUTS = (
     "checkpoints",
@@ -27,8 +28,9 @@ OUTPUTS = (
     "report.md",
     "splits",
     "tensorboard",
-    RUN_FILE,  # last: a removal that is cut off is taken up again
 )
+# What a kill may leave of files and folders that are written beside and renamed.
+LEFTOVERS = (".*.part", ".*.old")
 
 
 @contextlib.contextmanager
@@ -41,6 +43,8 @@ def open_workdir(
       UserError: the folder holds a run with other settings (the differences are listed), or files
         that are not of a run, or another process works in it.
     """
+    if not str(workdir):
+        raise UserError("`--workdir`: expected a folder, got none; name one or leave the flag out")
     folder = pathlib.Path(workdir)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"`--workdir`: expected a folder, got the file {folder}; name another")
@@ -69,6 +73,11 @@ def open_workdir(
 
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     known = read_json(folder / RUN_FILE)
+    if not isinstance(known, dict) or REMOVAL in known:
+        raise UserError(
+            f"{folder}: the removal of a run was cut off here; finish it with "
+            "`--config.overwrite=True`, or give another `--workdir`"
+        )
     missing = "(none)"
     differences = [
         f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"
@@ -83,8 +92,10 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
 
 
 def _remove_run(folder: pathlib.Path) -> None:
-    for name in OUTPUTS:
-        path = folder / name
+    # First, so that what a kill leaves of the run is never taken for one.
+    write_json(folder / RUN_FILE, {REMOVAL: True})
+    leftovers = [path for pattern in LEFTOVERS for path in folder.glob(pattern)]
+    for path in [*(folder / name for name in OUTPUTS), *leftovers]:
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -163,6 +163,16 @@ def test_an_unclosed_quote_costs_its_row_only(tmp_path, below):
         assert data.report["skipped_rows"] == 2
 
 
+def test_a_quote_never_closed_and_one_never_opened_do_not_swallow_the_rows_between(tmp_path):
+    rows = [f"{i}\t{2 * i}\t{2 * i + 1}\tq{2 * i}\tq{2 * i + 1}\t1\n" for i in range(1, 51)]
+    rows[0] = '1\t2\t3\t"never closed\tq3\t1\n'
+    rows[49] = '50\t100\t101\tlost its first quote"\tq101\t1\n'
+    data = read(tmp_path, "".join(rows), skip_bad_rows=True)
+    assert (data.report["rows"], data.report["skipped_rows"]) == (49, 1)
+    with pytest.raises(UserError, match="line 2: expected a closing quote"):
+        read(tmp_path, "".join(rows))
+
+
 def test_a_bad_row_of_two_lines_counts_once(tmp_path):
     data = read(tmp_path, '1\t1\t2\t"a\nb"\tc\t7\n' + GOOD, skip_bad_rows=True)
     assert data.questions == ["How?", "How so?"]

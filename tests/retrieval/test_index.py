@@ -289,11 +289,12 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
     [
         (
             {"count": 999},
-            "says IVF25,Flat, 999 questions of 4 dimensions, the files hold IVF25,Flat",
+            "the manifest's `count` is 999, the files hold 1000",
         ),
-        ({"dimension": 5}, "1000 questions of 5 dimensions, the files hold IVF25,Flat, 1000 of 4"),
-        ({"factory": "Flat"}, "the manifest says Flat, 1000"),
-        ({"assignments": 3}, "the files hold IVF25,Flat, 333 of 4"),
+        ({"dimension": 5}, "`dimension` is 5, the files hold 4"),
+        ({"factory": "Flat"}, "`factory` is Flat, the files hold IVF25,Flat"),
+        ({"assignments": 3}, "`count x assignments` is 3000, the files hold 1000"),
+        ({"probes": 11}, "`probes` is 11, the files hold 10"),
         ({"assignments": 0}, "the manifest's `assignments` is 0"),
         ({"probes": 0}, "the manifest's `probes` is 0"),
         ({"probes": "10"}, "the manifest's `probes` is '10'"),
@@ -319,7 +320,7 @@ def test_an_edited_manifest_is_refused(tmp_path, change, message):
         ("questions.jsonl", b'{"id": 1, "question": "a"}\n{"id": 2}\n', "line 2: expected `id`"),
         ("questions.jsonl", b"{\n", "questions.jsonl, line 1"),
         ("questions.jsonl", b"[]\n", "questions.jsonl, line 1"),
-        ("questions.jsonl", b'{"id": 1, "question": "a"}\n', "20 of 4 and 1 questions"),
+        ("questions.jsonl", b'{"id": 1, "question": "a"}\n', "`count` is 20, the files hold 1"),
     ],
 )
 def test_files_with_a_true_hash_but_a_wrong_content_are_refused(tmp_path, name, data, message):

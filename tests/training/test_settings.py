@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from qpr_jax.errors import UserError
@@ -29,13 +31,20 @@ def test_the_defaults_are_those_of_the_paper():
         ("data.source", "web", "`data.source`: expected quora or synthetic, got 'web'"),
         ("early_stopping.metric", "auc", "expected roc_auc or mrr, got 'auc'"),
         ("compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
+        (
+            "index.factory",
+            "HNSW32",
+            "`factory`: expected `Flat` or `IVF<lists>,Flat`, got 'HNSW32'",
+        ),
+        ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
+        ("seed", 2**70, "`seed`: expected below 2**32"),
         ("data.split_seed", -1, "`data.split_seed`: expected at least 0, got -1"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(name, value, message):
     settings = default_settings()
     settings.update_from_flattened_dict({name: value})
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+    with pytest.raises(UserError, match=re.escape(message)):
         validate(settings)
 
 

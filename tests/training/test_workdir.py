@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from qpr_jax.errors import UserError
@@ -30,6 +32,24 @@ def test_overwrite_removes_the_run_and_nothing_else(tmp_path):
     with open_workdir(tmp_path, {"seed": 1}, overwrite=True) as folder:
         assert sorted(p.name for p in folder.iterdir()) == [".lock", "notes.txt", "run.json"]
         assert read_json(folder / "run.json") == {"seed": 1}
+
+
+def test_a_removal_that_was_cut_off_is_not_taken_for_a_run(tmp_path, monkeypatch):
+    with open_workdir(tmp_path, {"seed": 0}) as folder:
+        (folder / "export").mkdir()
+        (folder / "report.json").touch()
+        (folder / ".index.part").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path: 1 / 0)
+        with pytest.raises(ZeroDivisionError), open_workdir(tmp_path, {"seed": 0}, overwrite=True):
+            pass
+    with (
+        pytest.raises(UserError, match="the removal of a run was cut off here"),
+        open_workdir(tmp_path, {"seed": 0}),
+    ):
+        pass
+    with open_workdir(tmp_path, {"seed": 0}, overwrite=True) as folder:
+        assert sorted(p.name for p in folder.iterdir()) == [".lock", "run.json"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

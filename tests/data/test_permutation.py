@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from qpr_jax.data.splits import permuted_to_other_clusters
 from qpr_jax.errors import UserError
-from qpr_jax.training.validation import permuted_to_other_clusters
 
 
 @pytest.mark.parametrize("sizes", [[1, 1], [5, 3, 2], [2, 2], [1, 2, 3, 4, 5, 6], [3, 1, 1, 1]])
@@ -22,5 +22,5 @@ def test_it_is_a_function_of_the_seed():
 
 
 def test_a_cluster_of_more_than_half_of_the_pairs_is_refused():
-    with pytest.raises(UserError, match="no cluster with more than half of the pairs"):
+    with pytest.raises(UserError, match="no cluster to hold more than half of a split's pairs"):
         permuted_to_other_clusters(np.array([0, 0, 0, 1, 2]), seed=0)

@@ -1,0 +1,52 @@
+import jax.numpy as jnp
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.training import checkpoints
+from qpr_jax.training.early_stopping import EarlyStopping
+from qpr_jax.training.step import TrainState
+
+
+def state_at(step):
+    return TrainState({"w": jnp.full(3, float(step))}, {"m": jnp.ones(2)}, jnp.asarray(step))
+
+
+def save(folder, *steps):
+    """Save steps, the best marked by a minus sign, in one opening of the folder."""
+    with checkpoints.open_checkpoints(folder) as manager:
+        for step in steps:
+            stopping = EarlyStopping(best_step=abs(step))
+            checkpoints.save(manager, state_at(abs(step)), stopping, best=step < 0)
+        manager.wait_until_finished()
+        return sorted(manager.all_steps())
+
+
+def test_the_latest_and_the_newest_best_are_kept_also_when_reopened(tmp_path):
+    assert save(tmp_path, 1, -2, 3) == [2, 3]
+    assert save(tmp_path, 4) == [2, 4]
+    assert save(tmp_path, 5, 6) == [2, 6]
+    assert save(tmp_path, -7) == [7]
+    assert save(tmp_path, 8, -9, 10) == [9, 10]
+
+
+def test_a_state_comes_back_whole(tmp_path):
+    save(tmp_path, 1, -2, 3)
+    with checkpoints.open_checkpoints(tmp_path) as manager:
+        for step in (2, 3):
+            state, stopping = checkpoints.restore(manager, state_at(0), step)
+            assert state.params["w"].tolist() == [step] * 3
+            assert int(state.step) == step
+            assert stopping == EarlyStopping(best_step=step)
+
+
+def test_a_step_saved_before_is_not_saved_again(tmp_path):
+    assert save(tmp_path, -2, -2) == [2]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
+    save(tmp_path, 1)
+    with (
+        checkpoints.open_checkpoints(tmp_path) as manager,
+        pytest.raises(UserError, match=r"/1: the checkpoint cannot be read"),
+    ):
+        checkpoints.restore(manager, TrainState({"w": jnp.ones(4)}, {}, jnp.asarray(0)), 1)
