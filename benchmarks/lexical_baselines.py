@@ -1,6 +1,6 @@
 """What word overlap alone reaches on the pair file: BM25 and TF-IDF, by our split and evaluator.
 
-    python -m benchmarks.lexical_baselines [--path FILE]
+    python -m benchmarks.lexical_baselines [--path FILE | --synthetic]
 
 Needs the extra `lexical`; takes about a minute on 2 cores. H@1 and MRR, per pair and per query.
 """
@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.quora import read_quora
+from experiments.configs import quora_sdml, synthetic_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.data.splits import split_by_cluster
 from qpr_jax.retrieval.evaluate import Search, rank, retrieval_scores
 from qpr_jax.retrieval.lexical import bm25_search, tfidf_search
+from qpr_jax.training.prepare import prepare
 
 BASELINES: dict[str, Callable[[Sequence[str]], Search]] = {
     "BM25 (k1 0.9, b 0.4)": bm25_search,
@@ -31,9 +30,12 @@ def main() -> None:
     parser.add_argument(
         "--path", default="", help="the pair file; found as by the main job if empty"
     )
-    data = read_quora(find_quora(parser.parse_args().path))
-    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    splits = split_by_cluster(data, clusters)
+    parser.add_argument("--synthetic", action="store_true", help="the log of synthetic_sdml")
+    arguments = parser.parse_args()
+    config = (synthetic_sdml if arguments.synthetic else quora_sdml).get_config()
+    path = None if arguments.synthetic else find_quora(arguments.path)
+    prepared = prepare(config, path)
+    data, clusters, splits = prepared.data, prepared.clusters, prepared.splits
     print("| | split | per pair: H@1 / MRR | per query: H@1 / MRR | seconds |")
     print("|---|---|---|---|---|")
     for name, make_search in BASELINES.items():

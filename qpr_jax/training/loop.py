@@ -65,6 +65,9 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     epoch = steps_per_epoch(len(pairs), settings.batch_size)
     total = settings.max_steps or settings.max_epochs * epoch
     every = settings.early_stopping.every_steps or epoch
+    metric, patience, min_delta = (
+        settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
+    )
     pairs_at = pairs_of_step(pairs, settings.batch_size, seed=settings.seed)
     shapes = plan_shapes(prepared.questions, pairs_at, devices=mesh.size, steps=epoch)
     log.info(
@@ -92,11 +95,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
             _signals() as signalled,
         ):
             stop = False
-            while (
-                not stop
-                and done < total
-                and stopping.without_gain < settings.early_stopping.patience
-            ):
+            while not stop and done < total and stopping.without_gain < patience:
                 batch = make_batch(prepared.questions, pairs_at(done), shapes, devices=mesh.size)
                 state, metrics = step(state, jax.device_put(batch, split(mesh)))
                 done += 1
@@ -111,25 +110,19 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
-                    value = row[settings.early_stopping.metric]
-                    stopping = stopping.update(
-                        done, value, min_delta=settings.early_stopping.min_delta
-                    )
+                    stopping = stopping.update(done, row[metric], min_delta=min_delta)
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
                     checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
                     flush.restart()
                 elif stop or done % settings.checkpoint_every == 0:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
-            if signalled:
-                manager.wait_until_finished()
-                log.info(
-                    "stopped at step %d, saved; the same command%s goes on",
-                    *(done, " without `--config.overwrite`" if settings.overwrite else ""),
-                )
-                raise Interrupted(signalled[0])
         manager.wait_until_finished()
-        log.info("best %s at step %d", settings.early_stopping.metric, stopping.best_step)
+        if signalled:
+            but = " without `--config.overwrite`" if settings.overwrite else ""
+            log.info("stopped at step %d, saved; the same command%s goes on", done, but)
+            raise Interrupted(signalled[0])
+        log.info("best %s at step %d", metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
     return best.params
 
