@@ -41,9 +41,29 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
     manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
     try:
         yield manager
-        manager.wait_until_finished()
+        wait(manager)
     finally:
-        manager.close()
+        # What failed in the background was raised by `save` or `wait`, and is raised here again.
+        with contextlib.suppress(ValueError, OSError):
+            manager.close()
+
+
+def wait(manager: ocp.CheckpointManager) -> None:
+    """Wait until the last save is whole; UserError where it failed."""
+    with _failed_write(manager):
+        manager.wait_until_finished()
+
+
+@contextlib.contextmanager
+def _failed_write(manager: ocp.CheckpointManager) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:  # TensorStore tells of a full disk by a ValueError
+        reason = str(error).split("\n")[0].rpartition(": ")[2]
+        raise UserError(
+            f"{manager.directory}: a checkpoint could not be written ({reason}); make room, and "
+            "the same command goes on from the one before"
+        ) from error
 
 
 def _step_if_best(metrics: dict[str, int]) -> int:
@@ -58,14 +78,15 @@ def save(
     step = int(state.step)
     if step in manager.all_steps():
         return
-    manager.save(
-        step,
-        args=ocp.args.Composite(
-            state=ocp.args.StandardSave(state._asdict()),
-            stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
-        ),
-        metrics={"step_if_best": step if best else 0},
-    )
+    with _failed_write(manager):
+        manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state._asdict()),
+                stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
+            ),
+            metrics={"step_if_best": step if best else 0},
+        )
 
 
 def restore(

@@ -117,7 +117,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                 elif stop or done % settings.checkpoint_every == 0:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
-        manager.wait_until_finished()
+        checkpoints.wait(manager)
         if signalled:
             but = " without `--config.overwrite`" if settings.overwrite else ""
             log.info("stopped at step %d, saved; the same command%s goes on", done, but)

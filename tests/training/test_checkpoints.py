@@ -50,3 +50,13 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
         pytest.raises(UserError, match=r"/1: the checkpoint cannot be read"),
     ):
         checkpoints.restore(manager, TrainState({"w": jnp.ones(4)}, {}, jnp.asarray(0)), 1)
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise ValueError("RESOURCE_EXHAUSTED: Error writing: No space left on device\ntrace")
+
+    with checkpoints.open_checkpoints(tmp_path) as manager:
+        monkeypatch.setattr(manager, "save", fail)
+        with pytest.raises(UserError, match=r"written \(No space left on device\); make room, and"):
+            checkpoints.save(manager, state_at(1), EarlyStopping(), best=False)
