@@ -66,12 +66,14 @@ def main() -> None:
     epoch = steps_per_epoch(len(pairs), config.batch_size)
     pairs_at = pairs_of_step(pairs, config.batch_size, seed=0)
     shapes = plan_shapes(prepared.questions, pairs_at, devices=mesh.size, steps=epoch)
+    start = time.perf_counter()
     batches = [
         jax.device_put(
             make_batch(prepared.questions, pairs_at(i), shapes, devices=mesh.size), split(mesh)
         )
         for i in range(STEPS)
     ]
+    layout = (time.perf_counter() - start) / STEPS
     encoder, params = make_encoder(config, prepared.vocabulary.size)
     model = nnx.merge(encoder, params)
     model.__class__ = PlainEncoder
@@ -94,11 +96,13 @@ def main() -> None:
                 times[name].append((time.perf_counter() - start) / STEPS)
             print(f"round {number}, {name}: loss {loss:.5f}")
 
-    tokens = float(np.mean([sum(int((b > 0).sum()) for b in batch.blocks) for batch in batches]))
+    tokens = np.mean([sum(int((b > 0).sum()) for b in batch.blocks) for batch in batches])
+    distinct = np.mean([int((batch.distinct > 0).sum()) for batch in batches])
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
-        f"{config.filters} filters, {config.batch_size} pairs: {tokens:,.0f} tokens a batch, "
-        f"{shapes[0].tokens:,} positions, {shapes[0].distinct:,} distinct words a device"
+        f"{config.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch, "
+        f"{distinct:,.0f} distinct; laid out on {shapes[0].tokens:,} positions and "
+        f"{shapes[0].distinct:,} distinct words a device in {1e3 * layout:.1f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}
     for name, seconds in medians.items():

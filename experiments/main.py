@@ -114,7 +114,7 @@ def use_huge_pages() -> None:
     """Start the program anew with huge pages for large arrays, where glibc can give them.
 
     On CPU XLA takes the memory of a step from the system and gives it back after, each time:
-    touching it for the first time in pages of 4 KiB costs a sixth of a step
+    touching it for the first time in pages of 4 KiB costs a quarter of a step
     (`benchmarks/train_step.py` with and without the variable).
     """
     if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ:

@@ -180,6 +180,7 @@ def test_a_mistake_is_told_in_one_line(tmp_path, flags, message):
     answer = subprocess.run(
         [sys.executable, "-m", "experiments.main", *flags, f"--workdir={tmp_path / 'run'}"],
         env={**os.environ, "XLA_FLAGS": ""},
+        cwd=main.CONFIGS.parent.parent,
         capture_output=True,
         text=True,
         check=False,

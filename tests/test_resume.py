@@ -5,6 +5,7 @@
 
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from qpr_jax.files import sha256_of
 from qpr_jax.training.records import read_json_lines
 
 KILLS = int(os.environ.get("QPR_KILLS", "3"))
+ROOT = pathlib.Path(__file__).parent.parent
 COMMAND = (
     sys.executable,
     "-m",
@@ -34,6 +36,7 @@ def start(workdir, *flags):
     return subprocess.Popen(
         [*COMMAND, f"--workdir={workdir}", *flags],
         env=environment,
+        cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -134,6 +137,7 @@ def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
     again = subprocess.run(
         [*COMMAND, f"--workdir={workdir}"],
         env=environment,
+        cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
