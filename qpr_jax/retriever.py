@@ -62,12 +62,21 @@ class Retriever:
     ) -> Retriever:
         """An index of one's own questions with the encoder of `run`, which stays as it is.
 
-        `ids` are distinct integers or strings, one a question; 0, 1, 2, ... where None.
+        The index is made with the settings of the run (factory, probes, assignments). `ids` are
+        distinct integers or strings, one a question; 0, 1, 2, ... where None.
         """
         encoder = _run_encoder(run)
         questions = question_list(questions)
+        names = ("factory", "probes", "assignments")
         index = build_index(
-            encoder.encode, questions, ids, encoder=encoder.identity, log=lambda line: None
+            encoder.encode,
+            questions,
+            ids,
+            encoder=encoder.identity,
+            log=lambda line: None,
+            **{
+                n: encoder.settings[f"index.{n}"] for n in names if f"index.{n}" in encoder.settings
+            },
         )
         return cls(encoder, index)
 

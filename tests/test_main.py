@@ -86,6 +86,8 @@ def test_the_run_answers_through_the_retriever(finished):
     assert hits[0].id == retriever.index.ids[7]
     assert hits[0].distance == pytest.approx(0, abs=1e-5)
     assert retriever.encode(["how can i learn python quickly"]).shape == (1, 16)
+    again = Retriever.build(retriever.index.questions, run=workdir).index
+    assert (again.factory, again.probes, again.assignments) == ("IVF20,Flat", 10, 3)
     own = Retriever.build(["how do i mend a bike", "what is rust"], run=workdir)
     assert {hit.id for hit in own.search(["repair my bicycle"])[0]} == {0, 1}
 
