@@ -1,5 +1,6 @@
 """From two batches of vectors to a scalar: pure functions of arrays."""
 
 from qpr_jax.losses.sdml import sdml_loss
+from qpr_jax.losses.triplet import triplet_loss
 
-__all__ = ["sdml_loss"]
+__all__ = ["sdml_loss", "triplet_loss"]

@@ -140,7 +140,9 @@ def test_half_precision_vectors_give_a_float32_loss():
     assert float(value) == pytest.approx(reference(x, y, 0.3)[0], rel=1e-5)
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 4)), ((3,), (3,)), ((0, 4), (0, 4))])
+@pytest.mark.parametrize(
+    "shapes", [((4, 4), (3, 4)), ((3, 4), (3, 5)), ((3,), (3,)), ((0, 4), (0, 4))]
+)
 def test_wrong_shapes_are_named(shapes):
     with pytest.raises(ValueError, match=r"expected `queries` and `candidates` of one non-empty"):
         sdml_loss(jnp.zeros(shapes[0]), jnp.zeros(shapes[1]))
