@@ -1,9 +1,10 @@
-"""The train step on the Quora pairs, side by side with a plain convolution over every token.
+"""The train step on the Quora pairs, side by side with two plainer ones.
 
     python -m benchmarks.train_step [--filters=300] [--batch_size=512]
 
-Both take the same batches in the same length blocks, in turns, in one process. The plain one
-unfolds the windows and multiplies them with the kernel, token by token.
+All take the same batches in the same length blocks, in turns, in one process. "every token" unfolds
+the windows and multiplies them with the kernel, token by token, where ours multiplies each distinct
+word once. "dense Adam" is ours but for the optimiser, which updates the whole embedding.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from flax import nnx
 from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.training.batches import make_batch, pairs_of_step, plan_shapes, steps_per_epoch
+from qpr_jax.training.feed import make_feed
 from qpr_jax.training.loop import make_encoder
-from qpr_jax.training.mesh import make_mesh, replicated, split
+from qpr_jax.training.mesh import make_mesh, replicated
+from qpr_jax.training.objective import make_objective
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.step import init_state, make_loss, make_train_step
 
@@ -61,56 +63,71 @@ def main() -> None:
     config = quora_sdml.get_config()
     config.filters, config.batch_size = arguments.filters, arguments.batch_size
     prepared = prepare(config, find_quora())
-    pairs = prepared.splits.pairs["train"]
     mesh = make_mesh(config.batch_size)
-    epoch = steps_per_epoch(len(pairs), config.batch_size)
-    pairs_at = pairs_of_step(pairs, config.batch_size, seed=0)
-    shapes = plan_shapes(prepared.questions, pairs_at, devices=mesh.size, steps=epoch)
+    feed = make_feed(config, prepared, devices=mesh.size)
     start = time.perf_counter()
-    batches = [
-        jax.device_put(
-            make_batch(prepared.questions, pairs_at(i), shapes, devices=mesh.size), split(mesh)
-        )
-        for i in range(STEPS)
-    ]
+    batches = [feed.batch_at(i) for i in range(STEPS)]
     layout = (time.perf_counter() - start) / STEPS
-    encoder, params = make_encoder(config, prepared.vocabulary.size)
-    model = nnx.merge(encoder, params)
-    model.__class__ = PlainEncoder
-    graphs = {"distinct words": encoder, "every token": nnx.split(model)[0]}
-    optimizer = optax.adam(config.learning_rate)
-
-    states, steps, times = {}, {}, {}
-    for name, graph in graphs.items():
-        copied = jax.tree.map(jnp.copy, params)
-        states[name] = jax.device_put(init_state(copied, optimizer), replicated(mesh))
-        steps[name] = make_train_step(make_loss(graph, mesh, smoothing=0.3), optimizer)
-        times[name] = []
-    for number in range(ROUNDS):
-        for name in graphs:
-            start = time.perf_counter()
-            for batch in batches:
-                states[name], metrics = steps[name](states[name], batch)
-            loss = float(metrics["loss"])
-            if number:  # the first round compiles
-                times[name].append((time.perf_counter() - start) / STEPS)
-            print(f"round {number}, {name}: loss {loss:.5f}")
-
     tokens = np.mean([sum(int((b > 0).sum()) for b in batch.blocks) for batch in batches])
     distinct = np.mean([int((batch.distinct > 0).sum()) for batch in batches])
+    batches = [batch.placed(mesh) for batch in batches]
+
+    encoder, params = make_encoder(config, prepared.vocabulary.size)
+    plain = nnx.merge(encoder, params)
+    plain.__class__ = PlainEncoder
+    objective = make_objective(config)
+    loss = make_loss(encoder, mesh, objective)
+    plain_loss = make_loss(nnx.split(plain)[0], mesh, objective)
+    variants = {
+        "ours": make_train_step(loss, config.learning_rate, seed=0).step,
+        "every token": make_train_step(plain_loss, config.learning_rate, seed=0).step,
+        "dense Adam": dense_step(loss, optax.adam(config.learning_rate)),
+    }
+    states, times = {}, {name: [] for name in variants}
+    for name in variants:
+        copied = jax.tree.map(jnp.copy, params)
+        state = copied if name == "dense Adam" else init_state(copied)
+        if name == "dense Adam":
+            state = (state, optax.adam(config.learning_rate).init(state))
+        states[name] = jax.device_put(state, replicated(mesh))
+    for number in range(ROUNDS):
+        for name, step in variants.items():
+            start = time.perf_counter()
+            for batch in batches:
+                states[name], metrics = step(states[name], batch)
+            value = float(metrics["loss"])
+            if number:  # the first round compiles
+                times[name].append((time.perf_counter() - start) / STEPS)
+            print(f"round {number}, {name}: loss {value:.5f}")
+
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
         f"{config.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch, "
-        f"{distinct:,.0f} distinct; laid out on {shapes[0].tokens:,} positions and "
-        f"{shapes[0].distinct:,} distinct words a device in {1e3 * layout:.1f} ms"
+        f"{distinct:,.0f} distinct; laid out on {feed.shapes[0].tokens:,} positions and "
+        f"{feed.shapes[0].distinct:,} distinct words a device in {1e3 * layout:.1f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}
     for name, seconds in medians.items():
         print(
             f"{name}: {1e3 * seconds:.1f} ms a step, {config.batch_size / seconds:,.0f} pairs/s, "
-            f"{epoch * seconds:.0f} s an epoch"
+            f"{feed.epoch * seconds:.0f} s an epoch, {seconds / medians['ours']:.2f} times ours"
         )
-    print(f"ratio {medians['every token'] / medians['distinct words']:.2f}")
+
+
+def dense_step(loss, optimizer):
+    def step(state, batch):
+        params, moments = state
+
+        def of_all(params):
+            rows = params["embedding"][...][batch.words]
+            return loss(nnx.State({**params, "embedding": nnx.Param(rows)}), batch, None)
+
+        value, gradient = jax.value_and_grad(of_all)(params)
+        updates, moments = optimizer.update(gradient, moments)
+        metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+        return (optax.apply_updates(params, updates), moments), metrics
+
+    return jax.jit(step, donate_argnums=0)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pathlib
-import re
 import sys
 
-from absl import app, flags
-from absl import logging as absl_logging
+from absl import flags
 from ml_collections import config_flags
 
+from experiments.program import run_program, told_in_one_line, use_huge_pages
 from qpr_jax.errors import UserError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
@@ -74,52 +72,13 @@ def main(argv: list[str]) -> int:
 
 def run() -> int:
     """The program, with one line instead of a traceback for what the user can put right."""
-    show_progress()
-    try:
+
+    def start() -> int:
         arguments, name = resolve(sys.argv)
         flags.FLAGS.set_default("workdir", os.path.join("runs", name))
-        return app.run(main, argv=arguments, flags_parser=_parse_flags) or 0
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        return 130
-    except OSError as error:
-        logging.getLogger("qpr_jax").debug("traceback:", exc_info=True)
-        print(f"error: {error}; the same command goes on when this is put right", file=sys.stderr)
-    return 1
+        return run_program(main, arguments)
 
-
-def show_progress() -> None:
-    """Show what the project logs, without the details of the libraries it uses."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    ours = logging.getLogger("qpr_jax")
-    ours.handlers, ours.propagate = [handler], False
-    ours.setLevel(logging.INFO)
-    absl_logging.set_verbosity(absl_logging.WARNING)
-
-
-def _parse_flags(arguments: list[str]) -> list[str]:
-    """The arguments that are no flags; UserError where a flag is wrong."""
-    try:
-        return flags.FLAGS(arguments)
-    except (flags.Error, AttributeError, TypeError, ValueError) as error:
-        # ml_collections gives a quoted quotation of several lines.
-        reason = re.sub(r"\\n|[\\'\"\s]+", " ", str(error)).strip()
-        raise UserError(f"cannot read the flags: {reason}") from error
-
-
-def use_huge_pages() -> None:
-    """Start the program anew with huge pages for large arrays, where glibc can give them.
-
-    On CPU XLA takes the memory of a step from the system and gives it back after, each time:
-    touching it for the first time in pages of 4 KiB costs a quarter of a step
-    (`benchmarks/train_step.py` with and without the variable).
-    """
-    if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ:
-        os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return told_in_one_line(start)
 
 
 if __name__ == "__main__":

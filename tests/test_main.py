@@ -102,7 +102,7 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
 
     params = train(config, prepared, workdir)  # finished: only restores the best
     graph, _ = make_encoder(config, prepared.vocabulary.size)
-    words = prepared.questions.words[:200]
+    words = prepared.words[:200]
     expected = nnx.merge(graph, params)(words)
     got = read_export(workdir / "export").encode_words(words)
     np.testing.assert_allclose(got, expected, atol=1e-5)

@@ -28,6 +28,11 @@ COMMAND = (
     "--config.checkpoint_every=4",
     "--config.early_stopping.every_steps=10",
     "--config.early_stopping.patience=99",
+    # All that a step draws or remembers besides.
+    "--config.draw=clusters",
+    "--config.word_dropout=0.1",
+    "--config.hard_negatives=8",
+    "--config.averaging_steps=50",
 )
 
 

@@ -41,7 +41,8 @@ class ExportedEncoder:
     """The encoder of `encoders.cnn` in NumPy, with its vocabulary and settings.
 
     embedding: float32 [V, e], row 0 (padding) zeros. kernels: float32 [w, e, f] each.
-    biases: float32 [f] each. projection: float32 [sum of f, d]. `identity` names weights,
+    biases: float32 [f] each. projection: float32 [sum of f, d], or [sum of f + e, d] where the
+    scaled sum of the words is a feature too. `identity` names weights,
     vocabulary and `max_words` by their content; an index carries the identity of its encoder.
     `settings` are those of the training, for the record. Safe to use from several threads.
     """
@@ -90,7 +91,11 @@ class ExportedEncoder:
             maxima = _maxima(self.embedding, self.kernels, chunk[order], lengths[order])
             maxima += bias
             # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
-            vectors[start + order] = _project(np.tanh(maxima, out=maxima), self.projection)
+            features = np.tanh(maxima, out=maxima)
+            if len(self.projection) > len(bias):
+                sums = _scaled_sums(self.embedding, chunk[order], lengths[order])
+                features = np.concatenate([features, sums], axis=1)
+            vectors[start + order] = _project(features, self.projection)
         return vectors
 
 
@@ -206,6 +211,16 @@ def _maxima(
     return maxima
 
 
+def _scaled_sums(embedding: np.ndarray, words: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Sums of the words' embeddings over the root of their number, of rows sorted by length."""
+    sums = np.empty((len(words), embedding.shape[1]), np.float32)
+    for start, stop in _equal_runs(lengths, _BLOCK_FLOATS // embedding.shape[1]):
+        length = int(lengths[start])
+        embedding[words[start:stop, :length]].sum(axis=1, out=sums[start:stop])
+        sums[start:stop] /= np.float32(length) ** 0.5
+    return sums
+
+
 def _project(features: np.ndarray, projection: np.ndarray) -> np.ndarray:
     """features @ projection, summed in float64 and in blocks of rows that bound its memory.
 
@@ -273,7 +288,7 @@ def _check_weights(arrays: dict[str, np.ndarray], vocabulary: Vocabulary, folder
         and all(k.ndim == 3 and k.size and k.shape[1] == embedding.shape[1] for k in kernels)
         and all(arrays[f"bias_{i}"].shape == (n,) for i, n in enumerate(filters))
         and projection.ndim == 2
-        and len(projection) == sum(filters)
+        and len(projection) in (sum(filters), sum(filters) + embedding.shape[1])
         and projection.shape[1] > 0
     )
     if not fits:

@@ -92,6 +92,17 @@ def retrieval_scores(
     }
 
 
+def first_ranks(
+    rankings: np.ndarray, query_positions: np.ndarray, clusters: np.ndarray
+) -> np.ndarray:
+    """Place of the first relevant question of each query, int64 [n], from 1; 0: not found.
+
+    Hits@K and MRR follow from it alone; arguments as of `retrieval_scores`.
+    """
+    relevance = _relevance(rankings, query_positions, clusters)
+    return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
+
+
 def index_recall(rankings: np.ndarray, exact_rankings: np.ndarray, k: int = 10) -> float:
     """Share of the exact first `k` that the index returns among its `k`, averaged over queries."""
     found, wanted = rankings[:, :k], exact_rankings[:, :k]
@@ -139,6 +150,13 @@ def _rows_of(queries: np.ndarray, query_positions: np.ndarray) -> np.ndarray:
     return rows
 
 
+def _relevance(
+    rankings: np.ndarray, query_positions: np.ndarray, clusters: np.ndarray
+) -> np.ndarray:
+    own = clusters[query_positions]
+    return (rankings >= 0) & (own >= 0)[:, None] & (clusters[rankings] == own[:, None])
+
+
 def _scores(
     rankings: np.ndarray, query_positions: np.ndarray, clusters: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -146,7 +164,7 @@ def _scores(
     clustered = clusters[clusters >= 0]
     sizes = np.bincount(clustered, minlength=1)
     relevant = np.where(own >= 0, sizes[np.maximum(own, 0)] - 1, 0)
-    relevance = (rankings >= 0) & (own >= 0)[:, None] & (clusters[rankings] == own[:, None])
+    relevance = _relevance(rankings, query_positions, clusters)
     scores = {f"hits@{k}": metrics.hits(relevance, k) for k in HITS_AT}
     scores |= {f"recall@{k}": metrics.recall(relevance, relevant, k) for k in CUTOFFS}
     scores |= {f"map@{k}": metrics.average_precision(relevance, relevant, k) for k in CUTOFFS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import json
 import zlib
@@ -20,15 +21,20 @@ from qpr_jax.text.tokenizer import tokenize
 class Vocabulary:
     """The words with an id of their own, and the number of hash bins that the others share.
 
-    Id 0 is padding, `words[i]` has id i + 1, and the bins follow.
+    Id 0 is padding, `words[i]` has id i + 1, and the bins follow. A word without an id is one bin,
+    or, where `subwords` is n and not 0, a bin for each run of n characters of it, its ends marked:
+    a misspelt or inflected word then still has most of its ids in common with the right one.
     """
 
     words: tuple[str, ...]
     bins: int
+    subwords: int = 0
 
     def __post_init__(self) -> None:
         if self.bins < 1:
             raise UserError(f"`bins`: expected 1 or more, got {self.bins}; unknown words need one")
+        if self.subwords < 0:
+            raise UserError(f"`subwords`: expected 0 or more characters, got {self.subwords}")
         if len(self._ids) != len(self.words):
             raise UserError("`words`: expected distinct words, got one twice; build it anew")
 
@@ -48,44 +54,59 @@ class Vocabulary:
         """
         if max_words < 1:
             raise UserError(f"`max_words`: expected 1 or more, got {max_words}")
-        ids = self._ids
-        first_bin = 1 + len(self.words)
         flat: list[int] = []
         lengths = np.zeros(len(questions), np.int32)
         cut = 0
         for i, question in enumerate(questions):
-            words = tokenize(question)
-            if len(words) > max_words:
+            ids = [id for word in tokenize(question) for id in self._ids_of(word)]
+            if len(ids) > max_words:
                 cut += 1
-                words = words[:max_words]
-            lengths[i] = len(words)
-            for word in words:
-                flat.append(ids.get(word) or first_bin + _hash(word) % self.bins)
+                ids = ids[:max_words]
+            lengths[i] = len(ids)
+            flat += ids
         width = max(1, int(lengths.max(initial=0)))
         result = np.zeros((len(questions), width), np.int32)
         result[np.arange(width) < lengths[:, None]] = flat
         return result, cut
 
+    def _ids_of(self, word: str) -> Iterable[int]:
+        known = self._ids.get(word)
+        if known:
+            return (known,)
+        first_bin = 1 + len(self.words)
+        if not self.subwords:
+            return (first_bin + _hash(word) % self.bins,)
+        marked = f"<{word}>"
+        starts = range(max(1, len(marked) - self.subwords + 1))
+        return [first_bin + _hash(marked[i : i + self.subwords]) % self.bins for i in starts]
+
 
 def build_vocabulary(
-    questions: Iterable[str], *, size: int = 50_000, bins: int = 5_000
+    questions: Iterable[str],
+    *,
+    size: int = 50_000,
+    bins: int = 5_000,
+    fewest: int = 1,
+    subwords: int = 0,
 ) -> Vocabulary:
     """A vocabulary of the `size` most frequent words; equal counts go by the word's order.
 
-    The order of the questions does not matter.
+    Words that occur less than `fewest` times get no id of their own. The order of the questions
+    does not matter.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
     counts: collections.Counter[str] = collections.Counter()
     for question in questions:
         counts.update(tokenize(question))
-    words = sorted(counts, key=lambda word: (-counts[word], word))
-    return Vocabulary(tuple(words[:size]), bins)
+    frequent = (word for word, count in counts.items() if count >= fewest)
+    words = sorted(frequent, key=lambda word: (-counts[word], word))
+    return Vocabulary(tuple(words[:size]), bins, subwords)
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Write `vocabulary` as ASCII JSON, `{"bins": ..., "words": [...]}`, atomically."""
-    value = {"bins": vocabulary.bins, "words": vocabulary.words}
+    """Write `vocabulary` as ASCII JSON: `bins`, `subwords` and the list `words`; atomically."""
+    value = dataclasses.asdict(vocabulary)
     with write_atomically(path) as file:
         file.write(json.dumps(value, indent=0).encode())
 
@@ -102,7 +123,12 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     bins = value.get("bins")
     if not isinstance(bins, int):
         raise UserError(f"vocabulary: expected `bins`, a number, got {bins!r}; remake the file")
-    return Vocabulary(tuple(words), bins)
+    subwords = value.get("subwords", 0)  # absent in exports of version 0.1
+    if not isinstance(subwords, int):
+        raise UserError(
+            f"vocabulary: expected `subwords`, a number, got {subwords!r}; remake the file"
+        )
+    return Vocabulary(tuple(words), bins, subwords)
 
 
 def _hash(word: str) -> int:

@@ -8,144 +8,128 @@ and widths are fixed beforehand from the data, so that the step compiles once.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.errors import UserError
+from qpr_jax.training.mesh import AXIS
 
 MAX_BLOCKS = 8
 SAMPLED_BATCHES = 256
-SAMPLED_VOCABULARIES = 16
 
 
-@dataclasses.dataclass(frozen=True)
-class Questions:
-    """All questions as word ids.
+def lengths_of(words: np.ndarray) -> np.ndarray:
+    """Words of each question of `words` [..., L]; 1 for an empty one, a window of padding."""
+    return np.maximum((words > 0).sum(axis=-1, dtype=np.int32), 1)
 
-    words: int32 [Q, L], zero-padded on the right, below `vocabulary_size`.
-    lengths: int32 [Q], words of each question; 1 for an empty one, a window of padding.
-    """
 
-    words: np.ndarray
-    lengths: np.ndarray
-    vocabulary_size: int
-
-    @classmethod
-    def of(cls, words: np.ndarray, vocabulary_size: int) -> Questions:
-        """From the word ids alone."""
-        lengths = np.maximum((words > 0).sum(axis=1, dtype=np.int32), 1)
-        return cls(words, lengths, vocabulary_size)
-
-    def distinct(self, rows: np.ndarray) -> np.ndarray:
-        """The distinct word ids of some questions, ascending, the first of them 0."""
-        seen = np.zeros(self.vocabulary_size, bool)
-        seen[0] = True
-        seen[self.words[rows]] = True
-        return np.flatnonzero(seen)
+def distinct_words(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
+    """The distinct word ids, ascending, the first of them 0."""
+    seen = np.zeros(vocabulary_size, bool)
+    seen[0] = True
+    seen[words] = True
+    return np.flatnonzero(seen)
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """The shape of one device's share of a batch: (rows, width) of its blocks, distinct words."""
+    """The shape of a batch: for each device (rows, width) of its blocks and its distinct words;
+    the distinct words of all devices.
+    """
 
     blocks: tuple[tuple[int, int], ...]
     distinct: int
+    words: int
 
     @property
     def tokens(self) -> int:
-        """Positions encoded, padding included."""
+        """Positions that a device encodes, padding included."""
         return sum(rows * width for rows, width in self.blocks)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One batch; along the first axis of every array lie the shares of the devices.
+    """One batch; but for `words`, the shares of the devices lie along the first axis.
 
-    distinct: int32 [devices * U], the distinct word ids of each share, the first of each 0.
+    words: int32 [W], the distinct word ids of the batch, the first 0 (padding), filled up with 0.
+    distinct: int32 [devices * U], the distinct words of each share as positions in `words`, the
+      first of each 0.
     blocks: int32 [devices * n_b, L_b] each, positions in the share's `distinct`.
-    order: int32 [devices * 2n], row of the blocks' concatenation for each question of a share,
-      the n queries first, then their candidates.
+    order: int32 [devices * (n + m)], row of the blocks' concatenation for each question of a
+      share, the n queries first, then the m candidates.
+    clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
     """
 
+    words: np.ndarray | jax.Array
     distinct: np.ndarray | jax.Array
     blocks: tuple[np.ndarray | jax.Array, ...]
     order: np.ndarray | jax.Array
+    clusters: np.ndarray | jax.Array
 
+    def specs(self) -> Batch:
+        """What of a batch is split over devices: a tree of `PartitionSpec`."""
+        split: Any = jax.tree.map(lambda _: PartitionSpec(AXIS), self)
+        whole: Any = PartitionSpec()
+        return dataclasses.replace(split, words=whole)
 
-def pairs_of_step(pairs: np.ndarray, batch_size: int, *, seed: int) -> Callable[[int], np.ndarray]:
-    """A function from a step, counted from 0, to its pairs, int32 [batch_size, 2].
-
-    Each epoch is a permutation of the pairs that is a function of (seed, epoch) alone, so the
-    step is the whole position in the data; what does not fill a batch is left for that epoch.
-    """
-    steps = steps_per_epoch(len(pairs), batch_size)
-
-    @functools.lru_cache(maxsize=1)
-    def permutation(epoch: int) -> np.ndarray:
-        return np.random.default_rng([seed, epoch]).permutation(len(pairs))
-
-    def at(step: int) -> np.ndarray:
-        epoch, place = divmod(step, steps)
-        return pairs[permutation(epoch)[place * batch_size : (place + 1) * batch_size]]
-
-    return at
-
-
-def steps_per_epoch(pairs: int, batch_size: int) -> int:
-    """Full batches in an epoch; UserError where there is none."""
-    if pairs < batch_size:
-        raise UserError(
-            f"expected at least one batch of `batch_size` {batch_size} training pairs, got "
-            f"{pairs} pairs; lower `--config.batch_size`"
-        )
-    return pairs // batch_size
+    def placed(self, mesh: Mesh) -> Batch:
+        """The batch on the devices of `mesh`."""
+        shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs())
+        return jax.device_put(self, shardings)
 
 
 def plan_shapes(
-    questions: Questions, pairs_at: Callable[[int], np.ndarray], *, devices: int, steps: int
+    words_at: Callable[[int], np.ndarray], *, steps: int, vocabulary_size: int
 ) -> tuple[BatchShape, ...]:
-    """Shapes for one device's share, from the tightest to one that holds any batch.
+    """Shapes of a batch, from the tightest to one that holds any batch.
 
     The tightest holds what sampled batches of the first epoch hold, with a little room; a batch
     that does not fit takes the next, which compiles once more.
 
     Args:
-      questions: all questions.
-      pairs_at: step -> pairs [N, 2], N a multiple of `devices`.
-      devices: shares of a batch.
+      words_at: step -> the word ids of its questions, int32 [devices, rows, L].
       steps: steps of an epoch, which the samples are spread over.
+      vocabulary_size: all word ids are below.
     """
     sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
-    every = max(1, len(sampled) // SAMPLED_VOCABULARIES)
-    longest = np.zeros(len(pairs_at(0)) // devices * 2, np.int32)
-    distinct = 0
-    for i, step in enumerate(sampled):
-        for share in np.split(pairs_at(int(step)), devices):
-            longest = np.maximum(longest, np.sort(questions.lengths[share.ravel()]))
-            if i % every == 0:
-                distinct = max(distinct, len(questions.distinct(share.ravel())))
+    devices, rows, widest = words_at(0).shape
+    longest = np.ones(rows, np.int32)
+    share, all_shares = 0, 0
+    for step in sampled:
+        words = words_at(int(step))
+        longest = np.maximum(longest, np.sort(lengths_of(words)).max(axis=0))
+        counts = [len(distinct_words(part, vocabulary_size)) for part in words]
+        share = max(share, *counts)
+        if devices > 1:
+            all_shares = max(all_shares, len(distinct_words(words, vocabulary_size)))
 
-    widest = int(questions.lengths.max())
     longest = np.minimum(longest + 1, widest)
     ends = _cheapest_ends(longest)
-    rows = [b - a for a, b in itertools.pairwise([0, *ends])]
+    sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
     widths = [int(longest[end - 1]) for end in ends[:-1]] + [widest]
-    any_words = min(questions.vocabulary_size, len(longest) * widest + 1)
+    any_share = min(vocabulary_size, rows * widest + 1)
+    any_words = min(vocabulary_size, devices * rows * widest + 1)
 
-    def shape(widths: Sequence[int], distinct: float) -> BatchShape:
+    def shape(widths: Sequence[int], factor: float, more: int) -> BatchShape:
+        def room(count: int, limit: int) -> int:
+            return min(math.ceil((factor * count + more) / 64) * 64, limit)
+
+        distinct = room(share, any_share)
         return BatchShape(
-            tuple(zip(rows, widths, strict=True)), min(math.ceil(distinct / 64) * 64, any_words)
+            tuple(zip(sizes, widths, strict=True)),
+            distinct,
+            room(all_shares, any_words) if devices > 1 else distinct,
         )
 
-    tight = shape(widths, 1.08 * distinct + 32)
-    roomy = shape([*widths[1:], widest], 1.5 * distinct + 256)
-    return tight, roomy, BatchShape(((len(longest), widest),), any_words)
+    tight = shape(widths, 1, 32)
+    roomy = shape([*widths[1:], widest], 1.5, 256)
+    return tight, roomy, BatchShape(((rows, widest),), any_share, any_words)
 
 
 def _cheapest_ends(longest: np.ndarray) -> list[int]:
@@ -168,39 +152,48 @@ def _cheapest_ends(longest: np.ndarray) -> list[int]:
 
 
 def make_batch(
-    questions: Questions, pairs: np.ndarray, shapes: Sequence[BatchShape], *, devices: int
+    words: np.ndarray, clusters: np.ndarray, shapes: Sequence[BatchShape], *, vocabulary_size: int
 ) -> Batch:
-    """Lay out pairs, [N, 2], as `devices` equal shares, in the first shape that fits.
+    """Lay out the questions of each device, in the first shape that fits.
 
-    shapes: from `plan_shapes`.
+    Args:
+      words: int32 [devices, n + m, L], word ids of the queries, then of the candidates.
+      clusters: int32 [devices, m], of the candidates.
+      shapes: from `plan_shapes`.
+      vocabulary_size: all word ids are below.
     """
-    shares = [share.T.ravel() for share in np.split(pairs, devices)]
-    sorts = [np.argsort(questions.lengths[rows], kind="stable") for rows in shares]
-    by_length = [rows[ascending] for rows, ascending in zip(shares, sorts, strict=True)]
-    vocabularies = [questions.distinct(rows) for rows in shares]
+    devices, rows, _ = words.shape
+    lengths = lengths_of(words)
+    ascending = np.argsort(lengths, axis=1, kind="stable")
+    lengths = np.take_along_axis(lengths, ascending, axis=1)
+    shares = [distinct_words(share, vocabulary_size) for share in words]
+    all_words = distinct_words(words, vocabulary_size) if devices > 1 else shares[0]
     shape = next(
         shape
         for shape in shapes
-        if all(len(vocabulary) <= shape.distinct for vocabulary in vocabularies)
-        and all(_fits(questions.lengths[rows], shape) for rows in by_length)
+        if len(all_words) <= shape.words
+        and all(len(share) <= shape.distinct for share in shares)
+        and all(_fits(share, shape) for share in lengths)
     )
     distinct = np.zeros((devices, shape.distinct), np.int32)
-    order = np.empty((devices, len(shares[0])), np.int32)
-    place = np.zeros(questions.vocabulary_size, np.int32)
+    order = np.empty((devices, rows), np.int32)
+    place = np.zeros(vocabulary_size, np.int32)
     blocks = [np.empty((devices, *block), np.int32) for block in shape.blocks]
-    for device in range(devices):
-        vocabulary = vocabularies[device]
-        distinct[device, : len(vocabulary)] = vocabulary
-        order[device, sorts[device]] = np.arange(len(shares[device]))
-        place[vocabulary] = np.arange(len(vocabulary))
+    for device, share in enumerate(shares):
+        distinct[device, : len(share)] = np.searchsorted(all_words, share)
+        order[device, ascending[device]] = np.arange(rows)
+        place[share] = np.arange(len(share))
         start = 0
-        for block, (rows, width) in zip(blocks, shape.blocks, strict=True):
-            block[device] = place[questions.words[by_length[device][start : start + rows], :width]]
-            start += rows
+        for block, (count, width) in zip(blocks, shape.blocks, strict=True):
+            chosen = ascending[device, start : start + count]
+            block[device] = place[words[device, chosen, :width]]
+            start += count
     return Batch(
+        np.pad(all_words, (0, shape.words - len(all_words))).astype(np.int32),
         distinct.ravel(),
         tuple(block.reshape(-1, block.shape[2]) for block in blocks),
         order.ravel(),
+        clusters.ravel(),
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
-import optax
 import orbax.checkpoint as ocp
 from flax import nnx
 from ml_collections import ConfigDict
@@ -23,16 +22,20 @@ from qpr_jax.encoders.cnn import ConvEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import checkpoints
-from qpr_jax.training.batches import make_batch, pairs_of_step, plan_shapes, steps_per_epoch
+from qpr_jax.training.draws import Draw
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.export import exported
-from qpr_jax.training.mesh import make_mesh, replicated, split
+from qpr_jax.training.feed import make_feed
+from qpr_jax.training.mesh import make_mesh, replicated
+from qpr_jax.training.objective import make_objective
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import Records, progress_display
 from qpr_jax.training.step import Params, TrainState, init_state, make_loss, make_train_step
 from qpr_jax.training.validation import make_validation
 
 log = logging.getLogger(__name__)
+
+AVERAGE_EVERY = 10  # steps between two looks of the average of weights
 
 
 class Interrupted(Exception):
@@ -48,6 +51,7 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
             windows=settings.windows,
             filters=settings.filters,
             output_dim=settings.output_dim,
+            word_sum=settings.word_sum,
             compute_dtype=settings.compute_dtype,
             rngs=nnx.Rngs(settings.seed),
         )
@@ -60,35 +64,37 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
     often the training was killed (on one CPU machine, with one number of devices).
     """
-    pairs = prepared.splits.pairs["train"]
     mesh = make_mesh(settings.batch_size, settings.devices)
-    epoch = steps_per_epoch(len(pairs), settings.batch_size)
-    total = settings.max_steps or settings.max_epochs * epoch
-    every = settings.early_stopping.every_steps or epoch
+    feed = make_feed(settings, prepared, devices=mesh.size)
+    total = settings.max_steps or settings.max_epochs * feed.epoch
+    every = settings.early_stopping.every_steps or feed.epoch
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
-    pairs_at = pairs_of_step(pairs, settings.batch_size, seed=settings.seed)
-    shapes = plan_shapes(prepared.questions, pairs_at, devices=mesh.size, steps=epoch)
     log.info(
         "batch: %d pairs on %d %s device(s), %d steps an epoch; %d positions and %d distinct words "
         "a device",
-        *(settings.batch_size, mesh.size, jax.default_backend(), epoch),
-        *(shapes[0].tokens, shapes[0].distinct),
+        *(settings.batch_size, mesh.size, jax.default_backend(), feed.epoch),
+        *(feed.shapes[0].tokens, feed.shapes[0].distinct),
     )
 
     graph, params = make_encoder(settings, prepared.vocabulary.size)
-    optimizer = optax.adam(settings.learning_rate)
-    step = make_train_step(make_loss(graph, mesh, smoothing=settings.smoothing), optimizer)
+    step, averaged, params_of = make_train_step(
+        make_loss(graph, mesh, make_objective(settings)), settings.learning_rate, seed=settings.seed
+    )
     score = make_validation(prepared, settings)
-    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    averages = settings.averaging_steps > 0
+    state = jax.device_put(init_state(params, average=averages), replicated(mesh))
     del params
+
+    def current(state: TrainState) -> Params:
+        return state.average if averages else params_of(state)
 
     with checkpoints.open_checkpoints(workdir / "checkpoints") as manager:
         state, stopping = _latest(manager, state)
         done = int(state.step)
         records = Records(workdir, resume_at=done)
-        flush = _Flush(records, prepared, pairs_at, settings, workdir)
+        flush = _Flush(records, prepared, feed.draw_at, settings, workdir)
         with (
             contextlib.closing(records),
             progress_display(total, start=done) as progress,
@@ -96,9 +102,11 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         ):
             stop = False
             while not stop and done < total and stopping.without_gain < patience:
-                batch = make_batch(prepared.questions, pairs_at(done), shapes, devices=mesh.size)
-                state, metrics = step(state, jax.device_put(batch, split(mesh)))
+                state, metrics = step(state, feed.batch_at(done).placed(mesh))
                 done += 1
+                if averages and done % AVERAGE_EVERY == 0:
+                    horizon = max(AVERAGE_EVERY, min(done, settings.averaging_steps))
+                    state = averaged(state, AVERAGE_EVERY / horizon)
                 flush.add(done, metrics)
                 # Looked at once a step: a signal that comes below is for the next.
                 stop = bool(signalled)
@@ -106,7 +114,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     progress(done, flush())
                 if done % every == 0 or done == total:
                     flush()
-                    row = score(exported(state.params, prepared.vocabulary, settings))
+                    row = score(exported(current(state), prepared.vocabulary, settings))
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
@@ -124,7 +132,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
             raise Interrupted(signalled[0])
         log.info("best %s at step %d", metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
-    return best.params
+    return current(best)
 
 
 def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
@@ -146,13 +154,13 @@ class _Flush:
         self,
         records: Records,
         prepared: Prepared,
-        pairs_at: Callable[[int], np.ndarray],
+        draw_at: Callable[[int], Draw],
         settings: ConfigDict,
         workdir: Path,
     ) -> None:
         self._records = records
         self._prepared = prepared
-        self._pairs_at = pairs_at
+        self._draw_at = draw_at
         self._settings = settings
         self._workdir = workdir
         self._held: list[tuple[int, dict[str, jax.Array]]] = []
@@ -189,7 +197,7 @@ class _Flush:
     def refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        ids = self._prepared.data.ids[self._pairs_at(step - 1)].tolist()
+        ids = self._prepared.data.ids[self._draw_at(step - 1).pairs].tolist()
         write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(
             f"expected finite numbers, got {what} at step {step}; the question ids of its batch "

@@ -34,11 +34,6 @@ def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
     return Mesh(np.array(chosen), (AXIS,))
 
 
-def split(mesh: Mesh) -> NamedSharding:
-    """Each device holds its share of the first axis."""
-    return NamedSharding(mesh, PartitionSpec(AXIS))
-
-
 def replicated(mesh: Mesh) -> NamedSharding:
     """Each device holds the whole."""
     return NamedSharding(mesh, PartitionSpec())

@@ -21,14 +21,14 @@ from qpr_jax.data.splits import (
 )
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
-from qpr_jax.training.batches import Questions
+from qpr_jax.training.batches import lengths_of
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a run: Q questions, their clusters int32 [Q], splits and word ids.
+    """The data of a run: Q questions, their clusters int32 [Q], splits, word ids int32 [Q, L].
 
     others: for each held-out split, int [P], the pairs permuted to other clusters, whose
       candidates are the negatives of ROC AUC.
@@ -39,7 +39,7 @@ class Prepared:
     splits: Splits
     others: dict[str, np.ndarray]
     vocabulary: Vocabulary
-    questions: Questions
+    words: np.ndarray
     report: dict[str, Any]
 
 
@@ -70,15 +70,16 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         (data.questions[i] for i in seen),
         size=settings.vocabulary_size,
         bins=settings.hash_bins,
+        fewest=settings.fewest_uses,
+        subwords=settings.subwords,
     )
     words, cut = vocabulary.word_ids(data.questions, settings.max_words)
-    questions = Questions.of(words, vocabulary.size)
     report: dict[str, Any] = {
         "questions": len(data.questions),
         **data.report,
         **cluster_report(clusters, data.pairs, data.is_duplicate),
         "questions_cut": cut,
-        "words_per_question": float(questions.lengths.mean()),
+        "words_per_question": float(lengths_of(words).mean()),
         "vocabulary": len(vocabulary.words),
         "hashed_words": float((words > len(vocabulary.words)).sum() / max(1, (words > 0).sum())),
         "splits": {
@@ -93,7 +94,7 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         },
     }
     _log_report(report)
-    return Prepared(data, clusters, splits, others, vocabulary, questions, report)
+    return Prepared(data, clusters, splits, others, vocabulary, words, report)
 
 
 def _log_report(report: dict[str, Any]) -> None:

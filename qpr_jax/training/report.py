@@ -9,7 +9,6 @@ import pathlib
 import platform
 import resource
 import statistics
-import time
 from typing import Any
 
 import jax
@@ -20,7 +19,9 @@ from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retrieval.evaluate import (
+    Search,
     exact_search,
+    first_ranks,
     index_recall,
     index_search,
     rank,
@@ -29,7 +30,7 @@ from qpr_jax.retrieval.evaluate import (
 )
 from qpr_jax.retrieval.index import QuestionIndex
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.batches import steps_per_epoch
+from qpr_jax.training.draws import steps_per_epoch
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import identity
@@ -38,6 +39,7 @@ from qpr_jax.training.validation import pair_roc_auc
 log = logging.getLogger(__name__)
 
 TIMED_QUERIES = 500
+RANKS = "ranks.npz"
 PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -47,31 +49,29 @@ def write_report(
     prepared: Prepared,
     encoder: ExportedEncoder,
     index: QuestionIndex,
+    vectors: np.ndarray,
+    *,
+    encode_seconds: float,
 ) -> dict[str, Any]:
-    """Score the run in `folder` and write report.md, plots/ and, last, report.json."""
-    start = time.perf_counter()
-    vectors = encoder.encode(prepared.data.questions)
-    encode_seconds = time.perf_counter() - start
-    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", encode_seconds)
+    """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
+    vectors: float32 [Q, d] of all questions, which took `encode_seconds` to encode.
+    """
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
-    report: dict[str, Any] = {}
-    recalls = []
-    for split in HELD_OUT:
-        pairs = prepared.splits.pairs[split]
-        queries = np.unique(pairs[:, 0])
-        found = {name: rank(search, queries) for name, search in searches.items()}
-        scores = {
-            name: retrieval_scores(rankings, queries, pairs, prepared.clusters)
-            for name, rankings in found.items()
-        }
-        recalls.append(index_recall(found["index"], found["exact"]))
-        report[split] = {
-            **scores["index"],
+    scores, rankings, ranks = score_searches(searches, prepared)
+    recalls = {
+        split: index_recall(rankings[split]["index"], rankings[split]["exact"])
+        for split in HELD_OUT
+    }
+    report: dict[str, Any] = {
+        split: {
+            **scores[split]["index"],
             "roc_auc": pair_roc_auc(encoder, prepared, split),
-            "exact": scores["exact"],
-            "index_recall@10": recalls[-1],
+            "exact": scores[split]["exact"],
+            "index_recall@10": recalls[split],
         }
+        for split in HELD_OUT
+    }
     timed = np.unique(prepared.splits.pairs["test"][:, 0])[:TIMED_QUERIES]
     report["data"] = prepared.report
     report["index"] = {
@@ -79,7 +79,7 @@ def write_report(
         "probes": index.probes,
         "assignments": index.assignments,
         "questions": len(index.questions),
-        "recall@10": statistics.mean(recalls),
+        "recall@10": statistics.mean(recalls.values()),
     }
     report["timing"] = {
         **time_queries(Retriever(encoder, index), [prepared.data.questions[i] for i in timed]),
@@ -96,6 +96,8 @@ def write_report(
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
     evaluations = read_json_lines(folder / "evaluations.jsonl")
+    with write_atomically(folder / RANKS) as file:
+        np.savez_compressed(file, allow_pickle=False, **ranks)
     _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
     _plot_recall(folder, report)
     with write_atomically(folder / "report.md", "w") as file:
@@ -103,6 +105,37 @@ def write_report(
     # Last: a run is finished when this is there.
     write_json(folder / "report.json", report)
     return report
+
+
+BySearch = dict[str, dict[str, Any]]
+
+
+def score_searches(
+    searches: dict[str, Search], prepared: Prepared
+) -> tuple[BySearch, BySearch, dict[str, np.ndarray]]:
+    """The scores and the rankings of named searches, by split and name; and what is kept of them.
+
+    That is, for intervals and comparisons, an entry a query under `SPLIT_...`: `ids` of the
+    questions, their `clusters`, how many `pairs` each heads, and under the name of each search the
+    place of the first relevant question, 0 for none.
+    """
+    scores: BySearch = {}
+    rankings: BySearch = {}
+    kept: dict[str, np.ndarray] = {}
+    for split in HELD_OUT:
+        pairs, clusters = prepared.splits.pairs[split], prepared.clusters
+        queries, counts = np.unique(pairs[:, 0], return_counts=True)
+        found = {name: rank(search, queries) for name, search in searches.items()}
+        rankings[split] = found
+        scores[split] = {
+            name: retrieval_scores(places, queries, pairs, clusters)
+            for name, places in found.items()
+        }
+        arrays = {"ids": prepared.data.ids[queries], "clusters": clusters[queries], "pairs": counts}
+        for name, places in found.items():
+            arrays[name] = first_ranks(places, queries, clusters).astype(np.uint8)
+        kept |= {f"{split}_{name}": array for name, array in arrays.items()}
+    return scores, rankings, kept
 
 
 def _training_times(
@@ -140,7 +173,7 @@ def _plot_training(
             [row["step"] for row in evaluations], [row[name] for row in evaluations], marker="o"
         )
         axis.set(xlabel="step", ylabel=name, title="validation")
-    _save(figure, folder / "plots" / "training.png")
+    save_figure(figure, folder / "plots" / "training.png")
 
 
 def _plot_recall(folder: pathlib.Path, report: dict[str, Any]) -> None:
@@ -157,10 +190,11 @@ def _plot_recall(folder: pathlib.Path, report: dict[str, Any]) -> None:
                 axis.plot(cutoffs, values, style, marker="o", label=f"{split}, {name}")
         axis.set(xlabel="K", ylabel=f"{metric}@K, per query", xticks=cutoffs)
     axes[0].legend()
-    _save(figure, folder / "plots" / "retrieval.png")
+    save_figure(figure, folder / "plots" / "retrieval.png")
 
 
-def _save(figure: Any, path: pathlib.Path) -> None:
+def save_figure(figure: Any, path: pathlib.Path) -> None:
+    """Write a matplotlib figure as PNG, atomically."""
     with write_atomically(path) as file:
         figure.savefig(file, format="png", dpi=120)
 

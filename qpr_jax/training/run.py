@@ -52,10 +52,15 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             write_encoder(folder / "export", params, prepared.vocabulary, settings)
             del params
         encoder = read_export(folder / "export")
+        questions = prepared.data.questions
+        start = time.perf_counter()
+        vectors = encoder.encode(questions)
+        seconds = time.perf_counter() - start
+        log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
         start = time.perf_counter()
         index = build_index(
-            encoder.encode,
-            prepared.data.questions,
+            lambda some: vectors if len(some) == len(vectors) else encoder.encode(some),
+            questions,
             prepared.data.ids.tolist(),
             factory=settings.index.factory,
             probes=settings.index.probes,
@@ -65,6 +70,8 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
         write_index(folder / "index", index)
         log.info("index: built in %.0f s", time.perf_counter() - start)
-        report = write_report(folder, settings, prepared, encoder, index)
+        report = write_report(
+            folder, settings, prepared, encoder, index, vectors, encode_seconds=seconds
+        )
         log.info("finished; see %s", folder / "report.md")
         return report

@@ -32,18 +32,34 @@ def default_settings() -> ConfigDict:
     settings.data.synthetic_clusters = 6000  # size of the generated log
 
     settings.vocabulary_size = 50_000  # most frequent words of the training questions
+    settings.fewest_uses = 1  # of a word in them that has an embedding of its own
     settings.hash_bins = 5_000  # that all other words share
+    settings.subwords = 0  # characters of the pieces that they are cut into first; 0: none
     settings.max_words = 64  # words of a question that are read
 
     settings.embedding_dim = 300
     settings.windows = (5,)  # words; several give each its own filters
     settings.filters = 600  # of each window; the paper does not say
     settings.output_dim = 300
+    settings.word_sum = False  # the projection also sees the sum of the word embeddings
     settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
 
-    settings.smoothing = 0.3
+    settings.loss = "sdml"  # or "triplet"
+    settings.distance = "ssd"  # the sum of squared differences, or "euc", its root
+    settings.mask_own_cluster = False  # known paraphrases in a batch are no negatives
+    settings.smoothing = 0.3  # of SDML: the mass that the other candidates share
+    settings.prior = "uniform"  # of SDML: they share it evenly, or, "distance", by nearness
+    settings.temperature = 1.0  # of the distance prior
+    settings.symmetric = False  # of SDML: candidates look for their queries too
+    settings.negatives = "random"  # of triplets; or "hard" (to the positive), "hard_anchor"
+    settings.margin = 0.5  # of triplets
+
     settings.batch_size = 512  # pairs, over all devices
+    settings.draw = "pairs"  # each pair as often, or "clusters", each cluster as often
+    settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
+    settings.word_dropout = 0.0  # share of the words that a step does not see
     settings.learning_rate = 1e-3  # of Adam
+    settings.averaging_steps = 0  # the weights scored and kept are the mean of so many; 0: the last
     settings.max_epochs = 10
     settings.max_steps = 0  # 0: as many as the epochs hold
 
@@ -68,11 +84,15 @@ def default_settings() -> ConfigDict:
 def validate(settings: ConfigDict) -> None:
     """Raise UserError for the first setting that cannot be."""
     positive = (
-        "vocabulary_size hash_bins max_words embedding_dim filters output_dim batch_size "
-        "max_epochs log_every checkpoint_every data.held_out_pairs data.max_held_out_cluster "
-        "data.synthetic_clusters early_stopping.patience index.probes index.assignments"
+        "vocabulary_size fewest_uses hash_bins max_words embedding_dim filters output_dim "
+        "batch_size max_epochs log_every checkpoint_every data.held_out_pairs "
+        "data.max_held_out_cluster data.synthetic_clusters early_stopping.patience index.probes "
+        "index.assignments"
     )
-    not_negative = "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps"
+    not_negative = (
+        "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
+        "hard_negatives averaging_steps subwords"
+    )
     wanted_lists(settings.index.factory)
     for name in ("seed", "data.split_seed"):
         _require(settings, name, lambda value: value < 2**32, "below 2**32")
@@ -80,7 +100,9 @@ def validate(settings: ConfigDict) -> None:
         for name in names.split():
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
-    _require(settings, "learning_rate", lambda value: 0 < value < float("inf"), "above 0")
+    _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
+    for name in ("learning_rate", "temperature", "margin"):
+        _require(settings, name, lambda value: 0 < value < float("inf"), "above 0 and finite")
     _require(
         settings,
         "early_stopping.min_delta",
@@ -97,6 +119,11 @@ def validate(settings: ConfigDict) -> None:
         ("data.source", ("quora", "synthetic")),
         ("early_stopping.metric", ("roc_auc", "mrr")),
         ("compute_dtype", ("float32", "bfloat16")),
+        ("loss", ("sdml", "triplet")),
+        ("distance", ("ssd", "euc")),
+        ("prior", ("uniform", "distance")),
+        ("negatives", ("random", "hard", "hard_anchor")),
+        ("draw", ("pairs", "clusters")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 

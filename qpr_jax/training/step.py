@@ -11,58 +11,130 @@ import optax
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import sdml_loss
+from qpr_jax.training import adam
 from qpr_jax.training.batches import Batch
 from qpr_jax.training.mesh import AXIS
 
 Params = Any
+# (queries, candidates, clusters=, key=, axis_name=) -> the loss; see `objective.make_objective`.
+Objective = Callable[..., jax.Array]
+# (parameters, batch, random key) -> the loss of the global batch.
+Loss = Callable[[Params, Batch, jax.Array], jax.Array]
 
 
 class TrainState(NamedTuple):
-    """All that a step changes."""
+    """All that a step changes.
+
+    params: all parameters but the embedding. table: the embedding with its moments, each row as
+    it was after the last step that touched it. average: the mean of all parameters over the last
+    steps, or empty.
+    """
 
     params: Params
     optimizer: optax.OptState
+    table: adam.Rows
+    average: Params
     step: jax.Array  # int32 [], steps done
 
 
-def init_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
-    """The state before the first step."""
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32))
+class TrainStep(NamedTuple):
+    """The compiled functions of a training.
 
-
-def make_loss(
-    encoder: nnx.GraphDef, mesh: Mesh, *, smoothing: float
-) -> Callable[[Params, Batch], jax.Array]:
-    """The loss of a global batch as a function of replicated parameters.
-
-    Each device encodes its share of the pairs and gathers the candidates of all. The gradient is
-    to be taken of the function returned, outside the map, where it sums over devices by itself.
+    step: (state, batch) -> (state, {"loss", "grad_norm"}); the state is donated.
+    averaged: (state, weight) -> the state whose average has moved to the parameters by `weight`;
+      donated.
+    params: state -> all parameters, as they are after its last step.
     """
 
-    def share_loss(params: Params, batch: Batch) -> jax.Array:
-        vectors = nnx.merge(encoder, params).encode_blocks(batch.distinct, batch.blocks)
-        queries, candidates = jnp.split(vectors[batch.order], 2)
-        return sdml_loss(queries, candidates, smoothing=smoothing, axis_name=AXIS)
+    step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
+    averaged: Callable[[TrainState, float], TrainState]
+    params: Callable[[TrainState], Params]
 
-    return jax.shard_map(
-        share_loss,
-        mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(AXIS)),
-        out_specs=PartitionSpec(),
+
+def init_state(params: Params, *, average: bool = False) -> TrainState:
+    """The state before the first step."""
+    rest, embedding = _without_embedding(params)
+    return TrainState(
+        params=rest,
+        optimizer=_dense(optax.constant_schedule(0)).init(rest),
+        table=adam.fresh_rows(embedding),
+        average=_with_embedding(*jax.tree.map(jnp.copy, (rest, embedding))) if average else (),
+        step=jnp.zeros((), jnp.int32),
     )
 
 
-def make_train_step(
-    loss: Callable[[Params, Batch], jax.Array], optimizer: optax.GradientTransformation
-) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]:
-    """The compiled step: (state, batch) -> (state, {"loss", "grad_norm"}); the state is donated."""
+def make_loss(encoder: nnx.GraphDef, mesh: Mesh, objective: Objective) -> Loss:
+    """The loss of a global batch as a function of replicated parameters.
+
+    The embedding of `parameters` holds the rows of `batch.words` and no others. Each device
+    encodes its share of the pairs; the objective gathers what it needs of the other devices. The
+    gradient is to be taken of the function returned, outside the map, where it sums over devices
+    by itself.
+    """
+
+    def share_loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
+        vectors = nnx.merge(encoder, params).encode_blocks(batch.distinct, batch.blocks)
+        vectors = vectors[batch.order]
+        queries = len(batch.order) - len(batch.clusters)
+        return objective(
+            vectors[:queries],
+            vectors[queries:],
+            clusters=batch.clusters,
+            key=key,
+            axis_name=AXIS,
+        )
+
+    def loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
+        return jax.shard_map(
+            share_loss,
+            mesh=mesh,
+            in_specs=(PartitionSpec(), batch.specs(), PartitionSpec()),
+            out_specs=PartitionSpec(),
+        )(params, batch, key)
+
+    return loss
+
+
+def make_train_step(loss: Loss, learning_rate: float | optax.Schedule, *, seed: int) -> TrainStep:
+    """The step of Adam over all parameters, in time that does not grow with the vocabulary."""
+    schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
+    optimizer = _dense(schedule)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
-        value, gradient = jax.value_and_grad(loss)(state.params, batch)
-        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.params)
+        key = jax.random.fold_in(jax.random.key(seed), state.step)
+        words = jnp.asarray(batch.words)
+        rows = adam.caught_up(adam.take(state.table, words), state.step, schedule)
+        value, gradient = jax.value_and_grad(loss)(
+            _with_embedding(state.params, rows.values), batch, key
+        )
+        dense, sparse = _without_embedding(gradient)
+        updates, optimizer_state = optimizer.update(dense, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
+        table = adam.put(state.table, words, adam.updated(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-        return TrainState(params, optimizer_state, state.step + 1), metrics
+        return TrainState(params, optimizer_state, table, state.average, state.step + 1), metrics
 
-    return jax.jit(step, donate_argnums=0)
+    def current(state: TrainState) -> Params:
+        rows = adam.caught_up(state.table, state.step, schedule)
+        return _with_embedding(state.params, rows.values)
+
+    def averaged(state: TrainState, weight: float) -> TrainState:
+        average = jax.tree.map(lambda a, p: a + weight * (p - a), state.average, current(state))
+        return state._replace(average=average)
+
+    return TrainStep(
+        jax.jit(step, donate_argnums=0), jax.jit(averaged, donate_argnums=0), jax.jit(current)
+    )
+
+
+def _dense(learning_rate: optax.Schedule) -> optax.GradientTransformation:
+    return optax.adam(learning_rate, b1=adam.BETA1, b2=adam.BETA2, eps=adam.EPSILON)
+
+
+def _without_embedding(params: Params) -> tuple[Params, jax.Array]:
+    rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})
+    return rest, params["embedding"][...]
+
+
+def _with_embedding(rest: Params, embedding: jax.Array) -> Params:
+    return nnx.State({**rest, "embedding": nnx.Param(embedding)})

@@ -27,7 +27,7 @@ def make_validation(
     def score(encoder: ExportedEncoder) -> dict[str, float]:
         scores = {"roc_auc": pair_roc_auc(encoder, prepared, "validation")}
         if settings.early_stopping.metric == "mrr" and np.isfinite(scores["roc_auc"]):
-            vectors = encoder.encode_words(prepared.questions.words)
+            vectors = encoder.encode_words(prepared.words)
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
             per_pair = retrieval_scores(found, queries, pairs, prepared.clusters)["per_pair"]
@@ -46,7 +46,7 @@ def pair_roc_auc(encoder: ExportedEncoder, prepared: Prepared, split: str) -> fl
     distinct, at = np.unique(pairs, return_inverse=True)
     # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        vectors = encoder.encode_words(prepared.questions.words[distinct])
+        vectors = encoder.encode_words(prepared.words[distinct])
         queries, candidates = vectors[at.reshape(pairs.shape).T]
         others = candidates[prepared.others[split]]
         positive, negative = (((queries - side) ** 2).sum(axis=1) for side in (candidates, others))

@@ -24,6 +24,7 @@ OUTPUTS = (
     "metrics.jsonl",
     "non_finite.json",
     "plots",
+    "ranks.npz",
     "report.json",
     "report.md",
     "splits",

@@ -28,14 +28,15 @@ QUESTIONS = [
 ]
 
 
-def weights(windows=(3, 4), filters=(5, 2), seed=0):
+def weights(windows=(3, 4), filters=(5, 2), seed=0, word_sum=False):
     rng = np.random.default_rng(seed)
+    features = sum(filters) + 6 * word_sum
     sizes = list(zip(windows, filters, strict=True))
     return {
         "embedding": rng.normal(size=(VOCABULARY.size, 6)).astype(np.float32),
         "kernels": [0.3 * rng.normal(size=(w, 6, f)).astype(np.float32) for w, f in sizes],
         "biases": [rng.normal(size=f).astype(np.float32) for _, f in sizes],
-        "projection": 0.4 * rng.normal(size=(sum(filters), 7)).astype(np.float32),
+        "projection": 0.4 * rng.normal(size=(features, 7)).astype(np.float32),
     }
 
 
@@ -47,9 +48,9 @@ def export(folder, *, max_words=20, settings=None, **changed) -> ExportedEncoder
     return read_export(folder)
 
 
-@pytest.fixture
-def encoder(tmp_path) -> ExportedEncoder:
-    return export(tmp_path / "export")
+@pytest.fixture(params=[False, True], ids=["maxima", "word_sum"])
+def encoder(tmp_path, request) -> ExportedEncoder:
+    return export(tmp_path / "export", **weights(word_sum=request.param))
 
 
 def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:
@@ -66,6 +67,8 @@ def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:
                     h = h + encoder.embedding[ids[at]].astype(np.float64) @ kernel[k]
             positions.append(np.tanh(h))
         features.append(np.max(positions, axis=0))
+    if len(encoder.projection) > sum(len(bias) for bias in encoder.biases):
+        features.append(encoder.embedding[ids].sum(axis=0) / np.sqrt(max(len(ids), 1)))
     return np.concatenate(features) @ encoder.projection.astype(np.float64)
 
 

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -7,24 +9,54 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.losses import sdml_loss
-from qpr_jax.training.batches import Questions, make_batch, pairs_of_step, plan_shapes
-from qpr_jax.training.mesh import make_mesh, replicated, split
+from qpr_jax.losses import sdml_loss, triplet_loss
+from qpr_jax.training.batches import make_batch, plan_shapes
+from qpr_jax.training.draws import Draw
+from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.step import init_state, make_loss, make_train_step
 
-VOCABULARY = 60
+VOCABULARY, PAIRS, EXTRAS = 60, 32, 8
 
 
-def case(devices, steps=3):
+def sdml(queries, candidates, *, clusters, key, axis_name):
+    return sdml_loss(queries, candidates, axis_name=axis_name)
+
+
+def sdml_of_all_options(queries, candidates, *, clusters, key, axis_name):
+    return sdml_loss(
+        queries,
+        candidates,
+        clusters=clusters,
+        symmetric=True,
+        prior="distance",
+        distance="euc",
+        axis_name=axis_name,
+    )
+
+
+def random_triplets(queries, candidates, *, clusters, key, axis_name):
+    return triplet_loss(queries, candidates, clusters=clusters, key=key, axis_name=axis_name)
+
+
+def case(devices, steps=3, extras=0):
+    """Word ids of 200 questions, the draws of some steps and their batches."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 12, 200)
     words = rng.integers(1, VOCABULARY, (200, 12)).astype(np.int32)
     words[np.arange(12) >= lengths[:, None]] = 0
-    questions = Questions.of(words, VOCABULARY)
-    pairs_at = pairs_of_step(rng.integers(0, 200, (96, 2)).astype(np.int32), 32, seed=0)
-    shapes = plan_shapes(questions, pairs_at, devices=devices, steps=3)
-    batches = [make_batch(questions, pairs_at(i), shapes, devices=devices) for i in range(steps)]
-    return questions, [pairs_at(i) for i in range(steps)], batches
+    clusters = rng.integers(-1, 20, 200).astype(np.int32)
+    draws = [
+        Draw(rng.integers(0, 200, (PAIRS, 2)), rng.integers(0, 200, extras)) for _ in range(steps)
+    ]
+    shapes = plan_shapes(
+        lambda step: words[draws[step].shares(devices)], steps=steps, vocabulary_size=VOCABULARY
+    )
+    batches = []
+    for draw in draws:
+        rows = draw.shares(devices)
+        candidates = clusters[rows[:, PAIRS // devices :]]
+        batches.append(make_batch(words[rows], candidates, shapes, vocabulary_size=VOCABULARY))
+    return words, clusters, draws, batches
 
 
 def encoder(**changes):
@@ -38,48 +70,101 @@ def encoder(**changes):
     )
 
 
-def run(devices, **changes):
-    """Three steps of SGD with a large rate; losses, gradient norms and parameters."""
-    mesh = make_mesh(32, devices)
-    _, _, batches = case(devices)
+def run(devices, objective=sdml, extras=0, **changes):
+    """Three steps with a large rate; losses, gradient norms and parameters."""
+    mesh = make_mesh(PAIRS, devices)
+    batches = case(devices, extras=extras)[-1]
     graph, params = nnx.split(encoder(**changes))
-    optimizer = optax.sgd(0.5)
-    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
-    step = make_train_step(make_loss(graph, mesh, smoothing=0.3), optimizer)
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
     history = []
     for batch in batches:
-        state, metrics = step(state, jax.device_put(batch, split(mesh)))
+        state, metrics = train.step(state, batch.placed(mesh))
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
     assert int(state.step) == 3
-    return history, jax.device_get(nnx.to_pure_dict(state.params))
+    return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
 
 
-def test_the_loss_of_a_batch_is_sdml_of_its_pairs_encoded_plainly():
-    mesh = make_mesh(32, 1)
-    questions, pairs, batches = case(1, steps=1)
-    plain = encoder()
-    queries, candidates = (plain(jnp.asarray(questions.words[side])) for side in pairs[0].T)
-    graph, params = nnx.split(plain)
-    loss = make_loss(graph, mesh, smoothing=0.3)
-    batch = jax.device_put(batches[0], split(mesh))
-    assert float(jax.jit(loss)(params, batch)) == pytest.approx(
-        float(sdml_loss(queries, candidates)), abs=1e-5
+def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
+    """Loss, gradient and parameters, though a step reads and changes the words of a batch only."""
+    words, _, draws, _ = case(1)
+    graph, params = nnx.split(encoder())
+    optimizer = optax.adam(0.05)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state, queries, candidates):
+        def loss(params):
+            plain = nnx.merge(graph, params)
+            return sdml_loss(plain(queries), plain(candidates))
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
+
+    expected = []
+    for draw in draws:
+        sides = (jnp.asarray(words[side]) for side in draw.pairs.T)
+        params, state, value, norm = step(params, state, *sides)
+        expected.append([float(value), float(norm)])
+    history, trained = run(1)
+    np.testing.assert_allclose(history, expected, rtol=1e-4)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), trained, nnx.to_pure_dict(params)
     )
 
-    def plain_loss(params):
-        encoder = nnx.merge(graph, params)
-        return sdml_loss(*(encoder(jnp.asarray(questions.words[side])) for side in pairs[0].T))
 
-    expected, got = jax.jit(jax.grad(plain_loss))(params), jax.jit(jax.grad(loss))(params, batch)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
-
-
+@pytest.mark.parametrize("objective", [sdml, sdml_of_all_options, random_triplets])
 @pytest.mark.parametrize("devices", [2, 4, 8])
-def test_any_number_of_devices_takes_the_same_steps(devices):
-    history, params = run(devices)
-    expected_history, expected_params = run(1)
-    np.testing.assert_allclose(history, expected_history, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), params, expected_params)
+def test_any_number_of_devices_takes_the_same_steps(devices, objective):
+    extras = 0 if objective is sdml else EXTRAS
+    history, params = run(devices, objective, extras)
+    expected_history, expected_params = run(1, objective, extras)
+    np.testing.assert_allclose(history, expected_history, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
+
+
+def test_the_objective_gets_the_clusters_of_the_candidates_and_a_key_of_its_own_each_step():
+    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS)
+    seen = []
+
+    def objective(queries, candidates, *, clusters, key, axis_name):
+        jax.debug.callback(lambda *given: seen.append(given), clusters, jax.random.key_data(key))
+        assert (queries.shape, candidates.shape) == ((PAIRS, 6), (PAIRS + EXTRAS, 6))
+        return jax.lax.pmean((queries**2).sum(), axis_name)
+
+    mesh = make_mesh(PAIRS, 1)
+    graph, params = nnx.split(encoder())
+    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
+    state = jax.device_put(init_state(params), replicated(mesh))
+    for batch in batches:
+        state, _ = train.step(state, batch.placed(mesh))
+    jax.block_until_ready(state)
+    jax.effects_barrier()
+    for draw, (given, _) in zip(draws, seen, strict=True):
+        expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extras])]
+        np.testing.assert_array_equal(given, expected)
+    assert seen[0][1].tolist() != seen[1][1].tolist()
+
+
+def test_the_average_moves_to_the_parameters_by_its_weight():
+    mesh = make_mesh(PAIRS, 1)
+    batches = case(1)[-1]
+    graph, params = nnx.split(encoder())
+    train = make_train_step(make_loss(graph, mesh, sdml), 0.05, seed=1)
+    state = jax.device_put(init_state(params, average=True), replicated(mesh))
+    expected = jax.tree.map(np.asarray, nnx.to_pure_dict(state.average))
+    for batch, weight in zip(batches, (1.0, 0.5, 0.25), strict=True):
+        state, _ = train.step(state, batch.placed(mesh))
+        current = nnx.to_pure_dict(train.params(state))
+        mixed = functools.partial(lambda w, a, p: (1 - w) * a + w * np.asarray(p), weight)
+        expected = jax.tree.map(mixed, expected, current)
+        state = train.averaged(state, weight)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+            nnx.to_pure_dict(state.average),
+            expected,
+        )
 
 
 def test_half_precision_is_one_setting_away_and_keeps_parameters_in_float32():
@@ -91,14 +176,13 @@ def test_half_precision_is_one_setting_away_and_keeps_parameters_in_float32():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 8])
 def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
-    mesh = make_mesh(32, devices)
-    _, _, batches = case(devices, steps=1)
+    mesh = make_mesh(PAIRS, devices)
+    batches = case(devices, steps=1)[-1]
     graph, params = nnx.split(encoder(compute_dtype=dtype))
-    optimizer = optax.adam(1e-3)
-    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
-    step = make_train_step(make_loss(graph, mesh, smoothing=0.3), optimizer)
-    exported = jax.export.export(step, platforms=["cpu", "cuda", "tpu"])(
-        state, jax.device_put(batches[0], split(mesh))
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
+    exported = jax.export.export(train.step, platforms=["cpu", "cuda", "tpu"])(
+        state, batches[0].placed(mesh)
     )
     assert exported.platforms == ("cpu", "cuda", "tpu")
     assert exported.nr_devices == devices
@@ -106,11 +190,10 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
 
 
 def test_the_state_is_donated():
-    mesh = make_mesh(32, 1)
-    _, _, batches = case(1, steps=1)
+    mesh = make_mesh(PAIRS, 1)
+    batches = case(1, steps=1)[-1]
     graph, params = nnx.split(encoder())
-    optimizer = optax.adam(1e-3)
-    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
-    step = make_train_step(make_loss(graph, mesh, smoothing=0.3), optimizer)
-    step(state, jax.device_put(batches[0], split(mesh)))
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
+    train.step(state, batches[0].placed(mesh))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))

@@ -1,0 +1,133 @@
+"""Which pairs a step trains on: functions of seed and step, so that a resumed run sees the same."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+
+# Each use of the seed draws numbers of its own.
+_EVEN, _EXTRA, _DROPOUT = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The questions of a batch of N pairs.
+
+    pairs: int32 [N, 2], (query, candidate). extras: int32 [K], candidates of no query.
+    """
+
+    pairs: np.ndarray
+    extras: np.ndarray
+
+    def shares(self, devices: int) -> np.ndarray:
+        """The rows of each device, [devices, 2n + k]: its queries, their candidates, its extras."""
+        pairs = self.pairs.reshape(devices, -1, 2)
+        extras = self.extras.reshape(devices, -1)
+        return np.concatenate([pairs[:, :, 0], pairs[:, :, 1], extras], axis=1)
+
+
+def steps_per_epoch(pairs: int, batch_size: int) -> int:
+    """Full batches in an epoch; UserError where there is none."""
+    if pairs < batch_size:
+        raise UserError(
+            f"expected at least one batch of `batch_size` {batch_size} training pairs, got "
+            f"{pairs} pairs; lower `--config.batch_size`"
+        )
+    return pairs // batch_size
+
+
+def pairs_of_step(pairs: np.ndarray, batch_size: int, *, seed: int) -> Callable[[int], np.ndarray]:
+    """A function from a step, counted from 0, to its pairs, int32 [batch_size, 2].
+
+    Each epoch is a permutation of the pairs that is a function of (seed, epoch) alone, so the
+    step is the whole position in the data; what does not fill a batch is left for that epoch.
+    """
+    steps = steps_per_epoch(len(pairs), batch_size)
+
+    @functools.lru_cache(maxsize=1)
+    def permutation(epoch: int) -> np.ndarray:
+        return np.random.default_rng([seed, epoch]).permutation(len(pairs))
+
+    def at(step: int) -> np.ndarray:
+        epoch, place = divmod(step, steps)
+        return pairs[permutation(epoch)[place * batch_size : (place + 1) * batch_size]]
+
+    return at
+
+
+def even_pairs_of_step(
+    pairs: np.ndarray, clusters: np.ndarray, batch_size: int, *, seed: int
+) -> Callable[[int], np.ndarray]:
+    """Like `pairs_of_step`, with each cluster drawn equally often, however many pairs it has.
+
+    The clusters are gone through in rounds, a permutation each, with one random pair of each
+    cluster, in either direction. Large clusters, which hold most pairs, no longer decide what is
+    learned, and a batch seldom holds a cluster twice.
+
+    clusters: int [P], the cluster of each pair.
+    """
+    steps_per_epoch(len(pairs), batch_size)
+    order = np.argsort(clusters, kind="stable")
+    sizes = np.unique(clusters, return_counts=True)[1]
+    starts = np.cumsum(sizes) - sizes
+
+    @functools.lru_cache(maxsize=2)  # a batch may begin in one round and end in the next
+    def round_of(number: int) -> np.ndarray:
+        rng = np.random.default_rng([seed, number, _EVEN])
+        rows = rng.permutation(order[starts + rng.integers(0, sizes)])
+        return np.where(rng.integers(0, 2, (len(rows), 1)) == 1, pairs[rows, ::-1], pairs[rows])
+
+    def at(step: int) -> np.ndarray:
+        parts, start, wanted = [], step * batch_size, batch_size
+        while wanted:
+            number, place = divmod(start, len(sizes))
+            parts.append(round_of(number)[place : place + wanted])
+            start, wanted = start + len(parts[-1]), wanted - len(parts[-1])
+        return np.concatenate(parts)
+
+    return at
+
+
+def hard_negatives_of_step(
+    non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A function from a step and its pairs to `count` questions that are near and no paraphrases.
+
+    For queries with pairs labelled non-duplicates, `non_duplicates` int32 [M, 2], a question of
+    theirs; what is left is filled up with others so labelled.
+    """
+    both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
+    both = both[np.argsort(both[:, 0], kind="stable")]
+    sizes = np.bincount(both[:, 0], minlength=questions)
+    starts = np.cumsum(sizes) - sizes
+    if count and not len(both):
+        raise UserError(
+            f"`hard_negatives`: got {count}, but no training pair is labelled non-duplicate; set "
+            "`--config.hard_negatives=0`"
+        )
+
+    def at(step: int, pairs: np.ndarray) -> np.ndarray:
+        rng = np.random.default_rng([seed, step, _EXTRA])
+        queries = pairs[:, 0][sizes[pairs[:, 0]] > 0][:count]
+        theirs = both[starts[queries] + rng.integers(0, sizes[queries]), 1]
+        others = both[rng.integers(0, max(len(both), 1), count - len(theirs)), 1]
+        return np.concatenate([theirs, others]).astype(np.int32)
+
+    return at
+
+
+def with_words_dropped(words: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
+    """`words` int32 [..., L], zero-padded, with each word left out with probability `rate`.
+
+    What is left moves together; a question that would lose all its words keeps them.
+    """
+    rng = np.random.default_rng([seed, step, _DROPOUT])
+    kept = (words > 0) & (rng.random(words.shape, np.float32) >= rate)
+    kept |= (words > 0) & ~kept.any(axis=-1, keepdims=True)
+    first = np.argsort(~kept, axis=-1, kind="stable")
+    return np.take_along_axis(np.where(kept, words, 0), first, axis=-1)
