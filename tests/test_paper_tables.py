@@ -1,0 +1,203 @@
+"""The paper's tables: from rows kept to intervals, verdicts, pages; and rows made and resumed."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import paper_results, quora_rows
+from experiments.configs import quora_sdml
+from experiments.paper_scores import Scores, read_rows
+from qpr_jax.errors import UserError
+from qpr_jax.training.settings import flatten, validate
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def keep(folder, name, hit_rate, seed=0, queries=400):
+    """A row kept, with this share of first places on either split, half of the rest at rank 4."""
+    rng = np.random.default_rng([seed, int(1000 * hit_rate)])
+    arrays = {}
+    for split in ("validation", "test"):
+        first = rng.random(queries) < hit_rate
+        arrays |= {
+            f"{split}_ids": np.arange(queries),
+            f"{split}_clusters": np.arange(queries) // 2,
+            f"{split}_pairs": 1 + np.arange(queries) % 3,
+            f"{split}_index": np.where(first, 1, 4 * (rng.random(queries) < 0.5)).astype(np.uint8),
+            f"{split}_exact": np.ones(queries, np.uint8),
+        }
+    path = folder / "rows" / quora_rows.row_name(name, seed)
+    path.mkdir(parents=True)
+    np.savez_compressed(path / "ranks.npz", **arrays)
+    return arrays
+
+
+def read_csv(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_scores_are_means_over_pairs_and_over_queries(tmp_path):
+    arrays = keep(tmp_path, "sdml", 0.6)
+    rank, pairs = arrays["test_index"].astype(float), arrays["test_pairs"]
+    reciprocal = np.where(rank > 0, 1 / np.maximum(rank, 1), 0)
+    rows = read_rows(tmp_path / "rows")
+    for over, weights in (("pair", pairs), ("query", np.ones(len(pairs)))):
+        expected = [
+            np.average(rank == 1, weights=weights),
+            np.average((rank > 0) & (rank <= 10), weights=weights),
+            np.average(reciprocal, weights=weights),
+        ]
+        np.testing.assert_allclose(Scores(rows, "test", over).mean("sdml"), expected)
+
+
+def test_the_interval_is_as_wide_as_the_clusters_say(tmp_path):
+    """Clusters of two like-minded queries: the standard error of half as many draws."""
+    arrays = keep(tmp_path, "sdml", 0.5, queries=4000)
+    path = tmp_path / "rows" / "sdml" / "ranks.npz"
+    arrays["test_index"] = np.repeat(arrays["test_index"][::2], 2)
+    np.savez_compressed(path, **arrays)
+    low, high = Scores(read_rows(tmp_path / "rows"), "test", "query").interval("sdml")[:, 0]
+    rate = (arrays["test_index"] == 1).mean()
+    error = np.sqrt(rate * (1 - rate) / 2000)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
+    assert low < rate < high
+
+
+def test_a_difference_is_of_the_same_draws(tmp_path):
+    keep(tmp_path, "sdml", 0.6)
+    keep(tmp_path, "mask", 0.6)  # the same hits
+    scores = Scores(read_rows(tmp_path / "rows"), "validation", "query")
+    np.testing.assert_array_equal(scores.interval("sdml", "mask"), np.zeros((2, 3)))
+
+
+def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path):
+    for name, rate in (("eps_0.0", 0.6), ("eps_0.1", 0.8), ("eps_0.2", 0.5), ("sdml", 0.51)):
+        keep(tmp_path, name, rate)
+    keep(tmp_path, "sdml", 0.53, seed=1)
+    paper_results.write_results(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    claims = {line.split(" | ")[0][2:]: line for line in page.splitlines() if line.endswith(" |")}
+    assert claims["smoothing 0.1 is better than none"].endswith("| holds |")
+    assert claims["0.2 is better than 0.1"].endswith("| does not hold |")
+    assert claims["0.3 is better than 0.2"].endswith("| 2, 1 | not decided |")
+    assert not any("N = 64" in claim for claim in claims)  # those rows are not there
+    rows = read_csv(tmp_path / "table_1.csv")
+    first = next(row for row in rows if row["row"] == "eps_0.0" and row["metric"] == "H@1")
+    assert float(first["paper"]) == 0.5568
+    assert float(first["ours"]) - 0.5568 == pytest.approx(float(first["difference"]), abs=1e-4)
+    assert float(first["low"]) < float(first["ours"]) < float(first["high"])
+    twice = next(row for row in rows if row["row"] == "sdml" and row["metric"] == "H@1")
+    assert (twice["seeds"], float(twice["deviation"]) > 0) == ("2", True)
+    assert {path.name for path in (tmp_path / "plots").iterdir()} == {"eps.png", "losses.png"} | {
+        "batch_size.png"
+    }
+    before = page, (tmp_path / "table_1.md").read_bytes()
+    paper_results.write_results(tmp_path)
+    assert before == ((tmp_path / "README.md").read_text(), (tmp_path / "table_1.md").read_bytes())
+
+
+def test_rows_scored_on_other_queries_are_refused(tmp_path):
+    keep(tmp_path, "sdml", 0.6)
+    keep(tmp_path, "mask", 0.6, queries=300)
+    with pytest.raises(UserError, match="scored on other queries; remove the folder"):
+        paper_results.write_results(tmp_path)
+
+
+def test_no_rows_are_told(tmp_path):
+    with pytest.raises(UserError, match="expected rows, found none"):
+        paper_results.write_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", [*quora_rows.ROWS, *quora_rows.CONFIGS])
+def test_every_row_is_quora_sdml_but_for_what_it_says(name):
+    config = quora_rows.row_config(name, seed=3)
+    validate(config)
+    plain, changed = flatten(quora_sdml.get_config()), flatten(config)
+    assert plain.keys() == changed.keys()
+    if name in quora_rows.ROWS:
+        differing = {key for key in plain if plain[key] != changed[key]}
+        assert differing <= {"seed", *quora_rows.STUDY, *quora_rows.ROWS[name]}
+
+
+def test_all_rows_of_tables_claims_and_ideas_exist():
+    known = {*quora_rows.ROWS, *quora_rows.CONFIGS, *quora_rows.LEXICAL}
+    named = {name for table in paper_results.TABLES.values() for _, name, _ in table.rows}
+    named |= {row for _, _, better, worse in paper_results.CLAIMS for row in (better, worse)}
+    assert named | set(paper_results.IDEAS) <= known
+
+
+def test_an_unknown_row_is_named():
+    with pytest.raises(UserError, match=r"expected one of the rows .*, got 'sdm'"):
+        quora_rows.row_config("sdm")
+
+
+def test_a_row_made_with_other_settings_is_not_taken_for_done(tmp_path):
+    assert not quora_rows.is_done(tmp_path / "mask", "mask", 0)
+    (tmp_path / "mask").mkdir()
+    config = json.loads(json.dumps(flatten(quora_rows.row_config("mask"))))
+    (tmp_path / "mask" / "config.json").write_text(json.dumps(config))
+    assert quora_rows.is_done(tmp_path / "mask", "mask", 0)
+    (tmp_path / "mask" / "config.json").write_text(json.dumps(config | {"smoothing": 0.2}))
+    with pytest.raises(UserError, match=r"expected `smoothing` 0\.3, got 0\.2; remove the folder"):
+        quora_rows.is_done(tmp_path / "mask", "mask", 0)
+
+
+def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file):
+    """The program as a user meets it, on the first rows of the real file, at tiny shapes."""
+    script = tmp_path / "small.py"
+    script.write_text(
+        "import pathlib, sys\n"
+        "from absl import app, flags\n"
+        "from experiments import paper_tables, quora_rows\n"
+        "from experiments.configs import synthetic_sdml_smoke\n"
+        "from experiments.program import run_program, told_in_one_line\n"
+        "plain = quora_rows.row_config\n"
+        "def small(name, seed=0):\n"
+        "    config = synthetic_sdml_smoke.shrink(plain(name, seed))\n"
+        "    config.data.max_rows = 3000\n"
+        "    return config\n"
+        "quora_rows.row_config = small\n"
+        "paper_tables.RESULTS = pathlib.Path(sys.argv.pop(1))\n"
+        "sys.exit(told_in_one_line(lambda: run_program(paper_tables.main, sys.argv)))\n"
+    )
+
+    def run(*flags):
+        done = subprocess.run(
+            [
+                *(sys.executable, str(script), str(tmp_path / "results")),
+                *(f"--workdir={tmp_path / 'runs'}", *flags),
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    first = run("--rows=bm25,sdml,tl_hard_ssd")
+    assert "3 rows left; next: bm25, seed 0" in first
+    kept = tmp_path / "results" / "rows"
+    assert {path.name for path in kept.iterdir()} == {"bm25", "sdml", "tl_hard_ssd"}
+    assert {path.name for path in (kept / "sdml").iterdir()} == {
+        *("config.json", "report.json", "ranks.npz", "evaluations.jsonl", "metrics.jsonl"),
+    }
+    second = run("--rows=sdml", "--seeds=2")
+    assert "1 rows left, about" in second
+    assert "next: sdml, seed 1" in second
+    assert "seed 0" not in second
+    page = (tmp_path / "results" / "README.md").read_text()
+    assert "(2 seeds)" in page
+    report = json.loads((kept / "sdml" / "report.json").read_text())
+    table = read_csv(tmp_path / "results" / "table_4.csv")
+    hits = [report["test"]["per_pair"]["hits@1"]]
+    other = json.loads((kept / "sdml-seed1" / "report.json").read_text())
+    hits.append(other["test"]["per_pair"]["hits@1"])
+    ours = next(row for row in table if row["row"] == "sdml" and row["metric"] == "H@1")
+    assert float(ours["ours"]) == pytest.approx(np.mean(hits), abs=1e-4)
+    assert "next" not in run("--rebuild")
