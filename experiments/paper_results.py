@@ -4,88 +4,19 @@ from __future__ import annotations
 
 import csv
 import pathlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from experiments import quora_rows
+from experiments.paper_numbers import TABLES, Table
+from experiments.paper_plots import write_plots
 from experiments.paper_scores import METRICS, Scores, read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
-from qpr_jax.training.report import save_figure
-from qpr_jax.training.settings import flatten
-
-Triple = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of the paper: its columns, and for each row their values, our row, its scores."""
-
-    title: str
-    split: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, ...], str, Triple | None], ...]
-
-
-def _losses(split: str, tl_euc: Triple, tl_ssd: Triple, sdml: Triple) -> Table:
-    return Table(
-        f"Loss functions, {split} set",
-        split,
-        ("loss", "distance"),
-        (
-            (("TL (Rand)", "EUC"), "tl_euc", tl_euc),
-            (("TL (Rand)", "SSD"), "tl_ssd", tl_ssd),
-            (("SDML", "SSD"), "sdml", sdml),
-            (("TL (Hard)", "EUC"), "tl_hard_euc", None),
-            (("TL (Hard)", "SSD"), "tl_hard_ssd", None),
-            (("TL (Hard, to the anchor)", "SSD"), "tl_hard_anchor_ssd", None),
-            (("SDML", "EUC"), "sdml_euc", None),
-            (("SDML, distance prior", "SSD"), "distance_prior", None),
-            (("BM25", ""), "bm25", None),
-            (("TF-IDF", ""), "tfidf", None),
-        ),
-    )
-
-
-TABLES = {
-    1: Table(
-        "Smoothing factor, validation set",
-        "validation",
-        ("eps",),
-        (
-            (("0",), "eps_0.0", (0.5568, 0.7381, 0.6217)),
-            (("0.1",), "eps_0.1", (0.5901, 0.7841, 0.6591)),
-            (("0.2",), "eps_0.2", (0.6030, 0.8090, 0.6762)),
-            (("0.3",), "sdml", (0.6133, 0.8113, 0.6837)),
-            (("0.4",), "eps_0.4", (0.6107, 0.8144, 0.6815)),
-        ),
-    ),
-    2: Table(
-        "Batch size, validation set",
-        "validation",
-        ("N",),
-        (
-            (("32",), "n_32", (0.5389, 0.7444, 0.6103)),
-            (("64",), "n_64", (0.5710, 0.7726, 0.6410)),
-            (("128",), "n_128", (0.6093, 0.8085, 0.6777)),
-            (("256",), "n_256", (0.6112, 0.8141, 0.6833)),
-            (("512",), "sdml", (0.6133, 0.8113, 0.6837)),
-            (("1024",), "n_1024", (0.6081, 0.8008, 0.6764)),
-        ),
-    ),
-    3: _losses(
-        "validation",
-        (0.4742, 0.6509, 0.5359),
-        (0.5763, 0.7640, 0.6421),
-        (0.6133, 0.8113, 0.6837),
-    ),
-    4: _losses(
-        "test", (0.4641, 0.6523, 0.5297), (0.5507, 0.7641, 0.6265), (0.6043, 0.8179, 0.6789)
-    ),
-}
+from qpr_jax.files import read_json, write_atomically
+from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.settings import identity
 
 # (what the paper says, the table, the better row, the worse row)
 CLAIMS = (
@@ -126,13 +57,13 @@ def write_results(results: pathlib.Path) -> None:
             parts.append(_write_table(results, number, table, scores))
     claims = _claims(rows, scores)
     ideas = _write_ideas(results, rows, scores)
-    _plots(results, rows, scores)
+    write_plots(results, rows, scores)
     discussion = results / "discussion.md"
     with write_atomically(results / "README.md", "w") as file:
         file.write(
             "\n".join(
                 [
-                    *_INTRODUCTION,
+                    *_introduction(results / "rows"),
                     "## Which of the paper's orderings hold",
                     "",
                     *claims,
@@ -145,19 +76,29 @@ def write_results(results: pathlib.Path) -> None:
         )
 
 
-_INTRODUCTION = (
-    "# The paper's tables on the Quora pairs",
-    "",
-    "Made by `python -m experiments.paper_tables`; `--rebuild` makes this page, the tables and the",
-    "plots from `rows/` alone.",
-    "",
-    "The pair file used has 165,493 questions, about a third of the official file's, so there are",
-    "fewer wrong answers to find and **absolute scores are higher than the paper's**. What can be",
-    "compared is the order of the rows. Scores are per pair, as in the paper, through the index",
-    "(20 questions, 10 probes); in brackets the 95 % interval of a bootstrap over clusters; ± is",
-    "the standard deviation over seeds, where a row was trained more than once.",
-    "",
-)
+def _introduction(rows: pathlib.Path) -> list[str]:
+    reports = (read_json(path) for path in sorted(rows.glob("[!.]*/report.json")))
+    questions = next((r["data"]["questions"] for r in reports if "data" in r), None)
+    changed = ", ".join(f"`{key}` {value}" for key, value in quora_rows.STUDY.items())
+    return [
+        "# The paper's tables on the Quora pairs",
+        "",
+        "Made by `python -m experiments.paper_tables`; `--rebuild` makes this page, the tables and",
+        "the plots from `rows/` (and `discussion.md`) alone.",
+        "",
+        f"All rows but `quora_sdml` and `quora_best` are `quora_sdml` with {changed} and what the",
+        "row says, trained until validation MRR has not risen for two epochs, ten epochs at most.",
+        f"The pair file used has {questions:,} questions where the official one has 537,933 ids, so"
+        if questions
+        else "The pair file is not known here, so",
+        "there are fewer wrong answers to find: absolute scores cannot be set against the paper's,",
+        "and a well-trained row scores higher. What can be compared is the order of the rows.",
+        "Scores are per pair, as in the paper, through the index (20 questions, 10 probes); in",
+        "brackets the 95 % interval of a bootstrap over clusters; ± is the standard deviation over",
+        "seeds, where a row was trained more than once; epochs are those to the kept weights, of",
+        "those trained.",
+        "",
+    ]
 
 
 def _cell(scores: Scores, name: str, metric: int) -> str:
@@ -172,24 +113,21 @@ def _write_table(
 ) -> list[str]:
     """Write table_N.csv and table_N.md; the lines of the latter."""
     pairs, queries = scores[table.split, "pair"], scores[table.split, "query"]
+    head = [*table.columns, "epochs"]
+    for metric_name in METRICS:
+        head += [metric_name, "paper's, difference"]
     lines = [
         f"## Table {number}: {table.title}",
         "",
-        "| "
-        + " | ".join(
-            [
-                *table.columns,
-                *(f"{m}, {w}" for m in METRICS for w in ("ours", "paper's, difference")),
-            ]
-        )
-        + " |",
-        "|---" * (len(table.columns) + 6) + "|",
+        f"| {' | '.join(head)} |",
+        "|---" * len(head) + "|",
     ]
     records: list[dict[str, Any]] = []
     for labels, name, paper in table.rows:
         if name not in pairs.by_seed:
             continue
-        cells = list(labels)
+        epochs = _epochs(results / "rows" / name)
+        cells = [*labels, epochs]
         for metric, metric_name in enumerate(METRICS):
             mean = pairs.mean(name)[metric]
             low, high = pairs.interval(name)[:, metric]
@@ -201,6 +139,7 @@ def _write_table(
                 {
                     **dict(zip(table.columns, labels, strict=True)),
                     "row": name,
+                    "epochs": epochs,
                     "metric": metric_name,
                     "ours": round(mean, 4),
                     "low": round(low, 4),
@@ -213,11 +152,20 @@ def _write_table(
                 }
             )
         lines.append("| " + " | ".join(cells) + " |")
-    lines.append("")
+    plot = {1: "eps", 2: "batch_size", 3: "losses"}.get(number)
+    lines += ["", *([f"![{plot}](plots/{plot}.png)", ""] if plot else [])]
     _write_csv(results / f"table_{number}.csv", records)
     with write_atomically(results / f"table_{number}.md", "w") as file:
         file.write("\n".join(lines))
     return lines
+
+
+def _epochs(row: pathlib.Path) -> str:
+    """The epoch whose weights were kept, and how many were trained; empty for a lexical row."""
+    if not (row / "evaluations.jsonl").exists():
+        return ""
+    evaluations = [evaluation["mrr"] for evaluation in read_json_lines(row / "evaluations.jsonl")]
+    return f"{1 + int(np.argmax(evaluations))} of {len(evaluations)}"
 
 
 def _write_csv(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
@@ -262,19 +210,23 @@ def _claims(rows: dict[str, Any], scores: dict[tuple[str, str], Scores]) -> list
     return lines
 
 
-IDEAS = {
-    "mask": "own-cluster candidates masked",
-    "symmetric": "both directions",
-    "even": "pairs drawn evenly over clusters",
-    "even_mask_symmetric": "the three together",
-    "n_1024": "N = 1,024",
-    "hard_negatives": "labelled non-duplicates as 128 more candidates",
-    "windows_1_3_5": "windows 1, 3 and 5, 200 filters each",
-    "word_dropout": "a tenth of the words dropped",
-    "averaging": "mean of the last 400 steps' weights",
-    "word_sum": "the sum of the word embeddings beside the maxima",
-    "subwords": "3-grams for words used less than 3 times",
-    "distance_prior": "the distance prior",
+# name -> (what it is, the settings that tell whether a config has it)
+IDEAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "mask": ("own-cluster candidates masked", ("mask_own_cluster",)),
+    "symmetric": ("both directions", ("symmetric",)),
+    "even": ("clusters drawn evenly", ("sampling",)),
+    "even_mask_symmetric": (
+        "the three together",
+        ("sampling", "mask_own_cluster", "symmetric"),
+    ),
+    "n_1024": ("N = 1,024", ("batch_size",)),
+    "hard_negatives": ("32 labelled non-duplicates as candidates more", ("hard_negatives",)),
+    "windows_1_3_5": ("windows 1, 3 and 5, 100 filters each", ("windows",)),
+    "bag_of_words": ("the sum of the word embeddings beside the maxima", ("bag_of_words",)),
+    "word_dropout": ("a fifth of the words dropped", ("word_dropout",)),
+    "ema": ("exponential average of the weights over 200 steps", ("ema_steps",)),
+    "char_ngrams": ("3-grams for words used less than 3 times", ("char_ngrams",)),
+    "distance_prior": ("the distance prior", ("prior",)),
 }
 
 
@@ -283,7 +235,7 @@ def _write_ideas(
 ) -> list[str]:
     """Write ideas.csv; the lines of the section: each idea alone, then `quora_best`."""
     comparisons = [
-        *((name, "sdml", text) for name, text in IDEAS.items()),
+        *((name, "sdml", text) for name, (text, _) in IDEAS.items()),
         ("quora_best", "quora_sdml", "`quora_best` minus `quora_sdml`, both at full size"),
     ]
     lines = [
@@ -295,8 +247,9 @@ def _write_ideas(
         "| idea | validation H@1 | MRR | test H@1 | MRR | in `quora_best` |",
         "|---|---|---|---|---|---|",
     ]
-    best = flatten(quora_rows.row_config("quora_best"))
-    plainly = flatten(quora_rows.row_config("quora_sdml"))
+    plainly = identity(quora_rows.row_config("quora_sdml"))
+    config = results / "rows" / "quora_best" / "config.json"
+    best = plainly | (read_json(config) if config.exists() else {})
     records = []
     for name, plain, text in comparisons:
         if name not in rows or plain not in rows:
@@ -320,9 +273,9 @@ def _write_ideas(
                         "high": round(high[metric], 4),
                     }
                 )
-        changes = quora_rows.ROWS.get(name, {})
-        kept = all(best[key] != plainly[key] for key in changes)
-        kept_cell = ("yes" if kept else "no") if changes else ""
+        defining = IDEAS[name][1] if name in IDEAS else ()
+        kept = all(best[key] != plainly[key] for key in defining)
+        kept_cell = ("yes" if kept else "no") if defining else ""
         lines.append(f"| {text} | {' | '.join(cells)} | {kept_cell} |")
     if records:
         _write_csv(results / "ideas.csv", records)
@@ -333,46 +286,3 @@ def _write_ideas(
                 cells = [f"{m} {_cell(found, name, i)}" for i, m in enumerate(METRICS)]
                 lines += ["", f"`{name}`, {split}, per query: {', '.join(cells)}."]
     return [*lines, ""]
-
-
-def _plots(
-    results: pathlib.Path, rows: dict[str, Any], scores: dict[tuple[str, str], Scores]
-) -> None:
-    """eps.png, batch_size.png and losses.png: ours with intervals, the paper's beside."""
-    from matplotlib.figure import Figure
-
-    for number, name, label in ((1, "eps", "eps"), (2, "batch_size", "N")):
-        table = TABLES[number]
-        known = [row for row in table.rows if row[1] in rows]
-        if not known:
-            continue
-        figure = Figure(figsize=(9, 3.4), layout="constrained")
-        for axis, metric in zip(figure.subplots(1, 3), range(3), strict=True):
-            values = [float(labels[0]) for labels, _, _ in known]
-            found = scores["validation", "pair"]
-            means = np.array([found.mean(row)[metric] for _, row, _ in known])
-            ends = np.array([found.interval(row)[:, metric] for _, row, _ in known]).T
-            axis.errorbar(values, means, np.abs(ends - means), marker="o", capsize=3, label="ours")
-            theirs = [paper[metric] for _, _, paper in known if paper]
-            axis.plot(values, theirs, "s:", color="0.5", label="the paper's, on more questions")
-            axis.set(xlabel=label, title=METRICS[metric])
-            if number == 2:
-                axis.set_xscale("log", base=2)
-        figure.axes[0].legend()
-        save_figure(figure, results / "plots" / f"{name}.png")
-
-    known = [row for row in TABLES[3].rows if row[1] in rows]
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    for axis, metric in zip(figure.subplots(1, 2, sharey=True), (0, 2), strict=True):
-        for shift, split in ((-0.2, "validation"), (0.2, "test")):
-            found = scores[split, "pair"]
-            places = np.arange(len(known))[::-1] + shift
-            means = np.array([found.mean(row)[metric] for _, row, _ in known])
-            ends = np.array([found.interval(row)[:, metric] for _, row, _ in known]).T
-            axis.barh(places, means, 0.38, xerr=np.abs(ends - means), capsize=2, label=split)
-        axis.set(title=f"{METRICS[metric]}, per pair", xlim=(0.4, None))
-        axis.set_yticks(
-            np.arange(len(known))[::-1], [" ".join(labels).strip() for labels, _, _ in known]
-        )
-    figure.axes[1].legend(loc="lower right")
-    save_figure(figure, results / "plots" / "losses.png")

@@ -12,8 +12,10 @@ import pytest
 
 from experiments import paper_results, quora_rows
 from experiments.configs import quora_sdml
+from experiments.paper_numbers import TABLES
 from experiments.paper_scores import Scores, read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.files import write_json
 from qpr_jax.training.settings import flatten, validate
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -103,10 +105,19 @@ def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path)
 
 
 def test_rows_scored_on_other_queries_are_refused(tmp_path):
+    keep(tmp_path, "averaging", 0.6, queries=300)
+    keep(tmp_path, "mask", 0.6)
     keep(tmp_path, "sdml", 0.6)
-    keep(tmp_path, "mask", 0.6, queries=300)
-    with pytest.raises(UserError, match="scored on other queries; remove the folder"):
+    with pytest.raises(UserError, match="averaging: the row was scored on other queries"):
         paper_results.write_results(tmp_path)
+
+
+def test_the_half_of_a_row_that_a_kill_left_is_not_read(tmp_path):
+    keep(tmp_path, "sdml", 0.6)
+    half = tmp_path / "rows" / ".mask.part" / "ranks.npz"
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    assert list(read_rows(tmp_path / "rows")) == ["sdml"]
 
 
 def test_no_rows_are_told(tmp_path):
@@ -122,14 +133,16 @@ def test_every_row_is_quora_sdml_but_for_what_it_says(name):
     assert plain.keys() == changed.keys()
     if name in quora_rows.ROWS:
         differing = {key for key in plain if plain[key] != changed[key]}
-        assert differing <= {"seed", *quora_rows.STUDY, *quora_rows.ROWS[name]}
+        assert differing == {"seed", *quora_rows.STUDY, *quora_rows.ROWS[name]}
 
 
 def test_all_rows_of_tables_claims_and_ideas_exist():
     known = {*quora_rows.ROWS, *quora_rows.CONFIGS, *quora_rows.LEXICAL}
-    named = {name for table in paper_results.TABLES.values() for _, name, _ in table.rows}
+    named = {name for table in TABLES.values() for _, name, _ in table.rows}
     named |= {row for _, _, better, worse in paper_results.CLAIMS for row in (better, worse)}
     assert named | set(paper_results.IDEAS) <= known
+    for name, (_, defining) in paper_results.IDEAS.items():
+        assert set(defining) <= set(quora_rows.ROWS[name])
 
 
 def test_an_unknown_row_is_named():
@@ -137,67 +150,107 @@ def test_an_unknown_row_is_named():
         quora_rows.row_config("sdm")
 
 
-def test_a_row_made_with_other_settings_is_not_taken_for_done(tmp_path):
-    assert not quora_rows.is_done(tmp_path / "mask", "mask", 0)
-    (tmp_path / "mask").mkdir()
+def test_a_row_made_otherwise_is_not_taken_for_done(tmp_path):
+    row = tmp_path / "mask"
+    assert not quora_rows.is_done(row, "mask", 0, "abc")
     config = json.loads(json.dumps(flatten(quora_rows.row_config("mask"))))
-    (tmp_path / "mask" / "config.json").write_text(json.dumps(config))
-    assert quora_rows.is_done(tmp_path / "mask", "mask", 0)
-    (tmp_path / "mask" / "config.json").write_text(json.dumps(config | {"smoothing": 0.2}))
+    write_json(row / "config.json", config | {"data.sha256": "abc"})
+    assert quora_rows.is_done(row, "mask", 0, "abc")
+    with pytest.raises(UserError, match=r"expected `data\.sha256` 'abd', got 'abc'"):
+        quora_rows.is_done(row, "mask", 0, "abd")
+    write_json(row / "config.json", config | {"data.sha256": "abc", "smoothing": 0.2})
     with pytest.raises(UserError, match=r"expected `smoothing` 0\.3, got 0\.2; remove the folder"):
-        quora_rows.is_done(tmp_path / "mask", "mask", 0)
+        quora_rows.is_done(row, "mask", 0, "abc")
+    # A setting that came later than the row had its default's effect.
+    old = {key: value for key, value in config.items() if key != "symmetric"}
+    write_json(row / "config.json", old | {"data.sha256": "abc"})
+    assert quora_rows.is_done(row, "mask", 0, "abc")
 
 
-def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file):
-    """The program as a user meets it, on the first rows of the real file, at tiny shapes."""
+SMALL = """
+import sys
+from experiments import paper_tables, quora_rows
+from experiments.configs import synthetic_sdml_smoke
+from experiments.program import run_program, told_in_one_line
+
+plain = quora_rows.row_config
+
+def small(name, seed=0):
+    config = synthetic_sdml_smoke.shrink(plain(name, seed))
+    config.data.max_rows = 3000
+    if name == "mask":
+        config.learning_rate = 1e30
+    return config
+
+quora_rows.row_config = small
+sys.exit(told_in_one_line(lambda: run_program(paper_tables.main, sys.argv)))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The program as a user meets it, at tiny shapes: flags -> (status, what it says)."""
     script = tmp_path / "small.py"
-    script.write_text(
-        "import pathlib, sys\n"
-        "from absl import app, flags\n"
-        "from experiments import paper_tables, quora_rows\n"
-        "from experiments.configs import synthetic_sdml_smoke\n"
-        "from experiments.program import run_program, told_in_one_line\n"
-        "plain = quora_rows.row_config\n"
-        "def small(name, seed=0):\n"
-        "    config = synthetic_sdml_smoke.shrink(plain(name, seed))\n"
-        "    config.data.max_rows = 3000\n"
-        "    return config\n"
-        "quora_rows.row_config = small\n"
-        "paper_tables.RESULTS = pathlib.Path(sys.argv.pop(1))\n"
-        "sys.exit(told_in_one_line(lambda: run_program(paper_tables.main, sys.argv)))\n"
-    )
+    script.write_text(SMALL)
 
-    def run(*flags):
+    def start(*flags):
         done = subprocess.run(
             [
-                *(sys.executable, str(script), str(tmp_path / "results")),
-                *(f"--workdir={tmp_path / 'runs'}", *flags),
+                *(sys.executable, str(script), f"--results={tmp_path / 'results'}"),
+                *(f"--workdir={tmp_path / 'runs' / 'rows'}", *flags),
             ],
             env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stderr
+        return done.returncode, done.stderr
 
-    first = run("--rows=bm25,sdml,tl_hard_ssd")
-    assert "3 rows left; next: bm25, seed 0" in first
+    return start
+
+
+def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file, run):
+    status, first = run("--rows=bm25,sdml,tl_hard_ssd")
+    assert status == 0, first
+    assert "3 rows left; next: bm25" in first
     kept = tmp_path / "results" / "rows"
     assert {path.name for path in kept.iterdir()} == {"bm25", "sdml", "tl_hard_ssd"}
     assert {path.name for path in (kept / "sdml").iterdir()} == {
         *("config.json", "report.json", "ranks.npz", "evaluations.jsonl", "metrics.jsonl"),
     }
-    second = run("--rows=sdml", "--seeds=2")
+    assert not (tmp_path / "runs" / "rows" / "sdml").exists()
+    status, second = run("--rows=sdml", "--seeds=2")
+    assert status == 0, second
     assert "1 rows left, about" in second
-    assert "next: sdml, seed 1" in second
-    assert "seed 0" not in second
+    assert "next: sdml-seed1" in second
     page = (tmp_path / "results" / "README.md").read_text()
     assert "(2 seeds)" in page
-    report = json.loads((kept / "sdml" / "report.json").read_text())
+    reports = [json.loads((kept / f"sdml{s}" / "report.json").read_text()) for s in ("", "-seed1")]
+    hits = [report["test"]["per_pair"]["hits@1"] for report in reports]
     table = read_csv(tmp_path / "results" / "table_4.csv")
-    hits = [report["test"]["per_pair"]["hits@1"]]
-    other = json.loads((kept / "sdml-seed1" / "report.json").read_text())
-    hits.append(other["test"]["per_pair"]["hits@1"])
     ours = next(row for row in table if row["row"] == "sdml" and row["metric"] == "H@1")
     assert float(ours["ours"]) == pytest.approx(np.mean(hits), abs=1e-4)
-    assert "next" not in run("--rebuild")
+    assert "next" not in run("--rebuild")[1]
+
+
+def test_a_row_that_fails_does_not_keep_the_others_from_being_made(tmp_path, quora_file, run):
+    status, told = run("--rows=mask,tfidf")
+    assert status == 1
+    assert "error: 1 rows could not be made: mask: expected finite numbers" in told
+    assert "Traceback" not in told
+    assert [path.name for path in (tmp_path / "results" / "rows").iterdir()] == ["tfidf"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["rebuild"], "error: expected flags only, got 'rebuild'; did you mean --rebuild?"),
+        (["--rebuild", "--rows=sdm"], "error: expected one of the rows"),
+        (["--rows=sdml", "--table=1"], "error: `--rows`, `--table`: expected one of the two"),
+        (["--rebuild"], "rows: expected rows, found none; train some first"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(flags, message, run):
+    status, told = run(*flags)
+    assert status == 1
+    assert message in told
+    assert "Traceback" not in told

@@ -29,10 +29,10 @@ COMMAND = (
     "--config.early_stopping.every_steps=10",
     "--config.early_stopping.patience=99",
     # All that a step draws or remembers besides.
-    "--config.draw=clusters",
+    "--config.sampling=clusters",
     "--config.word_dropout=0.1",
     "--config.hard_negatives=8",
-    "--config.averaging_steps=50",
+    "--config.ema_steps=50",
 )
 
 

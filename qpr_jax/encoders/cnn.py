@@ -22,9 +22,9 @@ class ConvEncoder(nnx.Module):
     the value is the same and tanh is taken once a filter. The projection has no bias, which no
     distance would see.
 
-    With `word_sum` the projection also gets the sum of the question's word embeddings, divided by
-    the root of their number. The paper's encoder has none: its maxima tell which words are there
-    only as far as they win one.
+    With `bag_of_words` the projection also gets the sum of the question's word embeddings, divided
+    by the root of their number. The paper's encoder has none: its maxima tell which words are
+    there only as far as they win one.
 
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
@@ -37,14 +37,14 @@ class ConvEncoder(nnx.Module):
         windows: Sequence[int] = (5,),
         filters: int = 300,
         output_dim: int = 300,
-        word_sum: bool = False,
+        bag_of_words: bool = False,
         compute_dtype: str = "float32",
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the weights; `filters` of each of the `windows`, `compute_dtype` of the products."""
         lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
         self.compute_dtype = compute_dtype
-        self.word_sum = word_sum
+        self.bag_of_words = bag_of_words
         self.embedding = nnx.Param(
             EMBEDDING_SCALE * jax.random.normal(rngs.params(), (vocabulary_size, embedding_dim))
         )
@@ -52,7 +52,7 @@ class ConvEncoder(nnx.Module):
             nnx.Param(lecun(rngs.params(), (embedding_dim, window, filters))) for window in windows
         )
         self.biases = nnx.List(nnx.Param(jnp.zeros(filters)) for _ in windows)
-        features = len(windows) * filters + word_sum * embedding_dim
+        features = len(windows) * filters + bag_of_words * embedding_dim
         self.projection = nnx.Param(
             nnx.initializers.lecun_normal()(rngs.params(), (features, output_dim))
         )
@@ -83,7 +83,7 @@ class ConvEncoder(nnx.Module):
             table = self._product(embedded, kernel[...].reshape(width, -1)).reshape(-1, filters)
             pooled = jnp.concatenate([max_over_time(table, block, window) for block in blocks])
             features.append(jnp.tanh(pooled + bias[...][None]))
-        if self.word_sum:
+        if self.bag_of_words:
             features.append(jnp.concatenate([_scaled_sum(embedded, block) for block in blocks]))
         return self._product(jnp.concatenate(features, axis=1), self.projection[...])
 

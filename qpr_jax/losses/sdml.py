@@ -99,7 +99,6 @@ def sdml_loss(
         distance=distance,
         prior=prior,
         temperature=temperature,
-        steady=symmetric or m > n or clusters is not None or prior != "uniform",
         precision=precision,
     )
     loss = one_way(queries, gather(candidates, n, axis_name))
@@ -118,12 +117,11 @@ def _one_way(
     distance: str,
     prior: str,
     temperature: float,
-    steady: bool,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
     """Mean divergence of the anchors' rows [n, d] against the candidates of all devices [N, d]."""
     if distance == "ssd":
-        logits = _ssd_logits(anchors, candidates, steady, precision)
+        logits = _ssd_logits(anchors, candidates, precision)
     else:
         logits = -from_squared(squared_distances(anchors, candidates, precision), distance)
 
@@ -151,14 +149,13 @@ def _one_way(
 
 
 def _ssd_logits(
-    queries: jax.Array, candidates: jax.Array, steady: bool, precision: lax.PrecisionLike
+    queries: jax.Array, candidates: jax.Array, precision: lax.PrecisionLike
 ) -> jax.Array:
     """-D_ij of squared distances up to a constant of row i, which no softmax sees, [n, N]."""
     # Distances do not change when one vector is subtracted from all; without it a common offset
-    # would drown them when the square is expanded. The plain loss is precise enough with the mean
-    # as it is, and keeps it, so that the bits of a training with it stay what they have been.
-    centre = mean_vector(candidates) if steady else lax.stop_gradient(candidates.mean(axis=0))
-    queries, candidates = queries - centre[None], candidates - centre[None]
+    # would drown them when the square is expanded.
+    centre = mean_vector(candidates)[None]
+    queries, candidates = queries - centre, candidates - centre
 
     # |x_i|^2 is left out, and the squares are taken relative to their mean, dimension by
     # dimension, so that no large number is rounded.

@@ -22,19 +22,20 @@ class Vocabulary:
     """The words with an id of their own, and the number of hash bins that the others share.
 
     Id 0 is padding, `words[i]` has id i + 1, and the bins follow. A word without an id is one bin,
-    or, where `subwords` is n and not 0, a bin for each run of n characters of it, its ends marked:
-    a misspelt or inflected word then still has most of its ids in common with the right one.
+    or, where `char_ngrams` is n and not 0, a bin for each run of n characters of it, its ends
+    marked: a misspelt or inflected word then still has most of its ids in common with the right
+    one. Each counts as a word of the question.
     """
 
     words: tuple[str, ...]
     bins: int
-    subwords: int = 0
+    char_ngrams: int = 0
 
     def __post_init__(self) -> None:
         if self.bins < 1:
             raise UserError(f"`bins`: expected 1 or more, got {self.bins}; unknown words need one")
-        if self.subwords < 0:
-            raise UserError(f"`subwords`: expected 0 or more characters, got {self.subwords}")
+        if self.char_ngrams < 0:
+            raise UserError(f"`char_ngrams`: expected 0 or more characters, got {self.char_ngrams}")
         if len(self._ids) != len(self.words):
             raise UserError("`words`: expected distinct words, got one twice; build it anew")
 
@@ -74,11 +75,11 @@ class Vocabulary:
         if known:
             return (known,)
         first_bin = 1 + len(self.words)
-        if not self.subwords:
+        if not self.char_ngrams:
             return (first_bin + _hash(word) % self.bins,)
         marked = f"<{word}>"
-        starts = range(max(1, len(marked) - self.subwords + 1))
-        return [first_bin + _hash(marked[i : i + self.subwords]) % self.bins for i in starts]
+        starts = range(max(1, len(marked) - self.char_ngrams + 1))
+        return [first_bin + _hash(marked[i : i + self.char_ngrams]) % self.bins for i in starts]
 
 
 def build_vocabulary(
@@ -87,7 +88,7 @@ def build_vocabulary(
     size: int = 50_000,
     bins: int = 5_000,
     fewest: int = 1,
-    subwords: int = 0,
+    char_ngrams: int = 0,
 ) -> Vocabulary:
     """A vocabulary of the `size` most frequent words; equal counts go by the word's order.
 
@@ -101,11 +102,11 @@ def build_vocabulary(
         counts.update(tokenize(question))
     frequent = (word for word, count in counts.items() if count >= fewest)
     words = sorted(frequent, key=lambda word: (-counts[word], word))
-    return Vocabulary(tuple(words[:size]), bins, subwords)
+    return Vocabulary(tuple(words[:size]), bins, char_ngrams)
 
 
 def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Write `vocabulary` as ASCII JSON: `bins`, `subwords` and the list `words`; atomically."""
+    """Write `vocabulary` as ASCII JSON: `bins`, `char_ngrams` and the list `words`; atomically."""
     value = dataclasses.asdict(vocabulary)
     with write_atomically(path) as file:
         file.write(json.dumps(value, indent=0).encode())
@@ -123,12 +124,12 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     bins = value.get("bins")
     if not isinstance(bins, int):
         raise UserError(f"vocabulary: expected `bins`, a number, got {bins!r}; remake the file")
-    subwords = value.get("subwords", 0)  # absent in exports of version 0.1
-    if not isinstance(subwords, int):
+    char_ngrams = value.get("char_ngrams", 0)  # absent in exports of version 0.1
+    if not isinstance(char_ngrams, int):
         raise UserError(
-            f"vocabulary: expected `subwords`, a number, got {subwords!r}; remake the file"
+            f"vocabulary: expected `char_ngrams`, a number, got {char_ngrams!r}; remake the file"
         )
-    return Vocabulary(tuple(words), bins, subwords)
+    return Vocabulary(tuple(words), bins, char_ngrams)
 
 
 def _hash(word: str) -> int:

@@ -48,7 +48,8 @@ def put(rows: Rows, which: jax.Array, changed: Rows) -> Rows:
 def caught_up(rows: Rows, step: jax.Array, learning_rate: optax.Schedule) -> Rows:
     """The rows after `step` steps, none of which since `at` had a gradient for them.
 
-    Equal to `optax.adam` but for its epsilon, which only counts in steps with a gradient.
+    Equal to `optax.adam` but for its epsilon, which is taken as large beside the second moment as
+    it was at step `at`; where the moment is not very small, neither counts.
     """
     missed = (step - rows.at)[:, None]
     ahead = jnp.arange(1, _REACH + 1)[None]
@@ -61,7 +62,8 @@ def caught_up(rows: Rows, step: jax.Array, learning_rate: optax.Schedule) -> Row
         0,
     ).sum(axis=1, keepdims=True)
     # A row that never had a gradient has moments of 0, and does not move.
-    direction = rows.first / jnp.sqrt(jnp.maximum(rows.second, jnp.finfo(jnp.float32).tiny))
+    epsilon = EPSILON * jnp.sqrt(_correction(BETA2, jnp.maximum(rows.at, 1)))[:, None]
+    direction = rows.first / (jnp.sqrt(rows.second) + epsilon)
     return Rows(
         rows.values - moved * direction,
         rows.first * BETA1**missed,

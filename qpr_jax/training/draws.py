@@ -96,10 +96,10 @@ def even_pairs_of_step(
 def hard_negatives_of_step(
     non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and its pairs to `count` questions that are near and no paraphrases.
+    """A function from a step and its pairs to `count` questions labelled non-duplicates.
 
-    For queries with pairs labelled non-duplicates, `non_duplicates` int32 [M, 2], a question of
-    theirs; what is left is filled up with others so labelled.
+    For the questions of the batch that stand in `non_duplicates`, int32 [M, 2], one that they were
+    labelled apart from; what is left is filled up with others of these pairs.
     """
     both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
@@ -113,8 +113,9 @@ def hard_negatives_of_step(
 
     def at(step: int, pairs: np.ndarray) -> np.ndarray:
         rng = np.random.default_rng([seed, step, _EXTRA])
-        queries = pairs[:, 0][sizes[pairs[:, 0]] > 0][:count]
-        theirs = both[starts[queries] + rng.integers(0, sizes[queries]), 1]
+        labelled = pairs.ravel()
+        labelled = labelled[sizes[labelled] > 0][:count]
+        theirs = both[starts[labelled] + rng.integers(0, sizes[labelled]), 1]
         others = both[rng.integers(0, max(len(both), 1), count - len(theirs)), 1]
         return np.concatenate([theirs, others]).astype(np.int32)
 

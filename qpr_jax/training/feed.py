@@ -40,7 +40,7 @@ def make_feed(settings: ConfigDict, prepared: Prepared, *, devices: int) -> Feed
             f"`hard_negatives`: expected a number that {devices} devices can share evenly, got "
             f"{settings.hard_negatives}; set `--config.hard_negatives`"
         )
-    if settings.draw == "clusters":
+    if settings.sampling == "clusters":
         pairs_at = even_pairs_of_step(pairs, prepared.clusters[pairs[:, 0]], size, seed=seed)
     else:
         pairs_at = pairs_of_step(pairs, size, seed=seed)
@@ -59,18 +59,22 @@ def make_feed(settings: ConfigDict, prepared: Prepared, *, devices: int) -> Feed
     places = np.arange(2 * size + settings.hard_negatives)
     dealt = Draw(places[: 2 * size].reshape(2, -1).T, places[2 * size :]).shares(devices)
 
-    def words_at(step: int) -> np.ndarray:
-        words = prepared.words[draw_at(step).shares(1)[0]]
+    def words_of(draw: Draw, step: int) -> np.ndarray:
+        words = prepared.words[draw.shares(1)[0]]
         if settings.word_dropout:  # before they are dealt out, so that it is the same on any number
             words = with_words_dropped(words, settings.word_dropout, seed=seed, step=step)
         return words[dealt]
 
     vocabulary_size = prepared.vocabulary.size
-    shapes = plan_shapes(words_at, steps=epoch, vocabulary_size=vocabulary_size)
+    shapes = plan_shapes(
+        lambda step: words_of(draw_at(step), step), steps=epoch, vocabulary_size=vocabulary_size
+    )
 
     def batch_at(step: int) -> Batch:
-        candidates = draw_at(step).shares(devices)[:, size // devices :]
+        draw = draw_at(step)
+        candidates = draw.shares(devices)[:, size // devices :]
         clusters = prepared.clusters[candidates].astype(np.int32)
-        return make_batch(words_at(step), clusters, shapes, vocabulary_size=vocabulary_size)
+        words = words_of(draw, step)
+        return make_batch(words, clusters, shapes, vocabulary_size=vocabulary_size)
 
     return Feed(draw_at, batch_at, shapes, epoch)

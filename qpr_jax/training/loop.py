@@ -35,7 +35,7 @@ from qpr_jax.training.validation import make_validation
 
 log = logging.getLogger(__name__)
 
-AVERAGE_EVERY = 10  # steps between two looks of the average of weights
+EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
 
 
 class Interrupted(Exception):
@@ -51,7 +51,7 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
             windows=settings.windows,
             filters=settings.filters,
             output_dim=settings.output_dim,
-            word_sum=settings.word_sum,
+            bag_of_words=settings.bag_of_words,
             compute_dtype=settings.compute_dtype,
             rngs=nnx.Rngs(settings.seed),
         )
@@ -83,7 +83,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         make_loss(graph, mesh, make_objective(settings)), settings.learning_rate, seed=settings.seed
     )
     score = make_validation(prepared, settings)
-    averages = settings.averaging_steps > 0
+    averages = settings.ema_steps > 0
     state = jax.device_put(init_state(params, average=averages), replicated(mesh))
     del params
 
@@ -104,15 +104,15 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
             while not stop and done < total and stopping.without_gain < patience:
                 state, metrics = step(state, feed.batch_at(done).placed(mesh))
                 done += 1
-                if averages and done % AVERAGE_EVERY == 0:
-                    horizon = max(AVERAGE_EVERY, min(done, settings.averaging_steps))
-                    state = averaged(state, AVERAGE_EVERY / horizon)
+                evaluates = done % every == 0 or done == total
+                if averages and (evaluates or done % EMA_EVERY == 0):
+                    state = averaged(state, ema_weight(done, every, settings.ema_steps))
                 flush.add(done, metrics)
                 # Looked at once a step: a signal that comes below is for the next.
                 stop = bool(signalled)
                 if done % settings.log_every == 0:
                     progress(done, flush())
-                if done % every == 0 or done == total:
+                if evaluates:
                     flush()
                     row = score(exported(current(state), prepared.vocabulary, settings))
                     if not all(map(np.isfinite, row.values())):
@@ -133,6 +133,16 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         log.info("best %s at step %d", metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
     return current(best)
+
+
+def ema_weight(step: int, every: int, horizon: int) -> float:
+    """What the weights after `step` count in their exponential moving average.
+
+    It is looked after at multiples of EMA_EVERY and of `every`, each time for all steps since;
+    over the first `horizon` steps it is their plain mean.
+    """
+    since = min((step - 1) % EMA_EVERY, (step - 1) % every) + 1
+    return since / max(since, min(step, horizon))
 
 
 def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:

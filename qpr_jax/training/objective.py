@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -13,35 +14,22 @@ from qpr_jax.training.step import Objective
 
 def make_objective(settings: ConfigDict) -> Objective:
     """(queries [n, d], candidates [m, d], *, clusters [m], key, axis_name) -> the loss."""
-    masked = settings.mask_own_cluster
+    loss: Objective = sdml_loss
+    names = "smoothing distance prior temperature symmetric"
+    if settings.loss == "triplet":
+        loss, names = triplet_loss, "negatives margin distance"
+    loss = functools.partial(loss, **{name: settings[name] for name in names.split()})
 
-    def sdml(
+    def objective(
         queries: jax.Array, candidates: jax.Array, *, clusters: jax.Array, key: Any, axis_name: str
     ) -> jax.Array:
-        return sdml_loss(
+        more = {"key": key} if settings.loss == "triplet" else {}
+        return loss(
             queries,
             candidates,
-            smoothing=settings.smoothing,
-            distance=settings.distance,
-            prior=settings.prior,
-            temperature=settings.temperature,
-            clusters=clusters if masked else None,
-            symmetric=settings.symmetric,
+            clusters=clusters if settings.mask_own_cluster else None,
             axis_name=axis_name,
+            **more,
         )
 
-    def triplet(
-        queries: jax.Array, candidates: jax.Array, *, clusters: jax.Array, key: Any, axis_name: str
-    ) -> jax.Array:
-        return triplet_loss(
-            queries,
-            candidates,
-            negatives=settings.negatives,
-            margin=settings.margin,
-            distance=settings.distance,
-            clusters=clusters if masked else None,
-            key=key,
-            axis_name=axis_name,
-        )
-
-    return {"sdml": sdml, "triplet": triplet}[settings.loss]
+    return objective

@@ -71,7 +71,7 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         size=settings.vocabulary_size,
         bins=settings.hash_bins,
         fewest=settings.fewest_uses,
-        subwords=settings.subwords,
+        char_ngrams=settings.char_ngrams,
     )
     words, cut = vocabulary.word_ids(data.questions, settings.max_words)
     report: dict[str, Any] = {

@@ -8,6 +8,9 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import UserError
+from qpr_jax.losses.distances import DISTANCES
+from qpr_jax.losses.sdml import PRIORS
+from qpr_jax.losses.triplet import NEGATIVES
 from qpr_jax.retrieval.index import wanted_lists
 
 # What may change between two commands of one run: none alters its result beyond rounding.
@@ -34,14 +37,14 @@ def default_settings() -> ConfigDict:
     settings.vocabulary_size = 50_000  # most frequent words of the training questions
     settings.fewest_uses = 1  # of a word in them that has an embedding of its own
     settings.hash_bins = 5_000  # that all other words share
-    settings.subwords = 0  # characters of the pieces that they are cut into first; 0: none
+    settings.char_ngrams = 0  # cut them into runs of so many characters first, as words; 0: no
     settings.max_words = 64  # words of a question that are read
 
     settings.embedding_dim = 300
     settings.windows = (5,)  # words; several give each its own filters
     settings.filters = 600  # of each window; the paper does not say
     settings.output_dim = 300
-    settings.word_sum = False  # the projection also sees the sum of the word embeddings
+    settings.bag_of_words = False  # the projection also sees the sum of the word embeddings
     settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
 
     settings.loss = "sdml"  # or "triplet"
@@ -55,11 +58,11 @@ def default_settings() -> ConfigDict:
     settings.margin = 0.5  # of triplets
 
     settings.batch_size = 512  # pairs, over all devices
-    settings.draw = "pairs"  # each pair as often, or "clusters", each cluster as often
+    settings.sampling = "pairs"  # each pair as often, or "clusters", each cluster as often
     settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
     settings.word_dropout = 0.0  # share of the words that a step does not see
     settings.learning_rate = 1e-3  # of Adam
-    settings.averaging_steps = 0  # the weights scored and kept are the mean of so many; 0: the last
+    settings.ema_steps = 0  # score and keep an average of weights over about so many; 0: the last
     settings.max_epochs = 10
     settings.max_steps = 0  # 0: as many as the epochs hold
 
@@ -91,7 +94,7 @@ def validate(settings: ConfigDict) -> None:
     )
     not_negative = (
         "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
-        "hard_negatives averaging_steps subwords"
+        "hard_negatives ema_steps char_ngrams"
     )
     wanted_lists(settings.index.factory)
     for name in ("seed", "data.split_seed"):
@@ -120,10 +123,10 @@ def validate(settings: ConfigDict) -> None:
         ("early_stopping.metric", ("roc_auc", "mrr")),
         ("compute_dtype", ("float32", "bfloat16")),
         ("loss", ("sdml", "triplet")),
-        ("distance", ("ssd", "euc")),
-        ("prior", ("uniform", "distance")),
-        ("negatives", ("random", "hard", "hard_anchor")),
-        ("draw", ("pairs", "clusters")),
+        ("distance", DISTANCES),
+        ("prior", PRIORS),
+        ("negatives", NEGATIVES),
+        ("sampling", ("pairs", "clusters")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 

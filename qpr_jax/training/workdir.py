@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import pathlib
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, read_json, write_json
+from qpr_jax.files import Path, locked, read_json, write_json
 
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
@@ -50,14 +49,12 @@ def open_workdir(
     if folder.exists() and not folder.is_dir():
         raise UserError(f"`--workdir`: expected a folder, got the file {folder}; name another")
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_FILE, "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with locked(folder / LOCK_FILE) as ours:
+        if not ours:
             raise UserError(
                 f"{folder}: another process works in this folder; wait for it or give another "
                 "`--workdir`"
-            ) from None
+            )
         if (folder / RUN_FILE).exists():
             if overwrite:
                 _remove_run(folder)

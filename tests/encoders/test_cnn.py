@@ -28,7 +28,7 @@ def slow(encoder, question):
                 if 0 <= at < len(question):
                     outputs[i] += embedding[question[at]] @ kernel[:, k]
         features.append(np.tanh(outputs).max(axis=0))
-    if encoder.word_sum:
+    if encoder.bag_of_words:
         features.append(embedding[question].sum(axis=0) / np.sqrt(max(len(question), 1)))
     return np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
 
@@ -43,27 +43,27 @@ def padded(questions, width):
 QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 11]]
 
 
-@pytest.mark.parametrize("word_sum", [False, True])
+@pytest.mark.parametrize("bag_of_words", [False, True])
 @pytest.mark.parametrize("windows", [(5,), (1,), (2,), (4,), (3, 5)])
-def test_it_is_the_convolution_of_equation_1(windows, word_sum):
-    encoder = make(windows, word_sum=word_sum)
+def test_it_is_the_convolution_of_equation_1(windows, bag_of_words):
+    encoder = make(windows, bag_of_words=bag_of_words)
     encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
     expected = np.stack([slow(encoder, question) for question in QUESTIONS])
     np.testing.assert_allclose(encoder(padded(QUESTIONS, 11)), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("word_sum", [False, True])
-def test_padding_changes_no_vector(word_sum):
-    encoder = make(word_sum=word_sum)
+@pytest.mark.parametrize("bag_of_words", [False, True])
+def test_padding_changes_no_vector(bag_of_words):
+    encoder = make(bag_of_words=bag_of_words)
     together = encoder(padded(QUESTIONS, 64))
     for question, vector in zip(QUESTIONS, together, strict=True):
         alone = encoder(padded([question], max(1, len(question))))[0]
         np.testing.assert_allclose(vector, alone, atol=1e-6)
 
 
-@pytest.mark.parametrize("word_sum", [False, True])
-def test_the_embedding_of_padding_is_never_seen_nor_trained(word_sum):
-    encoder = make(word_sum=word_sum)
+@pytest.mark.parametrize("bag_of_words", [False, True])
+def test_the_embedding_of_padding_is_never_seen_nor_trained(bag_of_words):
+    encoder = make(bag_of_words=bag_of_words)
     words = padded(QUESTIONS, 12)
     before = encoder(words)
     encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
@@ -74,7 +74,7 @@ def test_the_embedding_of_padding_is_never_seen_nor_trained(word_sum):
 
 
 def test_blocks_that_share_words_give_the_vectors_of_the_plain_call():
-    encoder = make((3, 5), word_sum=True)
+    encoder = make((3, 5), bag_of_words=True)
     distinct = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
     blocks = [padded(QUESTIONS[:2], 1), padded(QUESTIONS[2:], 11)]
     expected = encoder(padded(QUESTIONS, 11))

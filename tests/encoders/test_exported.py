@@ -28,9 +28,9 @@ QUESTIONS = [
 ]
 
 
-def weights(windows=(3, 4), filters=(5, 2), seed=0, word_sum=False):
+def weights(windows=(3, 4), filters=(5, 2), seed=0, bag_of_words=False):
     rng = np.random.default_rng(seed)
-    features = sum(filters) + 6 * word_sum
+    features = sum(filters) + 6 * bag_of_words
     sizes = list(zip(windows, filters, strict=True))
     return {
         "embedding": rng.normal(size=(VOCABULARY.size, 6)).astype(np.float32),
@@ -48,9 +48,9 @@ def export(folder, *, max_words=20, settings=None, **changed) -> ExportedEncoder
     return read_export(folder)
 
 
-@pytest.fixture(params=[False, True], ids=["maxima", "word_sum"])
+@pytest.fixture(params=[False, True], ids=["maxima", "bag_of_words"])
 def encoder(tmp_path, request) -> ExportedEncoder:
-    return export(tmp_path / "export", **weights(word_sum=request.param))
+    return export(tmp_path / "export", **weights(bag_of_words=request.param))
 
 
 def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:

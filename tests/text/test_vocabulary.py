@@ -103,7 +103,7 @@ def test_a_vocabulary_is_frozen():
 
 
 def test_a_word_without_an_id_is_cut_into_pieces_that_a_misspelling_shares():
-    vocabulary = Vocabulary(("how", "to"), bins=100_000, subwords=3)
+    vocabulary = Vocabulary(("how", "to"), bins=100_000, char_ngrams=3)
     words, cut = vocabulary.word_ids(["how to demonetise", "how to demonetize", "ab"])
     right, wrong, short = (row[row > 0].tolist() for row in words)
     assert (right[:2], cut) == ([1, 2], 0)
@@ -111,24 +111,24 @@ def test_a_word_without_an_id_is_cut_into_pieces_that_a_misspelling_shares():
     assert right[2:] == [3 + zlib.crc32(piece.encode()) % 100_000 for piece in pieces]
     assert [a == b for a, b in zip(right[2:], wrong[2:], strict=True)] == [True] * 7 + [False] * 3
     assert short == [3 + zlib.crc32(piece) % 100_000 for piece in (b"<ab", b"ab>")]
-    one_piece, _ = Vocabulary((), bins=100_000, subwords=9).word_ids(["ab"])
+    one_piece, _ = Vocabulary((), bins=100_000, char_ngrams=9).word_ids(["ab"])
     assert one_piece.tolist() == [[1 + zlib.crc32(b"<ab>") % 100_000]]
 
 
 def test_pieces_count_as_words_of_a_question_that_is_cut():
-    words, cut = Vocabulary((), bins=10, subwords=3).word_ids(["abcdef", "ab"], max_words=4)
+    words, cut = Vocabulary((), bins=10, char_ngrams=3).word_ids(["abcdef", "ab"], max_words=4)
     assert (words.shape, cut) == ((2, 4), 1)
 
 
 def test_subwords_survive_the_file_and_are_none_in_one_without_them(tmp_path):
-    vocabulary = Vocabulary(("how",), bins=9, subwords=4)
+    vocabulary = Vocabulary(("how",), bins=9, char_ngrams=4)
     write_vocabulary(tmp_path / "v.json", vocabulary)
     assert vocabulary_from_bytes((tmp_path / "v.json").read_bytes()) == vocabulary
     assert vocabulary_from_bytes(b'{"bins": 9, "words": ["how"]}') == Vocabulary(("how",), 9)
-    with pytest.raises(UserError, match="expected `subwords`, a number, got '3'"):
-        vocabulary_from_bytes(b'{"bins": 9, "words": ["how"], "subwords": "3"}')
-    with pytest.raises(UserError, match="`subwords`: expected 0 or more characters, got -1"):
-        Vocabulary((), bins=1, subwords=-1)
+    with pytest.raises(UserError, match="expected `char_ngrams`, a number, got '3'"):
+        vocabulary_from_bytes(b'{"bins": 9, "words": ["how"], "char_ngrams": "3"}')
+    with pytest.raises(UserError, match="`char_ngrams`: expected 0 or more characters, got -1"):
+        Vocabulary((), bins=1, char_ngrams=-1)
 
 
 def test_rare_words_may_be_left_without_an_id():

@@ -69,6 +69,21 @@ def test_catching_up_twice_is_catching_up_once_and_no_step_changes_nothing():
     jax.tree.map(np.testing.assert_array_equal, same, rows)
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e-9, 1e-12])
+def test_a_row_of_a_vanishing_gradient_hardly_moves(size):
+    """Where the epsilon counts: one gradient, then 60 steps without."""
+    table, optimizer = jnp.zeros((1, 1)), optax.adam(1e-3)
+    gradient = jnp.full((1, 1), size)
+    dense, state = table, optimizer.init(table)
+    for step in range(61):
+        updates, state = optimizer.update(gradient if step == 0 else 0 * gradient, state)
+        dense = optax.apply_updates(dense, updates)
+    rows = adam.updated(adam.fresh_rows(table), gradient, optax.constant_schedule(1e-3))
+    late = adam.caught_up(rows, jnp.int32(61), optax.constant_schedule(1e-3))
+    moved, expected = -float(late.values[0, 0]), -float(dense[0, 0])
+    assert expected * 0.9 < moved < expected * 2.5
+
+
 def test_a_row_long_unseen_stays_finite():
     rows = adam.updated(adam.fresh_rows(jnp.ones((1, 2))), jnp.full((1, 2), 1e-12), constant)
     late = adam.caught_up(rows, jnp.int32(200_000), constant)

@@ -83,7 +83,7 @@ def test_a_batch_of_several_rounds_is_whole(uneven):
 def test_hard_negatives_are_labelled_ones_of_the_batch_first():
     non_duplicates = np.array([[0, 10], [1, 11], [0, 12], [20, 21]], np.int32)
     at = hard_negatives_of_step(non_duplicates, 30, 6, seed=0)
-    pairs = np.array([[0, 5], [3, 4], [11, 6]], np.int32)
+    pairs = np.array([[5, 0], [3, 4], [11, 6]], np.int32)
     draws = [at(step, pairs) for step in range(50)]
     assert {draw.shape for draw in draws} == {(6,)}
     assert {int(draw[0]) for draw in draws} == {10, 12}

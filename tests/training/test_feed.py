@@ -10,7 +10,7 @@ from qpr_jax.training.prepare import prepare
 @pytest.fixture(scope="module")
 def config():
     config = synthetic_sdml_smoke.get_config()
-    config.draw = "clusters"
+    config.sampling = "clusters"
     config.word_dropout = 0.2
     config.hard_negatives = 8
     return config

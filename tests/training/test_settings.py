@@ -41,7 +41,7 @@ def test_the_defaults_are_those_of_the_paper():
         ("distance", "l2", "`distance`: expected ssd or euc, got 'l2'"),
         ("negatives", "hardest", "`negatives`: expected random or hard or hard_anchor"),
         ("prior", "flat", "`prior`: expected uniform or distance, got 'flat'"),
-        ("draw", "rows", "`draw`: expected pairs or clusters, got 'rows'"),
+        ("sampling", "rows", "`sampling`: expected pairs or clusters, got 'rows'"),
         ("margin", 0.0, "`margin`: expected above 0 and finite, got 0.0"),
         ("temperature", float("inf"), "`temperature`: expected above 0 and finite, got inf"),
         ("word_dropout", 1.0, "`word_dropout`: expected at least 0 and below 1, got 1.0"),

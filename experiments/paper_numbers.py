@@ -1,0 +1,75 @@
+"""The paper's tables on the Quora pairs, and which of our rows stands beside which of theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Triple = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper: its columns, and for each row their values, our row, its scores."""
+
+    title: str
+    split: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], str, Triple | None], ...]
+
+
+def _losses(split: str, tl_euc: Triple, tl_ssd: Triple, sdml: Triple) -> Table:
+    return Table(
+        f"Loss functions, {split} set",
+        split,
+        ("loss", "distance"),
+        (
+            (("TL (Rand)", "EUC"), "tl_euc", tl_euc),
+            (("TL (Rand)", "SSD"), "tl_ssd", tl_ssd),
+            (("SDML", "SSD"), "sdml", sdml),
+            (("TL (Hard)", "EUC"), "tl_hard_euc", None),
+            (("TL (Hard)", "SSD"), "tl_hard_ssd", None),
+            (("TL (Hard, to the anchor)", "SSD"), "tl_hard_anchor_ssd", None),
+            (("SDML", "EUC"), "sdml_euc", None),
+            (("SDML, distance prior", "SSD"), "distance_prior", None),
+            (("BM25", ""), "bm25", None),
+            (("TF-IDF", ""), "tfidf", None),
+        ),
+    )
+
+
+TABLES = {
+    1: Table(
+        "Smoothing factor, validation set",
+        "validation",
+        ("eps",),
+        (
+            (("0",), "eps_0.0", (0.5568, 0.7381, 0.6217)),
+            (("0.1",), "eps_0.1", (0.5901, 0.7841, 0.6591)),
+            (("0.2",), "eps_0.2", (0.6030, 0.8090, 0.6762)),
+            (("0.3",), "sdml", (0.6133, 0.8113, 0.6837)),
+            (("0.4",), "eps_0.4", (0.6107, 0.8144, 0.6815)),
+        ),
+    ),
+    2: Table(
+        "Batch size, validation set",
+        "validation",
+        ("N",),
+        (
+            (("32",), "n_32", (0.5389, 0.7444, 0.6103)),
+            (("64",), "n_64", (0.5710, 0.7726, 0.6410)),
+            (("128",), "n_128", (0.6093, 0.8085, 0.6777)),
+            (("256",), "n_256", (0.6112, 0.8141, 0.6833)),
+            (("512",), "sdml", (0.6133, 0.8113, 0.6837)),
+            (("1024",), "n_1024", (0.6081, 0.8008, 0.6764)),
+        ),
+    ),
+    3: _losses(
+        "validation",
+        (0.4742, 0.6509, 0.5359),
+        (0.5763, 0.7640, 0.6421),
+        (0.6133, 0.8113, 0.6837),
+    ),
+    4: _losses(
+        "test", (0.4641, 0.6523, 0.5297), (0.5507, 0.7641, 0.6265), (0.6043, 0.8179, 0.6789)
+    ),
+}

@@ -1,0 +1,58 @@
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from qpr_jax.losses import sdml_loss, triplet_loss
+from qpr_jax.training.objective import make_objective
+from qpr_jax.training.settings import default_settings
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(8, 5)).astype(np.float32)
+    candidates = np.concatenate([queries, queries[:2]])
+    candidates += 0.7 * rng.normal(size=(10, 5)).astype(np.float32)
+    return queries, candidates, rng.integers(-1, 3, 10).astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"smoothing": 0.1}, {"smoothing": 0.1}),
+        ({"distance": "euc"}, {"distance": "euc"}),
+        ({"prior": "distance", "temperature": 0.3}, {"prior": "distance", "temperature": 0.3}),
+        ({"symmetric": True}, {"symmetric": True}),
+        ({"mask_own_cluster": True}, {"clusters": True}),
+        ({"loss": "triplet"}, {"key": True}),
+        ({"loss": "triplet", "margin": 3.0}, {"key": True, "margin": 3.0}),
+        ({"loss": "triplet", "distance": "euc"}, {"key": True, "distance": "euc"}),
+        ({"loss": "triplet", "negatives": "hard"}, {"negatives": "hard"}),
+        ({"loss": "triplet", "negatives": "hard_anchor"}, {"negatives": "hard_anchor"}),
+        ({"loss": "triplet", "mask_own_cluster": True}, {"key": True, "clusters": True}),
+    ],
+)
+def test_every_setting_reaches_the_loss(changes, expected, batch):
+    queries, candidates, clusters = batch
+    key = jax.random.key(3)
+    settings = default_settings()
+    settings.update(changes)
+    split, whole = PartitionSpec("data"), PartitionSpec()
+    objective = make_objective(settings)
+    value = jax.jit(
+        jax.shard_map(
+            lambda q, c, k: objective(q, c, clusters=k, key=key, axis_name="data"),
+            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+            in_specs=(split, split, split),
+            out_specs=whole,
+        )
+    )(queries, candidates, clusters)
+    given = {"key": key, "clusters": clusters}
+    options = {name: given.get(name, option) for name, option in expected.items()}
+    loss = triplet_loss if settings.loss == "triplet" else sdml_loss
+    assert float(value) == pytest.approx(float(loss(queries, candidates, **options)), rel=1e-5)
+    if expected not in ({}, {"key": True}):
+        plain = {"key": key} if settings.loss == "triplet" else {}
+        assert abs(float(value) - float(loss(queries, candidates, **plain))) > 1e-3
