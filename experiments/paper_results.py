@@ -225,6 +225,7 @@ IDEAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bag_of_words": ("the sum of the word embeddings beside the maxima", ("bag_of_words",)),
     "word_dropout": ("a fifth of the words dropped", ("word_dropout",)),
     "ema": ("exponential average of the weights over 200 steps", ("ema_steps",)),
+    "decay": ("the learning rate decays to 0 in ten epochs", ("learning_rate_decay",)),
     "char_ngrams": ("3-grams for words used less than 3 times", ("char_ngrams",)),
     "distance_prior": ("the distance prior", ("prior",)),
 }

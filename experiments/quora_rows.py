@@ -46,6 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "windows_1_3_5": {"windows": (1, 3, 5), "filters": 100},
     "word_dropout": {"word_dropout": 0.2},
     "ema": {"ema_steps": 200},
+    "decay": {"learning_rate_decay": "linear"},
     "bag_of_words": {"bag_of_words": True},
     "char_ngrams": {"char_ngrams": 3, "fewest_uses": 3, "hash_bins": 20_000},
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Hashable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.special import entr
 
 from qpr_jax.losses.distances import (
     DISTANCES,
@@ -20,9 +21,12 @@ from qpr_jax.losses.distances import (
     left_out,
     mean_vector,
     own_rows,
+    paired_squared_distances,
     products,
     squared_distances,
 )
+from qpr_jax.losses.streaming import summed_by_tiles, tile_of
+from qpr_jax.losses.tiled_ssd import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
 
 PRIORS = ("uniform", "distance")
 
@@ -37,6 +41,7 @@ def sdml_loss(
     temperature: float = 1.0,
     clusters: jax.Array | None = None,
     symmetric: bool = False,
+    tile: int | Literal["auto"] | None = "auto",
     axis_name: Hashable | None = None,
     precision: lax.PrecisionLike = lax.Precision.HIGHEST,
 ) -> jax.Array:
@@ -59,6 +64,9 @@ def sdml_loss(
         query, -1 for none. Other candidates of a row's cluster are left out of that row's
         prediction, prior and N.
       symmetric: the mean of this loss and that of the n paired candidates against all queries.
+      tile: how many anchors' rows of distances are held at a time: memory then grows with
+        tile x N and not with n x N, and value and gradient are the same to rounding. None: all at
+        once. "auto": all while they are few.
       axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over. The
         candidates of all devices are then gathered, N and q are of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
@@ -91,81 +99,89 @@ def sdml_loss(
     n, m = queries.shape[0], candidates.shape[0]
     queries = queries.astype(jnp.float32)
     candidates = candidates.astype(jnp.float32)
-    one_way = functools.partial(
-        _one_way,
-        own=own_rows(n, axis_name),
-        clusters=gather_clusters(clusters, n, m, axis_name),
+    own = own_rows(n, axis_name)
+    known = gather_clusters(clusters, n, m, axis_name)
+    everyone = gather(candidates, n, axis_name)
+    size = tile_of(tile, n, len(everyone))
+    if distance == "ssd":
+        # Distances do not change when one vector is subtracted from all; without it a common
+        # offset would drown them when the square is expanded. (Euclidean distances of vectors
+        # that nearly coincide are taken from the vectors as they are.)
+        centre = mean_vector(everyone)[None]
+        queries, candidates, everyone = queries - centre, candidates - centre, everyone - centre
+    # Squares are relative to a mean, dimension by dimension, that no large number is rounded.
+    mean = lax.stop_gradient((everyone**2).mean(axis=0, keepdims=True))
+    squares = [(side**2 - mean).sum(axis=1) for side in (queries, candidates[:n], everyone)]
+    pairs = Pairs(queries, candidates[:n], squares[0], squares[1])
+    targets = Candidates(everyone, squares[2])
+
+    if size is not None and distance == "ssd" and prior == "uniform":
+        numbers = Numbers(own[:, 0], known)
+        how = (smoothing, symmetric, size, axis_name, precision)
+        loss = summed_by_hand(pairs, targets, numbers, *how) / (n * (1 + symmetric))
+        return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+    divergences = functools.partial(
+        _divergences,
         smoothing=smoothing,
         distance=distance,
         prior=prior,
         temperature=temperature,
         precision=precision,
     )
-    loss = one_way(queries, gather(candidates, n, axis_name))
+    directions = [(pairs, targets)]
     if symmetric:
-        loss = (loss + one_way(candidates[:n], gather(queries, n, axis_name))) / 2
+        back = Pairs(pairs.candidates, pairs.queries, squares[1], squares[0])
+        of_all = (gather(side, n, axis_name) for side in (queries, squares[0]))
+        directions.append((back, Candidates(*of_all)))
+    loss = jnp.zeros(())
+    for rows, others in directions:
+        of_others = None if known is None else known[: len(others.squares)]
+        if size is None:
+            loss += divergences(rows, others, own, of_others).mean()
+        else:
+            summed = summed_by_tiles(divergences, rows, others, own, of_others, size, axis_name)
+            loss += summed / n
+    loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
-def _one_way(
-    anchors: jax.Array,
-    candidates: jax.Array,
-    *,
+def _divergences(
+    pairs: Pairs,
+    candidates: Candidates,
     own: jax.Array,
     clusters: jax.Array | None,
+    *,
     smoothing: float,
     distance: str,
     prior: str,
     temperature: float,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
-    """Mean divergence of the anchors' rows [n, d] against the candidates of all devices [N, d]."""
-    if distance == "ssd":
-        logits = _ssd_logits(anchors, candidates, precision)
+    """The divergence of each query's row against all candidates, [n]."""
+    if distance == "euc":
+        squared = squared_distances(pairs.queries, candidates.vectors, precision)
+        logits = -from_squared(squared, distance)
+        own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
+        positive = -from_squared(own_squared, distance)
     else:
-        logits = -from_squared(squared_distances(anchors, candidates, precision), distance)
+        # -D_ij without |x_i|^2, which neither softmax nor cross-entropy sees.
+        logits = 2 * products(pairs.queries, candidates.vectors, precision)
+        logits -= candidates.squares[None]
+        positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
 
     # Cross-entropy with the pair's own candidate set against the others, not against all:
     # 1 - p_ii would be lost to rounding where p_ii is close to 1.
-    positive = jnp.take_along_axis(logits, own, axis=1)[:, 0]
-    hidden = left_out(own, candidates.shape[0], clusters)
+    hidden = left_out(own, len(candidates.squares), clusters)
     others = jnp.where(hidden, -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
 
-    if prior == "uniform" and clusters is None:  # then the prior need not be built
-        cross_entropy += smoothing * (positive - logits.mean(axis=1))
-        return cross_entropy.mean() - _target_entropy(candidates.shape[0], smoothing)
-
-    is_own = own == jnp.arange(candidates.shape[0])[None]
     if prior == "uniform":
-        scores, within = jnp.zeros_like(logits), ~hidden | is_own
-    else:
-        alone = hidden.all(axis=1, keepdims=True)
-        scores, within = lax.stop_gradient(logits / temperature), ~hidden | (is_own & alone)
-    spread = jax.nn.softmax(scores, axis=1, where=within)
-    cross_entropy += smoothing * (positive - (spread * logits).sum(axis=1))
-    targets = (1 - smoothing) * is_own + smoothing * spread
-    return (cross_entropy - jax.scipy.special.entr(targets).sum(axis=1)).mean()
-
-
-def _ssd_logits(
-    queries: jax.Array, candidates: jax.Array, precision: lax.PrecisionLike
-) -> jax.Array:
-    """-D_ij of squared distances up to a constant of row i, which no softmax sees, [n, N]."""
-    # Distances do not change when one vector is subtracted from all; without it a common offset
-    # would drown them when the square is expanded.
-    centre = mean_vector(candidates)[None]
-    queries, candidates = queries - centre, candidates - centre
-
-    # |x_i|^2 is left out, and the squares are taken relative to their mean, dimension by
-    # dimension, so that no large number is rounded.
-    squares = candidates**2
-    squares -= lax.stop_gradient(squares.mean(axis=0, keepdims=True))
-    return 2 * products(queries, candidates, precision) - squares.sum(axis=1)[None]
-
-
-def _target_entropy(count: int, smoothing: float) -> float:
-    """Entropy of a row of targets, in nats: what turns cross-entropy into KL divergence."""
-    other = smoothing / count
-    own = 1 - smoothing + other
-    return -sum(n * t * math.log(t) for n, t in ((1, own), (count - 1, other)) if t > 0)
+        count = (~hidden).sum(axis=1) + 1
+        mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
+        return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)
+    spread = jax.nn.softmax(lax.stop_gradient(others / temperature), axis=1, where=~hidden)
+    alone = hidden.all(axis=1)
+    mean = jnp.where(alone, positive, jnp.where(hidden, 0, spread * logits).sum(axis=1))
+    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.float32(1 - smoothing))
+    return cross_entropy + smoothing * (positive - mean) - jnp.where(alone, 0, entropy)

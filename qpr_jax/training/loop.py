@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+import optax
 import orbax.checkpoint as ocp
 from flax import nnx
 from ml_collections import ConfigDict
@@ -79,8 +80,11 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     )
 
     graph, params = make_encoder(settings, prepared.vocabulary.size)
+    rate = optax.constant_schedule(settings.learning_rate)
+    if settings.learning_rate_decay == "linear":
+        rate = optax.linear_schedule(settings.learning_rate, 0, total)
     step, averaged, params_of = make_train_step(
-        make_loss(graph, mesh, make_objective(settings)), settings.learning_rate, seed=settings.seed
+        make_loss(graph, mesh, make_objective(settings)), rate, seed=settings.seed
     )
     score = make_validation(prepared, settings)
     averages = settings.ema_steps > 0

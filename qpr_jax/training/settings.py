@@ -62,6 +62,7 @@ def default_settings() -> ConfigDict:
     settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
     settings.word_dropout = 0.0  # share of the words that a step does not see
     settings.learning_rate = 1e-3  # of Adam
+    settings.learning_rate_decay = "none"  # or "linear", to 0 at the last of the steps allowed
     settings.ema_steps = 0  # score and keep an average of weights over about so many; 0: the last
     settings.max_epochs = 10
     settings.max_steps = 0  # 0: as many as the epochs hold
@@ -127,6 +128,7 @@ def validate(settings: ConfigDict) -> None:
         ("prior", PRIORS),
         ("negatives", NEGATIVES),
         ("sampling", ("pairs", "clusters")),
+        ("learning_rate_decay", ("none", "linear")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 

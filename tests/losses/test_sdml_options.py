@@ -117,11 +117,13 @@ def with_options(**options):
         ("euc", DISTANCE, False, 0, 13),
     ],
 )
+@pytest.mark.parametrize("tile", [None, 5])
 def test_value_and_gradient_are_those_of_the_reference(
-    distance, prior, symmetric, extra, clustered, batch
+    distance, prior, symmetric, extra, clustered, tile, batch
 ):
+    """All at once, and in tiles of which the last is not full."""
     options = {"distance": distance, "symmetric": symmetric, "smoothing": 0.2, **prior}
-    loss = compiled(with_options(**options))
+    loss = compiled(with_options(**options, tile=tile))
     for offset in (0.0, 1e4):
         x, y, clusters = batch(13, 13 + extra, 7, offset=offset)
         check(loss, (x, y, clusters[:clustered]) if clustered else (x, y), options)
@@ -163,13 +165,17 @@ def test_vectors_that_coincide_or_nearly_do(batch):
     ("options", "devices"),
     [
         *(({"distance": "euc", "symmetric": True, **DISTANCE}, count) for count in (1, 2, 4, 8)),
+        *(({"symmetric": True, "tile": 3}, count) for count in (1, 2, 4, 8)),
+        ({"distance": "euc", "symmetric": True, "tile": 3, **DISTANCE}, 4),
+        ({"tile": 3}, 2),
         ({}, 4),
     ],
 )
 def test_mapped_over_devices_it_is_the_loss_of_the_global_batch(options, devices, mapped, batch):
     loss = mapped(with_options(**options), devices)
+    expected = {name: value for name, value in options.items() if name != "tile"}
     for offset in (0.0, 1e4):
-        check(loss, batch(16, 24, 10, offset=offset), options)
+        check(loss, batch(16, 24, 10, offset=offset), expected)
 
 
 def test_devices_that_take_their_distances_in_different_ways(mapped, batch):
@@ -219,6 +225,8 @@ def test_one_pair_has_a_finite_gradient():
     [
         ({"distance": "cosine"}, "expected `distance` to be one of ssd, euc, got 'cosine'"),
         ({"prior": "flat"}, "expected `prior` to be one of uniform, distance, got 'flat'"),
+        ({"tile": 0}, 'expected `tile` to be "auto", None or 1 and more rows, got 0'),
+        ({"tile": "small"}, "expected `tile` to be .* got 'small'"),
         ({"temperature": 0.0}, r"expected `temperature` above 0, got 0\.0"),
         (
             {"clusters": jnp.zeros(3, jnp.int32)},

@@ -42,6 +42,7 @@ def test_the_defaults_are_those_of_the_paper():
         ("negatives", "hardest", "`negatives`: expected random or hard or hard_anchor"),
         ("prior", "flat", "`prior`: expected uniform or distance, got 'flat'"),
         ("sampling", "rows", "`sampling`: expected pairs or clusters, got 'rows'"),
+        ("learning_rate_decay", "cosine", "expected none or linear, got 'cosine'"),
         ("margin", 0.0, "`margin`: expected above 0 and finite, got 0.0"),
         ("temperature", float("inf"), "`temperature`: expected above 0 and finite, got inf"),
         ("word_dropout", 1.0, "`word_dropout`: expected at least 0 and below 1, got 1.0"),

@@ -1,0 +1,107 @@
+"""A sum over the rows of an N x N loss, and its gradient, with few rows in memory at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+log = logging.getLogger(__name__)
+
+# Numbers of a tile: 32 MiB, of which a few are held at once. Larger tiles leave the cache, smaller
+# ones add to the gradient of the candidates too often.
+_TILE_NUMBERS = 1 << 23
+# (rows, shared, row numbers, shared numbers) -> the loss of each row, [t].
+RowLosses = Callable[[Any, Any, Any, Any], jax.Array]
+
+
+def tile_of(tile: int | str | None, rows: int, columns: int) -> int | None:
+    """The rows of a tile, or None for all at once.
+
+    ValueError where `tile` is none of "auto", None and a positive number.
+    """
+    if tile is None:
+        return None
+    if tile == "auto":
+        fits = rows * columns <= 4 * _TILE_NUMBERS
+        size = None if fits else max(1, _TILE_NUMBERS // columns)
+        how = f"{size} rows a tile" if size else "all at once"
+        log.info("loss: %d x %d distances, %s", rows, columns, how)
+        return size
+    if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
+        raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
+    return tile
+
+
+def summed_by_tiles(
+    losses: RowLosses,
+    rows: Any,
+    shared: Any,
+    row_numbers: Any,
+    shared_numbers: Any,
+    tile: int,
+    axis_name: Hashable | None = None,
+) -> jax.Array:
+    """The sum of `losses`, and its gradient, in tiles of about `tile` rows.
+
+    The gradient is made in the same pass as the value, while a tile's N columns are at hand, so
+    nothing of size n x N is ever kept and nothing is computed twice.
+
+    Args:
+      losses: of some rows.
+      rows: floating arrays with one entry a row, first axis n.
+      shared: floating arrays that every row meets.
+      row_numbers: integer arrays like `rows`.
+      shared_numbers: integer arrays like `shared`, or None.
+      tile: rows of a tile, at least 1; they are evened out, and the last is filled up.
+      axis_name: the mapped axis over which all of this differs, if any.
+    """
+    count = jax.tree.leaves(rows)[0].shape[0]
+    tiles = -(-count // tile)
+    size = -(-count // tiles)
+
+    def in_tiles(array: jax.Array) -> jax.Array:
+        # Filled up with the first rows again, which weigh nothing.
+        filled = jnp.concatenate([array, array[: tiles * size - count]])
+        return filled.reshape(tiles, size, *array.shape[1:])
+
+    def of_tile(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any, number: Any) -> Any:
+        each = losses(rows, shared, row_numbers, shared_numbers)
+        return jnp.where(number * size + jnp.arange(size) < count, each, 0).sum()
+
+    def zero() -> jax.Array:
+        none = jnp.zeros(())
+        return none if axis_name is None else lax.pcast(none, axis_name, to="varying")
+
+    @jax.custom_vjp
+    def total(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any) -> jax.Array:
+        def step(so_far: jax.Array, inputs: Any) -> tuple[jax.Array, None]:
+            own_rows, own_numbers, number = inputs
+            return so_far + of_tile(own_rows, shared, own_numbers, shared_numbers, number), None
+
+        inputs = (*jax.tree.map(in_tiles, (rows, row_numbers)), jnp.arange(tiles))
+        return lax.scan(step, zero(), inputs)[0]
+
+    def forward(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any) -> Any:
+        def step(so_far: Any, inputs: Any) -> Any:
+            own_rows, own_numbers, number = inputs
+            value, (of_rows, of_shared) = jax.value_and_grad(of_tile, argnums=(0, 1))(
+                own_rows, shared, own_numbers, shared_numbers, number
+            )
+            return jax.tree.map(jnp.add, so_far, (value, of_shared)), of_rows
+
+        start = (zero(), jax.tree.map(jnp.zeros_like, shared))
+        inputs = (*jax.tree.map(in_tiles, (rows, row_numbers)), jnp.arange(tiles))
+        (value, of_shared), of_rows = lax.scan(step, start, inputs)
+        of_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:count], of_rows)
+        return value, (of_rows, of_shared)
+
+    def backward(gradients: Any, weight: jax.Array) -> Any:
+        return *jax.tree.map(lambda gradient: weight * gradient, gradients), None, None
+
+    total.defvjp(forward, backward)
+    return total(rows, shared, row_numbers, shared_numbers)
