@@ -79,15 +79,16 @@ def write_results(results: pathlib.Path) -> None:
 def _introduction(rows: pathlib.Path) -> list[str]:
     reports = (read_json(path) for path in sorted(rows.glob("[!.]*/report.json")))
     questions = next((r["data"]["questions"] for r in reports if "data" in r), None)
-    changed = ", ".join(f"`{key}` {value}" for key, value in quora_rows.STUDY.items())
     return [
         "# The paper's tables on the Quora pairs",
         "",
         "Made by `python -m experiments.paper_tables`; `--rebuild` makes this page, the tables and",
         "the plots from `rows/` (and `discussion.md`) alone.",
         "",
-        f"All rows but `quora_sdml` and `quora_best` are `quora_sdml` with {changed} and what the",
-        "row says, trained until validation MRR has not risen for two epochs, ten epochs at most.",
+        "All rows but `quora_sdml` and `quora_best` are `quora_sdml` with "
+        f"{quora_rows.STUDY['filters']} filters and",
+        "what the row says, trained until validation MRR has not risen for two epochs, ten epochs",
+        "at most.",
         f"The pair file used has {questions:,} questions where the official one has 537,933 ids, so"
         if questions
         else "The pair file is not known here, so",

@@ -38,7 +38,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
     names = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert names == {
         *("run.json", "splits", "metrics.jsonl", "evaluations.jsonl", "tensorboard"),
-        *("checkpoints", "export", "index", "plots", "report.json", "report.md"),
+        *("checkpoints", "export", "index", "plots", "ranks.npz", "report.json", "report.md"),
     }
     assert {path.name for path in (workdir / "splits").iterdir()} == {
         *("train.tsv", "validation.tsv", "test.tsv"),
@@ -164,7 +164,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), r"`--config`: expected one of quora_sdml, .*, got none"),
+        ((), r"`--config`: expected one of quora_best, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
         (("--config", "none.py"), r"or the path of a Python file, got 'none.py'"),
         (

@@ -3,12 +3,19 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training import checkpoints
+from qpr_jax.training.adam import fresh_rows
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.step import TrainState
 
 
 def state_at(step):
-    return TrainState({"w": jnp.full(3, float(step))}, {"m": jnp.ones(2)}, jnp.asarray(step))
+    return TrainState(
+        params={"w": jnp.full(3, float(step))},
+        optimizer={"m": jnp.ones(2)},
+        table=fresh_rows(jnp.full((4, 2), float(step))),
+        average={"w": jnp.full(3, step / 2)},
+        step=jnp.asarray(step),
+    )
 
 
 def save(folder, *steps):
@@ -35,6 +42,8 @@ def test_a_state_comes_back_whole(tmp_path):
         for step in (2, 3):
             state, stopping = checkpoints.restore(manager, state_at(0), step)
             assert state.params["w"].tolist() == [step] * 3
+            assert state.average["w"].tolist() == [step / 2] * 3
+            assert state.table.values.tolist() == [[step] * 2] * 4
             assert int(state.step) == step
             assert stopping == EarlyStopping(best_step=step)
 
@@ -45,11 +54,12 @@ def test_a_step_saved_before_is_not_saved_again(tmp_path):
 
 def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
     save(tmp_path, 1)
+    other = state_at(0)._replace(params={"w": jnp.ones(4)}, optimizer={})
     with (
         checkpoints.open_checkpoints(tmp_path) as manager,
         pytest.raises(UserError, match=r"/1: the checkpoint cannot be read"),
     ):
-        checkpoints.restore(manager, TrainState({"w": jnp.ones(4)}, {}, jnp.asarray(0)), 1)
+        checkpoints.restore(manager, other, 1)
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path, monkeypatch):
