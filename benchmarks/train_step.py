@@ -86,9 +86,10 @@ def main() -> None:
     states, times = {}, {name: [] for name in variants}
     for name in variants:
         copied = jax.tree.map(jnp.copy, params)
-        state = copied if name == "dense Adam" else init_state(copied)
         if name == "dense Adam":
-            state = (state, optax.adam(config.learning_rate).init(state))
+            state = (copied, optax.adam(config.learning_rate).init(copied))
+        else:
+            state = init_state(copied)
         states[name] = jax.device_put(state, replicated(mesh))
     for number in range(ROUNDS):
         for name, step in variants.items():

@@ -37,6 +37,18 @@ def tile_of(tile: int | str | None, rows: int, columns: int) -> int | None:
     return tile
 
 
+def in_tiles(arrays: tuple[Any, ...], count: int, tile: int) -> tuple[Any, ...]:
+    """Arrays [n, ...] as [tiles, size, ...], filled up with zeros; last, which rows are live."""
+    tiles = -(-count // tile)
+    size = -(-count // tiles)
+
+    def split(array: jax.Array) -> jax.Array:
+        filling = [(0, tiles * size - count)] + [(0, 0)] * (array.ndim - 1)
+        return jnp.pad(array, filling).reshape(tiles, size, *array.shape[1:])
+
+    return jax.tree.map(split, (*arrays, jnp.ones(count, bool)))
+
+
 def summed_by_tiles(
     losses: RowLosses,
     rows: Any,
@@ -61,17 +73,9 @@ def summed_by_tiles(
       axis_name: the mapped axis over which all of this differs, if any.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
-    tiles = -(-count // tile)
-    size = -(-count // tiles)
 
-    def in_tiles(array: jax.Array) -> jax.Array:
-        # Filled up with the first rows again, which weigh nothing.
-        filled = jnp.concatenate([array, array[: tiles * size - count]])
-        return filled.reshape(tiles, size, *array.shape[1:])
-
-    def of_tile(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any, number: Any) -> Any:
-        each = losses(rows, shared, row_numbers, shared_numbers)
-        return jnp.where(number * size + jnp.arange(size) < count, each, 0).sum()
+    def of_tile(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any, live: Any) -> Any:
+        return jnp.where(live, losses(rows, shared, row_numbers, shared_numbers), 0).sum()
 
     def zero() -> jax.Array:
         none = jnp.zeros(())
@@ -80,22 +84,22 @@ def summed_by_tiles(
     @jax.custom_vjp
     def total(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any) -> jax.Array:
         def step(so_far: jax.Array, inputs: Any) -> tuple[jax.Array, None]:
-            own_rows, own_numbers, number = inputs
-            return so_far + of_tile(own_rows, shared, own_numbers, shared_numbers, number), None
+            own_rows, own_numbers, live = inputs
+            return so_far + of_tile(own_rows, shared, own_numbers, shared_numbers, live), None
 
-        inputs = (*jax.tree.map(in_tiles, (rows, row_numbers)), jnp.arange(tiles))
+        inputs = in_tiles((rows, row_numbers), count, tile)
         return lax.scan(step, zero(), inputs)[0]
 
     def forward(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any) -> Any:
         def step(so_far: Any, inputs: Any) -> Any:
-            own_rows, own_numbers, number = inputs
+            own_rows, own_numbers, live = inputs
             value, (of_rows, of_shared) = jax.value_and_grad(of_tile, argnums=(0, 1))(
-                own_rows, shared, own_numbers, shared_numbers, number
+                own_rows, shared, own_numbers, shared_numbers, live
             )
             return jax.tree.map(jnp.add, so_far, (value, of_shared)), of_rows
 
         start = (zero(), jax.tree.map(jnp.zeros_like, shared))
-        inputs = (*jax.tree.map(in_tiles, (rows, row_numbers)), jnp.arange(tiles))
+        inputs = in_tiles((rows, row_numbers), count, tile)
         (value, of_shared), of_rows = lax.scan(step, start, inputs)
         of_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:count], of_rows)
         return value, (of_rows, of_shared)

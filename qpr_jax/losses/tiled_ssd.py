@@ -19,6 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
+from qpr_jax.losses.distances import gather, left_out
+from qpr_jax.losses.streaming import in_tiles
+
 Product = Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -81,7 +84,7 @@ def _forward(
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
     product = functools.partial(jnp.matmul, precision=precision)
     count = len(numbers.own)
-    tiles = _in_tiles((pairs, numbers.own, jnp.arange(count) < count), count, tile)
+    tiles = in_tiles((pairs, numbers.own), count, tile)
     products = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
     value, to_products = jnp.zeros_like(products).sum(), jnp.zeros_like(products)
     to_query_squares = jnp.zeros_like(products)
@@ -93,9 +96,7 @@ def _forward(
         value += each.sum()
         to_products += pull
         to_query_squares -= pull
-        everyones = (
-            positive if axis_name is None else lax.all_gather(positive, axis_name, tiled=True)
-        )
+        everyones = gather(positive, count, axis_name)
         # Candidates beyond the pairs are nobody's anchor.
         missing = (0, len(candidates.squares) - len(everyones))
         paired = jnp.arange(len(candidates.squares)) < len(everyones)
@@ -155,18 +156,6 @@ def _backward(
 summed_by_hand.defvjp(_forward, _backward)
 
 
-def _in_tiles(arrays: Any, count: int, tile: int) -> Any:
-    """Arrays [n, ...] as [tiles, size, ...], filled up with zeros, which count as not live."""
-    tiles = -(-count // tile)
-    size = -(-count // tiles)
-
-    def split(array: jax.Array) -> jax.Array:
-        filling = [(0, tiles * size - count)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, filling).reshape(tiles, size, *array.shape[1:])
-
-    return jax.tree.map(split, arrays)
-
-
 def _logits(
     part: Pairs,
     own: jax.Array,
@@ -177,10 +166,7 @@ def _logits(
 ) -> tuple[jax.Array, jax.Array]:
     """The queries' logits [N, t], and which of them are not of others: own, of the cluster."""
     logits = 2 * product(candidates.vectors, part.queries.T) - candidates.squares[:, None]
-    hidden = (jnp.arange(len(logits))[:, None] == own[None]) | ~live[None]
-    if clusters is not None:
-        mine = clusters[own][None]
-        hidden |= (clusters[:, None] == mine) & (mine >= 0)
+    hidden = left_out(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
 
 

@@ -31,8 +31,9 @@ class Rows(NamedTuple):
 
 def fresh_rows(values: jax.Array) -> Rows:
     """The rows before the first step."""
-    zeros = jnp.zeros_like(values)
-    return Rows(values, zeros, jnp.zeros_like(values), jnp.zeros(len(values), jnp.int32))
+    # Arrays of their own: a step donates each.
+    first, second = jnp.zeros_like(values), jnp.zeros_like(values)
+    return Rows(values, first, second, jnp.zeros(len(values), jnp.int32))
 
 
 def take(rows: Rows, which: jax.Array) -> Rows:
