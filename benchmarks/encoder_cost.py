@@ -1,6 +1,8 @@
-"""Questions a second of the encoders of several runs, in turns, on the questions of the first.
+"""The cost of a question in the encoders of several runs, in turns, on the questions of the first.
 
 python -m benchmarks.encoder_cost --runs runs/quora_sdml runs/quora_best
+
+All questions at once, from strings and from word ids, and one question at a time, from strings.
 """
 
 from __future__ import annotations
@@ -8,43 +10,50 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import sys
 import time
 
 import numpy as np
 
+from experiments.program import told_in_one_line
 from qpr_jax.encoders.exported import read_export
 from qpr_jax.retrieval.index import read_index
 
-ROUNDS = 5
+ROUNDS, SINGLE = 5, 500
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", nargs="+", type=pathlib.Path, required=True)
     runs = parser.parse_args().runs
     questions = read_index(runs[0] / "index").questions
     encoders = {run: read_export(run / "export") for run in runs}
     words = {run: encoder.vocabulary.word_ids(questions)[0] for run, encoder in encoders.items()}
-    whole: dict[pathlib.Path, list[float]] = {run: [] for run in runs}
-    from_ids: dict[pathlib.Path, list[float]] = {run: [] for run in runs}
+    times: dict[pathlib.Path, list[tuple[float, ...]]] = {run: [] for run in runs}
     for _ in range(ROUNDS):
         for run, encoder in encoders.items():
-            start = time.perf_counter()
+            laps = [time.perf_counter()]
             encoder.encode(questions)
-            middle = time.perf_counter()
+            laps.append(time.perf_counter())
             encoder.encode_words(words[run])
-            whole[run].append(middle - start)
-            from_ids[run].append(time.perf_counter() - middle)
+            laps.append(time.perf_counter())
+            for question in questions[:SINGLE]:
+                encoder.encode([question])
+            laps.append(time.perf_counter())
+            times[run].append(tuple(np.diff(laps)))
     print(f"{len(questions):,} questions, {os.cpu_count()} cores")
-    plain, plain_ids = (float(np.median(times[runs[0]])) for times in (whole, from_ids))
+    plain = np.median(times[runs[0]], axis=0)
     for run in runs:
-        seconds, ids = float(np.median(whole[run])), float(np.median(from_ids[run]))
+        medians = np.median(times[run], axis=0)
+        strings, ids = len(questions) / medians[:2]
+        ratios = medians / plain
         print(
-            f"{run}: {len(questions) / seconds:,.0f} questions/s from strings, "
-            f"{seconds / plain:.2f} times the first run's time; "
-            f"{len(questions) / ids:,.0f} from word ids, {ids / plain_ids:.2f} times"
+            f"{run}: {strings:,.0f} questions/s from strings, {ratios[0]:.2f} times the first "
+            f"run's time; {ids:,.0f} from word ids, {ratios[1]:.2f} times; one question in "
+            f"{1e3 * medians[2] / SINGLE:.3f} ms, {ratios[2]:.2f} times"
         )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(told_in_one_line(main))

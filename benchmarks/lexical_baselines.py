@@ -8,16 +8,14 @@ Needs the extra `lexical`; takes about a minute on 2 cores. H@1 and MRR, per pai
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Sequence
-
-import numpy as np
 
 from experiments.configs import quora_sdml, synthetic_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.retrieval.evaluate import Search, rank, retrieval_scores
+from qpr_jax.retrieval.evaluate import Search
 from qpr_jax.retrieval.lexical import bm25_search, tfidf_search
 from qpr_jax.training.prepare import prepare
+from qpr_jax.training.report import score_searches
 
 BASELINES: dict[str, Callable[[Sequence[str]], Search]] = {
     "BM25 (k1 0.9, b 0.4)": bm25_search,
@@ -35,22 +33,16 @@ def main() -> None:
     config = (synthetic_sdml if arguments.synthetic else quora_sdml).get_config()
     path = None if arguments.synthetic else find_quora(arguments.path)
     prepared = prepare(config, path)
-    data, clusters, splits = prepared.data, prepared.clusters, prepared.splits
-    print("| | split | per pair: H@1 / MRR | per query: H@1 / MRR | seconds |")
-    print("|---|---|---|---|---|")
-    for name, make_search in BASELINES.items():
-        search = make_search(data.questions)
-        for split in ("validation", "test"):
-            start = time.perf_counter()
-            pairs = splits.pairs[split]
-            queries = np.unique(pairs[:, 0])
-            scores = retrieval_scores(rank(search, queries), queries, pairs, clusters)
-            seconds = time.perf_counter() - start
+    print("| | split | per pair: H@1 / MRR | per query: H@1 / MRR |")
+    print("|---|---|---|---|")
+    searches = {name: make(prepared.data.questions) for name, make in BASELINES.items()}
+    for split, of_split in score_searches(searches, prepared)[0].items():
+        for name, scores in of_split.items():
             cells = [
                 f"{scores[mean]['hits@1']:.3f} / {scores[mean]['mrr@20']:.3f}"
                 for mean in ("per_pair", "per_query")
             ]
-            print(f"| {name} | {split} | {cells[0]} | {cells[1]} | {seconds:.0f} |", flush=True)
+            print(f"| {name} | {split} | {cells[0]} | {cells[1]} |")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _introduction(rows: pathlib.Path) -> list[str]:
         "All rows but `quora_sdml` and `quora_best` are `quora_sdml` with "
         f"{quora_rows.STUDY['filters']} filters and",
         "what the row says, trained until validation MRR has not risen for two epochs, ten epochs",
-        "at most.",
+        f"at most ({quora_rows.TRIPLET['max_epochs']} with triplets).",
         f"The pair file used has {questions:,} questions where the official one has 537,933 ids, so"
         if questions
         else "The pair file is not known here, so",

@@ -17,7 +17,7 @@ from qpr_jax.training.export import write_encoder
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.report import write_report
-from qpr_jax.training.settings import identity, validate
+from qpr_jax.training.settings import identity, validate, without_effect
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
       Interrupted: a signal asked for the end; the state is saved.
     """
     validate(settings)
+    if unread := without_effect(settings):
+        log.warning("no effect with these settings: %s", ", ".join(unread))
     path = None
     run = identity(settings)
     if settings.data.source == "quora":

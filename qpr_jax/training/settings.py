@@ -133,6 +133,17 @@ def validate(settings: ConfigDict) -> None:
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 
 
+def without_effect(settings: ConfigDict) -> list[str]:
+    """Names of the settings that differ from their default but that nothing reads here."""
+    unread = ["negatives", "margin"]
+    if settings.loss == "triplet":
+        unread = ["smoothing", "prior", "temperature", "symmetric"]
+    elif settings.prior == "uniform":
+        unread.append("temperature")
+    default = default_settings()
+    return [name for name in unread if settings[name] != default[name]]
+
+
 def _require(settings: ConfigDict, name: str, accept: Any, expected: str) -> None:
     value = flatten(settings)[name]
     if not accept(value):

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.settings import default_settings, flatten, identity, validate
+from qpr_jax.training.settings import default_settings, flatten, identity, validate, without_effect
 
 
 def test_the_defaults_are_those_of_the_paper():
@@ -66,3 +66,20 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     assert identity(settings) == before
     settings.data.split_seed = 1
     assert identity(settings) != before
+
+
+@pytest.mark.parametrize(
+    ("changed", "unread"),
+    [
+        ({}, []),
+        ({"smoothing": 0.1, "symmetric": True}, []),
+        ({"margin": 1.0, "temperature": 2.0}, ["margin", "temperature"]),
+        ({"prior": "distance", "temperature": 2.0}, []),
+        ({"loss": "triplet", "margin": 1.0}, []),
+        ({"loss": "triplet", "symmetric": True, "smoothing": 0.0}, ["smoothing", "symmetric"]),
+    ],
+)
+def test_what_a_loss_does_not_read_is_named(changed, unread):
+    settings = default_settings()
+    settings.update_from_flattened_dict(changed)
+    assert without_effect(settings) == unread
