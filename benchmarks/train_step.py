@@ -35,7 +35,7 @@ ROUNDS, STEPS = 6, 10
 class PlainEncoder(ConvEncoder):
     """The same function, with a product for every token of every window."""
 
-    def encode_blocks(self, distinct, blocks):
+    def encode_blocks(self, distinct, blocks, **_):
         features = []
         for kernel, bias in zip(self.kernels, self.biases, strict=True):
             width, window, filters = kernel.shape

@@ -10,7 +10,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from experiments.program import run_program, told_in_one_line, use_huge_pages
-from qpr_jax.errors import UserError
+from qpr_jax.errors import Interrupted, UserError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
 
@@ -60,7 +60,6 @@ def main(argv: list[str]) -> int:
     if len(argv) > 1:
         raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --config={argv[1]}?")
     # Imported late, so that a wrong flag is told at once.
-    from qpr_jax.training.loop import Interrupted
     from qpr_jax.training.run import train_and_evaluate
 
     try:

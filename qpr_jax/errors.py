@@ -1,4 +1,4 @@
-"""The one exception for what a user can put right."""
+"""What a user can put right, and what a user asked for."""
 
 
 class UserError(ValueError):
@@ -6,3 +6,7 @@ class UserError(ValueError):
 
     The command line prints it without a traceback; everything else that is raised is a bug.
     """
+
+
+class Interrupted(Exception):
+    """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""

@@ -14,9 +14,10 @@ from experiments import paper_results, quora_rows
 from experiments.configs import quora_sdml
 from experiments.paper_numbers import TABLES
 from experiments.paper_scores import Scores, read_rows
+from experiments.rows import is_done
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.settings import flatten, validate
+from qpr_jax.training.settings import flatten, identity, validate
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -152,19 +153,20 @@ def test_an_unknown_row_is_named():
 
 def test_a_row_made_otherwise_is_not_taken_for_done(tmp_path):
     row = tmp_path / "mask"
-    assert not quora_rows.is_done(row, "mask", 0, "abc")
+    wanted = identity(quora_rows.row_config("mask"))
+    assert not is_done(row, wanted, "abc")
     config = json.loads(json.dumps(flatten(quora_rows.row_config("mask"))))
     write_json(row / "config.json", config | {"data.sha256": "abc"})
-    assert quora_rows.is_done(row, "mask", 0, "abc")
+    assert is_done(row, wanted, "abc")
     with pytest.raises(UserError, match=r"expected `data\.sha256` 'abd', got 'abc'"):
-        quora_rows.is_done(row, "mask", 0, "abd")
+        is_done(row, wanted, "abd")
     write_json(row / "config.json", config | {"data.sha256": "abc", "smoothing": 0.2})
     with pytest.raises(UserError, match=r"expected `smoothing` 0\.3, got 0\.2; remove the folder"):
-        quora_rows.is_done(row, "mask", 0, "abc")
+        is_done(row, wanted, "abc")
     # A setting that came later than the row had its default's effect.
     old = {key: value for key, value in config.items() if key != "symmetric"}
     write_json(row / "config.json", old | {"data.sha256": "abc"})
-    assert quora_rows.is_done(row, "mask", 0, "abc")
+    assert is_done(row, wanted, "abc")
 
 
 SMALL = """

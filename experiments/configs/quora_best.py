@@ -26,6 +26,5 @@ def get_config() -> ConfigDict:
     config.filters = 400
     config.word_dropout = 0.2
     config.ema_steps = 200
-    config.learning_rate_decay = "linear"
-    config.max_epochs = 8
+    config.max_epochs = 12
     return config

@@ -103,13 +103,18 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
 
 
-def products(queries: jax.Array, candidates: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
-    """All dot products, [n, m]; short sums, added up, are rounded half as much as long ones."""
+def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
+    """All dot products of the rows of left [n, d] and right [m, d], float32 [n, m].
+
+    As sums of short sums, which are rounded half as much as long ones; where there are many, of
+    fewer, since each costs a pass over the result.
+    """
+    length = 64 if len(left) * len(right) < 1 << 22 else 160
     return functools.reduce(
         jnp.add,
         (
-            jnp.matmul(queries[:, k : k + 64], candidates[:, k : k + 64].T, precision=precision)
-            for k in range(0, queries.shape[1], 64)
+            jnp.matmul(left[:, k : k + length], right[:, k : k + length].T, precision=precision)
+            for k in range(0, left.shape[1], length)
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Hashable
 from typing import Literal
 
@@ -27,6 +28,8 @@ from qpr_jax.losses.distances import (
 )
 from qpr_jax.losses.streaming import summed_by_tiles, tile_of
 from qpr_jax.losses.tiled_ssd import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
+
+log = logging.getLogger(__name__)
 
 PRIORS = ("uniform", "distance")
 
@@ -66,7 +69,7 @@ def sdml_loss(
       symmetric: the mean of this loss and that of the n paired candidates against all queries.
       tile: how many anchors' rows of distances are held at a time: memory then grows with
         tile x N and not with n x N, and value and gradient are the same to rounding. None: all at
-        once. "auto": all while they are few.
+        once. "auto": by size, and told in the log.
       axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over. The
         candidates of all devices are then gathered, N and q are of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
@@ -102,7 +105,10 @@ def sdml_loss(
     own = own_rows(n, axis_name)
     known = gather_clusters(clusters, n, m, axis_name)
     everyone = gather(candidates, n, axis_name)
-    size = tile_of(tile, n, len(everyone))
+    by_hand = distance == "ssd" and prior == "uniform"
+    size = tile_of(tile, n, len(everyone), by_hand=by_hand)
+    told = f"{size} rows a tile" if size else "all at once"
+    log.info("loss: %d x %d distances, %s", n, len(everyone), told)
     if distance == "ssd":
         # Distances do not change when one vector is subtracted from all; without it a common
         # offset would drown them when the square is expanded. (Euclidean distances of vectors
@@ -115,7 +121,7 @@ def sdml_loss(
     pairs = Pairs(queries, candidates[:n], squares[0], squares[1])
     targets = Candidates(everyone, squares[2])
 
-    if size is not None and distance == "ssd" and prior == "uniform":
+    if size is not None and by_hand:
         numbers = Numbers(own[:, 0], known)
         how = (smoothing, symmetric, size, axis_name, precision)
         loss = summed_by_hand(pairs, targets, numbers, *how) / (n * (1 + symmetric))

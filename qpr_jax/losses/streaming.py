@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -10,28 +9,26 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-log = logging.getLogger(__name__)
-
 # Numbers of a tile: 32 MiB, of which a few are held at once. Larger tiles leave the cache, smaller
-# ones add to the gradient of the candidates too often.
+# ones add to the gradient of the candidates too often; so do few rows, in a tile of any size.
 _TILE_NUMBERS = 1 << 23
+_FEWEST, _MOST = 64, 512
 # (rows, shared, row numbers, shared numbers) -> the loss of each row, [t].
 RowLosses = Callable[[Any, Any, Any, Any], jax.Array]
 
 
-def tile_of(tile: int | str | None, rows: int, columns: int) -> int | None:
+def tile_of(tile: int | str | None, rows: int, columns: int, *, by_hand: bool) -> int | None:
     """The rows of a tile, or None for all at once.
 
+    by_hand: whether the gradient in tiles is faster at any size; else few are taken all at once.
     ValueError where `tile` is none of "auto", None and a positive number.
     """
     if tile is None:
         return None
     if tile == "auto":
-        fits = rows * columns <= 4 * _TILE_NUMBERS
-        size = None if fits else max(1, _TILE_NUMBERS // columns)
-        how = f"{size} rows a tile" if size else "all at once"
-        log.info("loss: %d x %d distances, %s", rows, columns, how)
-        return size
+        if not by_hand and rows * columns <= 4 * _TILE_NUMBERS:
+            return None
+        return min(max(_TILE_NUMBERS // columns, _FEWEST), _MOST, rows)
     if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
         raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
     return tile

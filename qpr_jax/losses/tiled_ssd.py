@@ -11,7 +11,7 @@ With s_j = |y_j|^2 and r_t = |x_t|^2, query t meets the candidates j with the lo
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,10 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
-from qpr_jax.losses.distances import gather, left_out
+from qpr_jax.losses.distances import gather, left_out, products
 from qpr_jax.losses.streaming import in_tiles
-
-Product = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 class Pairs(NamedTuple):
@@ -85,12 +83,12 @@ def _forward(
     product = functools.partial(jnp.matmul, precision=precision)
     count = len(numbers.own)
     tiles = in_tiles((pairs, numbers.own), count, tile)
-    products = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
-    value, to_products = jnp.zeros_like(products).sum(), jnp.zeros_like(products)
-    to_query_squares = jnp.zeros_like(products)
+    paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
+    value, to_products = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
+    to_query_squares = jnp.zeros_like(paired)
     if symmetric:
-        back = _queries_of_candidates(tiles, candidates, numbers.clusters, product, axis_name)
-        positive = products - pairs.query_squares
+        back = _queries_of_candidates(tiles, candidates, numbers.clusters, precision, axis_name)
+        positive = paired - pairs.query_squares
         mine = jax.tree.map(lambda array: array[numbers.own], back)
         each, pull = _divergence(mine, positive, smoothing)
         value += each.sum()
@@ -99,13 +97,13 @@ def _forward(
         everyones = gather(positive, count, axis_name)
         # Candidates beyond the pairs are nobody's anchor.
         missing = (0, len(candidates.squares) - len(everyones))
-        paired = jnp.arange(len(candidates.squares)) < len(everyones)
-        push_back = jnp.where(paired, jax.nn.sigmoid(back.lse - jnp.pad(everyones, missing)), 0)
-        share_back = jnp.where(paired, smoothing / (back.number + 1), 0)
+        anchors = jnp.arange(len(candidates.squares)) < len(everyones)
+        push_back = jnp.where(anchors, jax.nn.sigmoid(back.lse - jnp.pad(everyones, missing)), 0)
+        share_back = jnp.where(anchors, smoothing / (back.number + 1), 0)
 
     def step(so_far: Any, inputs: Any) -> Any:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, numbers.clusters, product)
+        logits, hidden = _logits(part, own, live, candidates, numbers.clusters, precision)
         others = _others(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
         each, pull = _divergence(others, positive, smoothing)
@@ -162,10 +160,11 @@ def _logits(
     live: jax.Array,
     candidates: Candidates,
     clusters: jax.Array | None,
-    product: Product,
+    precision: lax.PrecisionLike,
 ) -> tuple[jax.Array, jax.Array]:
     """The queries' logits [N, t], and which of them are not of others: own, of the cluster."""
-    logits = 2 * product(candidates.vectors, part.queries.T) - candidates.squares[:, None]
+    logits = 2 * products(candidates.vectors, part.queries, precision)
+    logits -= candidates.squares[:, None]
     hidden = left_out(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
 
@@ -199,14 +198,14 @@ def _queries_of_candidates(
     tiles: Any,
     candidates: Candidates,
     clusters: jax.Array | None,
-    product: Product,
+    precision: lax.PrecisionLike,
     axis_name: Hashable | None,
 ) -> Others:
     """What each candidate finds among the queries of all devices, in a sweep of its own."""
 
     def step(so_far: Others, inputs: Any) -> tuple[Others, None]:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, clusters, product)
+        logits, hidden = _logits(part, own, live, candidates, clusters, precision)
         logits += candidates.squares[:, None] - part.query_squares[None]
         found = _others(logits, hidden, axis=1)
         return Others(

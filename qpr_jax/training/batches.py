@@ -79,9 +79,13 @@ class Batch:
         return dataclasses.replace(split, words=whole)
 
     def placed(self, mesh: Mesh) -> Batch:
-        """The batch on the devices of `mesh`."""
-        shardings = jax.tree.map(lambda spec: NamedSharding(mesh, spec), self.specs())
-        return jax.device_put(self, shardings)
+        """The batch on the devices of `mesh`; of several processes each gives its own shares."""
+
+        def put(array: Any, spec: PartitionSpec) -> jax.Array:
+            sharding = NamedSharding(mesh, spec)
+            return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+
+        return jax.tree.map(put, self, self.specs())
 
 
 def plan_shapes(
@@ -152,15 +156,21 @@ def _cheapest_ends(longest: np.ndarray) -> list[int]:
 
 
 def make_batch(
-    words: np.ndarray, clusters: np.ndarray, shapes: Sequence[BatchShape], *, vocabulary_size: int
+    words: np.ndarray,
+    clusters: np.ndarray,
+    shapes: Sequence[BatchShape],
+    *,
+    vocabulary_size: int,
+    own: slice = slice(None),
 ) -> Batch:
-    """Lay out the questions of each device, in the first shape that fits.
+    """Lay out the questions of each device, in the first shape that fits the shares of all.
 
     Args:
       words: int32 [devices, n + m, L], word ids of the queries, then of the candidates.
       clusters: int32 [devices, m], of the candidates.
       shapes: from `plan_shapes`.
       vocabulary_size: all word ids are below.
+      own: the devices whose shares are laid out.
     """
     devices, rows, _ = words.shape
     lengths = lengths_of(words)
@@ -175,6 +185,8 @@ def make_batch(
         and all(len(share) <= shape.distinct for share in shares)
         and all(_fits(share, shape) for share in lengths)
     )
+    words, clusters, ascending, shares = words[own], clusters[own], ascending[own], shares[own]
+    devices = len(words)
     distinct = np.zeros((devices, shape.distinct), np.int32)
     order = np.empty((devices, rows), np.int32)
     place = np.zeros(vocabulary_size, np.int32)

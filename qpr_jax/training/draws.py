@@ -122,6 +122,26 @@ def hard_negatives_of_step(
     return at
 
 
+def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
+    """How much of a batch is taken for a non-paraphrase and is known to be one.
+
+    Args:
+      clusters: int [m], the cluster of each candidate, -1 for none; the first `pairs` of them are
+        those of the pairs, and of their queries.
+      pairs: how many queries there are.
+
+    Returns:
+      false_negatives: share of the other candidates of a query that are of its cluster.
+      rows_with_false_negatives: share of the queries that have one.
+    """
+    sizes = np.bincount(clusters[clusters >= 0], minlength=1)
+    theirs = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
+    return {
+        "false_negatives": float(theirs.mean() / max(1, len(clusters) - 1)),
+        "rows_with_false_negatives": float((theirs > 0).mean()),
+    }
+
+
 def with_words_dropped(words: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
     """`words` int32 [..., L], zero-padded, with each word left out with probability `rate`.
 

@@ -13,6 +13,7 @@ from qpr_jax.training.batches import Batch, BatchShape, make_batch, plan_shapes
 from qpr_jax.training.draws import (
     Draw,
     even_pairs_of_step,
+    false_negatives,
     hard_negatives_of_step,
     pairs_of_step,
     steps_per_epoch,
@@ -22,16 +23,19 @@ from qpr_jax.training.prepare import Prepared
 
 
 class Feed(NamedTuple):
-    """What a training reads; both functions take a step, counted from 0, and nothing else."""
+    """What a training reads; the functions take a step, counted from 0, and nothing else."""
 
     draw_at: Callable[[int], Draw]
     batch_at: Callable[[int], Batch]
+    false_negatives_at: Callable[[int], dict[str, float]]
     shapes: tuple[BatchShape, ...]
     epoch: int  # steps
 
 
-def make_feed(settings: ConfigDict, prepared: Prepared, *, devices: int) -> Feed:
-    """The batches of a training on so many devices."""
+def make_feed(
+    settings: ConfigDict, prepared: Prepared, *, devices: int, own: slice = slice(None)
+) -> Feed:
+    """The batches of a training on so many devices, of which this process lays out its `own`."""
     pairs = prepared.splits.pairs["train"]
     size, seed = settings.batch_size, settings.seed
     epoch = steps_per_epoch(len(pairs), size)
@@ -75,6 +79,11 @@ def make_feed(settings: ConfigDict, prepared: Prepared, *, devices: int) -> Feed
         candidates = draw.shares(devices)[:, size // devices :]
         clusters = prepared.clusters[candidates].astype(np.int32)
         words = words_of(draw, step)
-        return make_batch(words, clusters, shapes, vocabulary_size=vocabulary_size)
+        return make_batch(words, clusters, shapes, vocabulary_size=vocabulary_size, own=own)
 
-    return Feed(draw_at, batch_at, shapes, epoch)
+    def false_negatives_at(step: int) -> dict[str, float]:
+        draw = draw_at(step)
+        candidates = np.concatenate([draw.pairs[:, 1], draw.extras])
+        return false_negatives(prepared.clusters[candidates], size)
+
+    return Feed(draw_at, batch_at, false_negatives_at, shapes, epoch)

@@ -14,33 +14,30 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
-import optax
 import orbax.checkpoint as ocp
 from flax import nnx
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
-from qpr_jax.training import checkpoints
+from qpr_jax.training import checkpoints, memory, processes
 from qpr_jax.training.draws import Draw
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.export import exported
-from qpr_jax.training.feed import make_feed
-from qpr_jax.training.mesh import make_mesh, replicated
+from qpr_jax.training.feed import Feed, make_feed
+from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.objective import make_objective
 from qpr_jax.training.prepare import Prepared
-from qpr_jax.training.records import Records, progress_display
+from qpr_jax.training.records import NoRecords, Records, progress_display
+from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.step import Params, TrainState, init_state, make_loss, make_train_step
 from qpr_jax.training.validation import make_validation
 
 log = logging.getLogger(__name__)
 
 EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
-
-
-class Interrupted(Exception):
-    """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""
 
 
 def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
@@ -63,32 +60,26 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     """Train until the validation score stops rising; the best parameters.
 
     Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
-    often the training was killed (on one CPU machine, with one number of devices).
+    often the training was killed (on one CPU machine, with one number of devices). Of several
+    processes all call this with the same arguments; the first writes, scores, and reports.
     """
     mesh = make_mesh(settings.batch_size, settings.devices)
-    feed = make_feed(settings, prepared, devices=mesh.size)
+    feed = make_feed(settings, prepared, devices=mesh.size, own=own_devices(mesh))
     total = settings.max_steps or settings.max_epochs * feed.epoch
     every = settings.early_stopping.every_steps or feed.epoch
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
-    log.info(
-        "batch: %d pairs on %d %s device(s), %d steps an epoch; %d positions and %d distinct words "
-        "a device",
-        *(settings.batch_size, mesh.size, jax.default_backend(), feed.epoch),
-        *(feed.shapes[0].tokens, feed.shapes[0].distinct),
-    )
+    _tell_size(settings, prepared, feed, mesh)
 
     graph, params = make_encoder(settings, prepared.vocabulary.size)
-    rate = optax.constant_schedule(settings.learning_rate)
-    if settings.learning_rate_decay == "linear":
-        rate = optax.linear_schedule(settings.learning_rate, 0, total)
+    loss = make_loss(graph, mesh, make_objective(settings), encode_chunk=settings.encode_chunk)
     step, averaged, params_of = make_train_step(
-        make_loss(graph, mesh, make_objective(settings)), rate, seed=settings.seed
+        loss, make_schedule(settings, total), seed=settings.seed
     )
     score = make_validation(prepared, settings)
     averages = settings.ema_steps > 0
-    state = jax.device_put(init_state(params, average=averages), replicated(mesh))
+    state = replicate(init_state(params, average=averages), mesh)
     del params
 
     def current(state: TrainState) -> Params:
@@ -97,7 +88,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     with checkpoints.open_checkpoints(workdir / "checkpoints") as manager:
         state, stopping = _latest(manager, state)
         done = int(state.step)
-        records = Records(workdir, resume_at=done)
+        records = Records(workdir, resume_at=done) if processes.is_first() else NoRecords()
         flush = _Flush(records, prepared, feed.draw_at, settings, workdir)
         with (
             contextlib.closing(records),
@@ -111,14 +102,21 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                 evaluates = done % every == 0 or done == total
                 if averages and (evaluates or done % EMA_EVERY == 0):
                     state = averaged(state, ema_weight(done, every, settings.ema_steps))
-                flush.add(done, metrics)
-                # Looked at once a step: a signal that comes below is for the next.
-                stop = bool(signalled)
+                flush.add(done, metrics | feed.false_negatives_at(done - 1))
+                # Looked at once a step: a signal that comes below is for the next. Several
+                # processes agree on it now and then, since asking is a step's work for a network.
+                if jax.process_count() == 1 or done % settings.log_every == 0:
+                    stop = processes.any_of_all(bool(signalled))
                 if done % settings.log_every == 0:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    row = score(exported(current(state), prepared.vocabulary, settings))
+                    weights = current(state)
+                    row = processes.told_by_first(
+                        score(exported(weights, prepared.vocabulary, settings))
+                        if processes.is_first()
+                        else None
+                    )
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
@@ -130,13 +128,40 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
         checkpoints.wait(manager)
-        if signalled:
+        if stop:
             but = " without `--config.overwrite`" if settings.overwrite else ""
             log.info("stopped at step %d, saved; the same command%s goes on", done, but)
-            raise Interrupted(signalled[0])
+            raise Interrupted(*(signalled or [signal.SIGTERM]))
         log.info("best %s at step %d", metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
     return current(best)
+
+
+def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh) -> None:
+    """Log what a step takes; UserError where memory is too small for it."""
+    size, shape, device = settings.batch_size, feed.shapes[0], mesh.devices[0]
+    here = len(mesh.local_devices)
+    log.info(
+        "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d steps an "
+        "epoch; %s positions and %s distinct words a device",
+        *(f"{size:,}", f"{size * here // mesh.size:,}", mesh.size // here),
+        *(f"{size // mesh.size:,}", mesh.size, device.platform, feed.epoch),
+        *(f"{shape.tokens:,}", f"{shape.distinct:,}"),
+    )
+    limit = memory.available(mesh.local_devices[0])
+    found = memory.refuse_too_large(
+        settings,
+        shape,
+        devices=mesh.size,
+        sharing=here if device.platform == "cpu" else 1,
+        vocabulary_size=prepared.vocabulary.size,
+        limit=limit,
+    )
+    log.info(
+        "memory a device, estimated: %.2f GiB of parameters and Adam, %.2f of the encoder, %.2f of "
+        "the loss; %.1f GiB available",
+        *(part / memory.GIB for part in (*found, limit)),
+    )
 
 
 def ema_weight(step: int, every: int, horizon: int) -> float:
@@ -166,7 +191,7 @@ class _Flush:
 
     def __init__(
         self,
-        records: Records,
+        records: Records | NoRecords,
         prepared: Prepared,
         draw_at: Callable[[int], Draw],
         settings: ConfigDict,
@@ -177,14 +202,14 @@ class _Flush:
         self._draw_at = draw_at
         self._settings = settings
         self._workdir = workdir
-        self._held: list[tuple[int, dict[str, jax.Array]]] = []
+        self._held: list[tuple[int, dict[str, Any]]] = []
         self.restart()
 
     def restart(self) -> None:
         """Start the clock anew, after work that is not training."""
         self._since = time.perf_counter()
 
-    def add(self, step: int, metrics: dict[str, jax.Array]) -> None:
+    def add(self, step: int, metrics: dict[str, Any]) -> None:
         """Hold the metrics of a step."""
         self._held.append((step, metrics))
 
@@ -212,7 +237,8 @@ class _Flush:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
         ids = self._prepared.data.ids[self._draw_at(step - 1).pairs].tolist()
-        write_json(path, {"step": step, "got": what, "pairs": ids})
+        if processes.is_first():
+            write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(
             f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
             f"are in {path}; start anew with a lower `--config.learning_rate` and "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -12,16 +15,11 @@ AXIS = "data"
 
 
 def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
-    """A mesh of one axis, `data`, over the first `devices` devices (0: all).
+    """A mesh of one axis, `data`, over the first `devices` devices (0: all, of all processes).
 
     Raises:
-      UserError: the global batch cannot be split evenly, or there are fewer devices, or they
-        belong to several processes.
+      UserError: the global batch cannot be split evenly, or there are fewer devices.
     """
-    if jax.process_count() > 1:
-        raise UserError(
-            f"expected one process, got {jax.process_count()}; several hosts are not supported yet"
-        )
     available = jax.devices()
     if devices > len(available):
         raise UserError(f"expected at most {len(available)} `devices`, got {devices}")
@@ -37,3 +35,15 @@ def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
 def replicated(mesh: Mesh) -> NamedSharding:
     """Each device holds the whole."""
     return NamedSharding(mesh, PartitionSpec())
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """A tree of arrays, the same in all processes, whole on each device."""
+    put = functools.partial(jax.make_array_from_process_local_data, replicated(mesh))
+    return jax.tree.map(lambda array: put(np.asarray(array)), tree)
+
+
+def own_devices(mesh: Mesh) -> slice:
+    """Which of the mesh's devices are this process's; those of a process lie side by side."""
+    ours = [i for i, d in enumerate(mesh.devices) if d.process_index == jax.process_index()]
+    return slice(ours[0], ours[-1] + 1)

@@ -97,6 +97,19 @@ class Records:
         self._events.flush()
 
 
+class NoRecords:
+    """Those of a process that does not write."""
+
+    def steps(self, rows: list[dict[str, Any]]) -> None:
+        """Record nothing."""
+
+    def evaluation(self, row: dict[str, Any]) -> None:
+        """Record nothing."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 @contextlib.contextmanager
 def progress_display(
     total: int, *, start: int, interval: float = 15.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import pathlib
 import time
 from typing import Any
 
@@ -11,8 +13,10 @@ from ml_collections import ConfigDict
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import write_splits
 from qpr_jax.encoders.exported import read_export
+from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
 from qpr_jax.retrieval.index import build_index, write_index
+from qpr_jax.training import processes
 from qpr_jax.training.export import write_encoder
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
@@ -28,7 +32,9 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
 
     A run can be killed at any moment: the same call resumes it, and a finished run is not run
     again. See `settings.default_settings` for the settings and BUILD.md for what a work directory
-    holds.
+    holds. Several processes (`settings.distributed`) share a work directory; the first of them
+    writes and reports, the others return nothing, and one that fails ends (see
+    `processes.joined`).
 
     Raises:
       UserError: a setting, the data or the work directory is not as it must be, or the loss is
@@ -38,19 +44,37 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     validate(settings)
     if unread := without_effect(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
+    with processes.joined(settings.distributed):
+        return _train_and_evaluate(settings, workdir)
+
+
+def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     path = None
     run = identity(settings)
     if settings.data.source == "quora":
         path = find_quora(settings.data.path, log=log.info)
         run["data.sha256"] = sha256_of(path)
-    with open_workdir(workdir, run, overwrite=settings.overwrite) as folder:
-        if (folder / "report.json").exists():
+    first = processes.is_first()
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(workdir)
+        if first:
+            folder = stack.enter_context(open_workdir(workdir, run, overwrite=settings.overwrite))
+        _refuse_other_run(run, processes.told_by_first(run))
+        finished, trained = processes.told_by_first(
+            [(folder / name).exists() for name in ("report.json", "export")]
+        )
+        if finished:
             log.info("%s is finished; see %s", folder, folder / "report.md")
-            return read_json(folder / "report.json")
+        if finished or (trained and not first):
+            return read_json(folder / "report.json") if first else {}
         prepared = prepare(settings, path)
-        write_splits(folder / "splits", prepared.splits, prepared.data.ids)
-        if not (folder / "export").exists():
+        if first:
+            write_splits(folder / "splits", prepared.splits, prepared.data.ids)
+        if not trained:
             params = train(settings, prepared, folder)
+            processes.leave()
+            if not first:
+                return {}
             write_encoder(folder / "export", params, prepared.vocabulary, settings)
             del params
         encoder = read_export(folder / "export")
@@ -77,3 +101,13 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
         log.info("finished; see %s", folder / "report.md")
         return report
+
+
+def _refuse_other_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
+    """UserError where this process was started with other settings or data than the first."""
+    for name, value in firsts.items():
+        if ours.get(name) != value:
+            raise UserError(
+                f"`{name}`: expected {value!r}, as in process 0, got {ours.get(name)!r}; start all "
+                "processes with the same settings and data"
+            )

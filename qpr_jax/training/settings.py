@@ -12,9 +12,10 @@ from qpr_jax.losses.distances import DISTANCES
 from qpr_jax.losses.sdml import PRIORS
 from qpr_jax.losses.triplet import NEGATIVES
 from qpr_jax.retrieval.index import wanted_lists
+from qpr_jax.training.schedule import SCALINGS
 
 # What may change between two commands of one run: none alters its result beyond rounding.
-NOT_IDENTITY = ("overwrite", "devices", "data.path")
+NOT_IDENTITY = ("overwrite", "devices", "distributed", "encode_chunk", "data.path")
 
 
 def default_settings() -> ConfigDict:
@@ -23,6 +24,14 @@ def default_settings() -> ConfigDict:
     settings.seed = 0  # of the weights and of the order of the pairs
     settings.overwrite = False  # start anew where the work directory holds a run
     settings.devices = 0  # 0: all that JAX sees
+
+    settings.distributed = ConfigDict()
+    settings.distributed.enabled = False  # several processes train together
+    # Of process 0; empty, as JAX finds the three by itself under SLURM, MPI, or on a TPU pod.
+    settings.distributed.coordinator = ""  # HOST:PORT
+    settings.distributed.processes = 0
+    settings.distributed.process = -1  # the number of this one, from 0
+    settings.distributed.heartbeat = 30  # seconds without a sign of life: a process is lost
 
     settings.data = ConfigDict()
     settings.data.source = "quora"  # or "synthetic", a generated question log
@@ -61,7 +70,10 @@ def default_settings() -> ConfigDict:
     settings.sampling = "pairs"  # each pair as often, or "clusters", each cluster as often
     settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
     settings.word_dropout = 0.0  # share of the words that a step does not see
-    settings.learning_rate = 1e-3  # of Adam
+    settings.encode_chunk = 0  # questions that a device encodes at a time, to save memory; 0: all
+    settings.learning_rate = 1e-3  # of Adam, for 512 pairs
+    settings.learning_rate_scaling = "none"  # or "sqrt", "linear": times (batch_size / 512)^0.5, ^1
+    settings.warmup_steps = 0  # over which it rises from 0
     settings.learning_rate_decay = "none"  # or "linear", to 0 at the last of the steps allowed
     settings.ema_steps = 0  # score and keep an average of weights over about so many; 0: the last
     settings.max_epochs = 10
@@ -89,13 +101,13 @@ def validate(settings: ConfigDict) -> None:
     """Raise UserError for the first setting that cannot be."""
     positive = (
         "vocabulary_size fewest_uses hash_bins max_words embedding_dim filters output_dim "
-        "batch_size max_epochs log_every checkpoint_every data.held_out_pairs "
-        "data.max_held_out_cluster data.synthetic_clusters early_stopping.patience index.probes "
-        "index.assignments"
+        "batch_size max_epochs log_every checkpoint_every distributed.heartbeat "
+        "data.held_out_pairs data.max_held_out_cluster data.synthetic_clusters "
+        "early_stopping.patience index.probes index.assignments"
     )
     not_negative = (
         "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
-        "hard_negatives ema_steps char_ngrams"
+        "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps"
     )
     wanted_lists(settings.index.factory)
     for name in ("seed", "data.split_seed"):
@@ -119,6 +131,17 @@ def validate(settings: ConfigDict) -> None:
         lambda value: len(value) > 0 and all(isinstance(w, int) and w > 0 for w in value),
         "one or more positive numbers of words, as (3,5)",
     )
+    together = settings.distributed
+    if together.coordinator and not 0 <= together.process < together.processes:
+        raise UserError(
+            "`distributed`: expected with a `coordinator` the number of `processes` and which of "
+            f"them, from 0, this `process` is, got {together.processes} and {together.process}"
+        )
+    if together.enabled and settings.devices:
+        raise UserError(
+            f"`devices`: expected 0 with several processes, got {settings.devices}; each uses all "
+            "that it sees"
+        )
     for name, choices in (
         ("data.source", ("quora", "synthetic")),
         ("early_stopping.metric", ("roc_auc", "mrr")),
@@ -128,6 +151,7 @@ def validate(settings: ConfigDict) -> None:
         ("prior", PRIORS),
         ("negatives", NEGATIVES),
         ("sampling", ("pairs", "clusters")),
+        ("learning_rate_scaling", tuple(SCALINGS)),
         ("learning_rate_decay", ("none", "linear")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
@@ -163,5 +187,9 @@ def flatten(settings: ConfigDict) -> dict[str, Any]:
 
 def identity(settings: ConfigDict) -> dict[str, Any]:
     """The settings that a run's result depends on, flat, as JSON gives them back."""
-    kept = {name: v for name, v in flatten(settings).items() if name not in NOT_IDENTITY}
+    kept = {
+        name: v
+        for name, v in flatten(settings).items()
+        if name not in NOT_IDENTITY and name.partition(".")[0] not in NOT_IDENTITY
+    }
     return json.loads(json.dumps(kept))

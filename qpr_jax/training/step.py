@@ -63,7 +63,9 @@ def init_state(params: Params, *, average: bool = False) -> TrainState:
     )
 
 
-def make_loss(encoder: nnx.GraphDef, mesh: Mesh, objective: Objective) -> Loss:
+def make_loss(
+    encoder: nnx.GraphDef, mesh: Mesh, objective: Objective, *, encode_chunk: int = 0
+) -> Loss:
     """The loss of a global batch as a function of replicated parameters.
 
     The embedding of `parameters` holds the rows of `batch.words` and no others. Each device
@@ -73,8 +75,9 @@ def make_loss(encoder: nnx.GraphDef, mesh: Mesh, objective: Objective) -> Loss:
     """
 
     def share_loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
-        vectors = nnx.merge(encoder, params).encode_blocks(batch.distinct, batch.blocks)
-        vectors = vectors[batch.order]
+        vectors = nnx.merge(encoder, params).encode_blocks(
+            batch.distinct, batch.blocks, chunk=encode_chunk, axis_name=AXIS
+        )[batch.order]
         queries = len(batch.order) - len(batch.clusters)
         return objective(
             vectors[:queries],

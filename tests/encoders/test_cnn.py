@@ -1,11 +1,10 @@
 import jax
 import jax.numpy as jnp
-import jax.test_util
 import numpy as np
 import pytest
 from flax import nnx
 
-from qpr_jax.encoders.cnn import ConvEncoder, max_over_time
+from qpr_jax.encoders.cnn import ConvEncoder
 
 
 def make(windows=(5,), **changes):
@@ -81,30 +80,21 @@ def test_blocks_that_share_words_give_the_vectors_of_the_plain_call():
     np.testing.assert_allclose(encoder.encode_blocks(distinct, blocks), expected, atol=1e-6)
 
 
-def test_gradient_of_the_maximum_is_that_of_plain_jax_and_of_differences():
-    rng = np.random.default_rng(0)
-    table = jnp.asarray(rng.normal(size=(9 * 5, 3)), jnp.float32)
-    ids = padded([[1, 2, 3, 4], [8], [5, 6], [7, 7, 1, 2, 3, 8]], 6)
-    weight = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_chunks_change_no_vector_and_no_gradient(chunk):
+    encoder, parameters = nnx.split(make((3, 5), bag_of_words=True))
+    distinct = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
+    blocks = [padded(QUESTIONS[:2], 1), padded(QUESTIONS, 11)]
+    weight = jnp.asarray(np.random.default_rng(0).normal(size=(7, 4)), jnp.float32)
 
-    def plain(table):
-        shifted = jnp.pad(ids, ((0, 0), (2, 2)))
-        scores = sum(table.reshape(9, 5, 3)[shifted[:, k : k + 6], k] for k in range(5))
-        own = (ids > 0)[:, :, None]
-        return (jnp.where(own, scores, -jnp.inf).max(axis=1) * weight).sum()
+    def loss(parameters, chunk):
+        vectors = nnx.merge(encoder, parameters).encode_blocks(distinct, blocks, chunk=chunk)
+        return (weight * vectors).sum()
 
-    def ours(table):
-        return (max_over_time(table, ids, 5) * weight).sum()
-
-    assert float(ours(table)) == pytest.approx(float(plain(table)), abs=1e-6)
-    np.testing.assert_allclose(jax.grad(ours)(table), jax.grad(plain)(table), atol=1e-6)
-    jax.test_util.check_grads(ours, (table,), order=1, modes=["rev"], eps=1e-3)
-
-
-def test_where_positions_tie_the_gradient_goes_to_the_first():
-    ids = padded([[1, 2]], 2)
-    gradient = jax.grad(lambda table: max_over_time(table, ids, 1).sum())(jnp.ones((3, 1)))
-    assert gradient[:, 0].tolist() == [0, 1, 0]
+    expected, gradient = jax.value_and_grad(loss)(parameters, 0)
+    value, ours = jax.value_and_grad(loss)(parameters, chunk)
+    assert float(value) == pytest.approx(float(expected), abs=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ours, gradient)
 
 
 def test_half_precision_products_give_float32_vectors_close_to_the_full():

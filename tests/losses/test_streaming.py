@@ -57,11 +57,23 @@ def test_memory_grows_with_the_tile_and_not_with_the_batch(options):
     assert temporaries(8192, 64) < 2.5 * temporaries(4096, 64)
 
 
-def test_the_tile_is_chosen_by_size_and_told(caplog):
+def test_the_tile_is_chosen_by_size():
+    def chosen(rows, columns, by_hand=True):
+        return tile_of("auto", rows, columns, by_hand=by_hand)
+
+    assert [chosen(n, n) for n in (100, 4096, 65_536, 1 << 20)] == [100, 512, 128, 64]
+    assert chosen(10, 1 << 30) == 10
+    assert [chosen(n, n, by_hand=False) for n in (4096, 65_536)] == [None, 128]
+    assert tile_of(None, 10**6, 10**6, by_hand=True) is None
+    assert tile_of(7, 5, 5, by_hand=True) == 7
+
+
+def test_the_tile_is_told(caplog):
+    side = jax.ShapeDtypeStruct((1000, 8), jnp.float32)
     with caplog.at_level(logging.INFO, logger="qpr_jax"):
-        assert tile_of("auto", 512, 512) is None
-        assert tile_of("auto", 65_536, 65_536) == 128
-        assert tile_of("auto", 10, 1 << 30) == 1
-    assert "loss: 512 x 512 distances, all at once" in caplog.text
-    assert "loss: 65536 x 65536 distances, 128 rows a tile" in caplog.text
-    assert (tile_of(None, 10**6, 10**6), tile_of(7, 5, 5)) == (None, 7)
+        jax.eval_shape(sdml_loss, side, side)
+        jax.eval_shape(lambda x: sdml_loss(x, x, distance="euc"), side)
+    assert caplog.messages == [
+        "loss: 1000 x 1000 distances, 512 rows a tile",
+        "loss: 1000 x 1000 distances, all at once",
+    ]

@@ -8,6 +8,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.draws import (
     Draw,
     even_pairs_of_step,
+    false_negatives,
     hard_negatives_of_step,
     pairs_of_step,
     steps_per_epoch,
@@ -116,3 +117,23 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     np.testing.assert_array_equal(left, with_words_dropped(words, 0.3, seed=1, step=5))
     assert not np.array_equal(left, with_words_dropped(words, 0.3, seed=1, step=6))
     np.testing.assert_array_equal(with_words_dropped(words, 0.0, seed=1, step=5), words)
+
+
+@pytest.mark.parametrize("extras", [0, 5])
+def test_false_negatives_are_counted_as_one_by_one(extras):
+    clusters = np.random.default_rng(0).integers(-1, 6, size=20 + extras)
+    theirs = [
+        sum(clusters[i] == other and i != j for j, other in enumerate(clusters))
+        if clusters[i] >= 0
+        else 0
+        for i in range(20)
+    ]
+    found = false_negatives(clusters, 20)
+    assert found["false_negatives"] == pytest.approx(sum(theirs) / (20 * (19 + extras)))
+    assert found["rows_with_false_negatives"] == np.mean(np.array(theirs) > 0)
+    assert 0 < found["false_negatives"] < found["rows_with_false_negatives"] < 1
+
+
+def test_a_batch_of_unknown_clusters_or_of_one_pair_has_no_false_negative():
+    for clusters in ([-1, -1, -1], [4], [-1]):
+        assert set(false_negatives(np.array(clusters), len(clusters)).values()) == {0.0}

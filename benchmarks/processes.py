@@ -1,0 +1,92 @@
+"""CPU measurements in processes of their own: each starts cold, with a peak of memory of its own.
+
+The programs here that use this import JAX and PyTorch only in the processes they start. A parent
+that held them would hand its peak of memory on, and neither would be measured without the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from experiments.program import told_in_one_line
+from qpr_jax.errors import UserError
+
+_CHILD = "--child"
+# Huge pages as in `experiments.main`: without, a quarter of a step is the touching of new memory.
+# PyTorch gets them too.
+_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "JAX_PLATFORMS": "cpu"}
+
+
+class TooLong(Exception):
+    """The process was killed at its time limit."""
+
+
+def program(main: Callable[[], int], measure: Callable[..., dict[str, Any]]) -> int:
+    """The program `main`, or, in a process that `run` started, one `measure`; the exit status."""
+    if sys.argv[1:2] == [_CHILD]:
+        try:
+            print(json.dumps(measure(**json.loads(sys.argv[2]))))
+        except Exception as error:  # of any kind: the parent tells it in one line
+            sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])
+        return 0
+    return told_in_one_line(main)
+
+
+def run(
+    module: str,
+    arguments: dict[str, Any],
+    *,
+    limit: float | None = None,
+    environment: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What `measure` of `module` returns for these arguments in a fresh process.
+
+    Raises:
+      TooLong: it took more than `limit` seconds, its start included.
+      UserError: it failed; the reason is its last line.
+    """
+    command = [sys.executable, "-m", module, _CHILD, json.dumps(arguments)]
+    environment = _ENVIRONMENT | dict(os.environ) | (environment or {})
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TooLong from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        reason = "killed, for lack of memory?" if done.returncode == -9 else lines[-1]
+        raise UserError(f"a measurement failed: {reason}; its arguments: {arguments}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def positive(text: str) -> int:
+    """The number of a flag."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
+    return int(text)
+
+
+def peak_gib() -> float:
+    """The most memory that this process has held at once."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
+
+
+def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> tuple[float, Any]:
+    """The least time of a call, of at most so many calls in about so many seconds; its result."""
+    times: list[float] = []
+    while len(times) < most and sum(times) < seconds:
+        result = None  # else two results are in memory at once
+        start = time.perf_counter()
+        result = call()
+        times.append(time.perf_counter() - start)
+    return min(times), result

@@ -1,0 +1,151 @@
+"""Rows of a study: trainings and searches whose results are kept, made one by one, resumable."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from qpr_jax.data.sources import find_quora
+from qpr_jax.errors import UserError
+from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
+from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.settings import default_settings, identity
+
+log = logging.getLogger("qpr_jax.rows")
+
+KEPT_STEPS = 200
+
+
+class Row(NamedTuple):
+    """name: of its folder. wanted: what it is made of. make: (pair file, folder) -> None."""
+
+    name: str
+    wanted: dict[str, Any]
+    make: Callable[[pathlib.Path, pathlib.Path], None]
+
+
+def training_row(
+    name: str, config: ConfigDict, workdir: pathlib.Path, *, keep_run: bool = False
+) -> Row:
+    """A training in `workdir`, of which the scores are kept, and all else with `keep_run`."""
+
+    def make(path: pathlib.Path, kept: pathlib.Path) -> None:
+        from qpr_jax.training.run import train_and_evaluate
+
+        train_and_evaluate(config, workdir)
+        with replace_folder(kept) as part:
+            for file in ("report.json", "evaluations.jsonl", "ranks.npz"):
+                shutil.copy(workdir / file, part / file)
+            rows = read_json_lines(workdir / "metrics.jsonl")
+            with write_atomically(part / "metrics.jsonl", "w") as lines:
+                lines.writelines(f"{line}\n" for line in _thinned(rows))
+            shutil.copy(workdir / "run.json", part / "config.json")
+        if not keep_run:  # over a gigabyte, of which nobody asks for more than is kept
+            shutil.rmtree(workdir)
+
+    return Row(name, identity(config), make)
+
+
+def search_row(
+    name: str, config: ConfigDict, make_search: Callable[[list[str]], Callable[..., Any]]
+) -> Row:
+    """A search without training, scored on the same queries of the same data."""
+
+    def make(path: pathlib.Path, kept: pathlib.Path) -> None:
+        from qpr_jax.training.prepare import prepare
+        from qpr_jax.training.report import score_searches
+
+        prepared = prepare(config, path)
+        search = make_search(prepared.data.questions)
+        scores, _, ranks = score_searches({"exact": search}, prepared)
+        with replace_folder(kept) as part:
+            with write_atomically(part / "ranks.npz") as file:
+                np.savez_compressed(file, allow_pickle=False, **ranks)
+            report = {split: found["exact"] for split, found in scores.items()}
+            write_json(part / "report.json", report)
+            write_json(part / "config.json", {"search": name, "data.sha256": sha256_of(path)})
+
+    return Row(name, {"search": name}, make)
+
+
+def _thinned(rows: list[dict[str, Any]]) -> list[str]:
+    """The metrics of all steps as means over at most KEPT_STEPS stretches."""
+    stretches = np.array_split(np.arange(len(rows)), min(KEPT_STEPS, len(rows)))
+    return [
+        json.dumps(
+            {
+                "step": rows[stretch[-1]]["step"],
+                **{
+                    key: float(np.mean([rows[i][key] for i in stretch]))
+                    for key in rows[0]
+                    if key != "step"
+                },
+            }
+        )
+        for stretch in stretches
+    ]
+
+
+def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str) -> bool:
+    """Whether the row is kept; UserError where it is, but was made otherwise.
+
+    data: SHA-256 of the pair file.
+    """
+    if not (kept / "config.json").exists():
+        return False
+    # A setting that came later than the row had its default's effect.
+    known = identity(default_settings()) | read_json(kept / "config.json")
+    for key, value in (wanted | {"data.sha256": data}).items():
+        if known.get(key) != value:
+            raise UserError(
+                f"{kept}: expected `{key}` {value!r}, got {known.get(key)!r}; remove the folder, "
+                "and that of the row in `--workdir` if there is one, to make the row anew"
+            )
+    return True
+
+
+def make_rows(rows: list[Row], workdir: pathlib.Path, results: pathlib.Path) -> list[str]:
+    """Make the rows that are not done, but for those that another process makes.
+
+    Returns the rows that could not be made, each with the reason.
+    """
+    path = find_quora("", log=log.info)
+    data = sha256_of(path)
+    failed = []
+    for at, row in enumerate(rows):
+        kept = results / "rows" / row.name
+        with locked(workdir / f".{row.name}.lock") as ours:
+            if is_done(kept, row.wanted, data):
+                continue
+            if not ours:
+                log.info("%s is being made by another process", row.name)
+                continue
+            left = [r for r in rows[at:] if not is_done(results / "rows" / r.name, r.wanted, data)]
+            log.info("%s; next: %s", _time_of(left, results), row.name)
+            try:
+                row.make(path, kept)
+            except UserError as error:
+                log.error("%s: %s", row.name, error)
+                failed.append(f"{row.name}: {error}")
+    return failed
+
+
+def _time_of(left: list[Row], results: pathlib.Path) -> str:
+    """How many rows are left, and how long training them takes if they are like those kept."""
+    timings = [
+        report["timing"] | report["settings"]
+        for report in map(read_json, (results / "rows").glob("[!.]*/report.json"))
+        if "timing" in report  # not that of a lexical row
+    ]
+    if not timings:
+        return f"{len(left)} rows left"
+    seconds = [row["steps"] * row["batch_size"] / row["pairs_per_second"] for row in timings]
+    minutes = len(left) * sum(seconds) / len(seconds) / 60
+    return f"{len(left)} rows left, about {minutes:.0f} minutes of training"

@@ -1,0 +1,114 @@
+"""Several processes, on one machine or many, that train as one."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
+
+from qpr_jax.errors import Interrupted, UserError
+
+log = logging.getLogger(__name__)
+
+_MESSAGE_BYTES = 4096
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes."""
+    return jax.process_index() == 0
+
+
+@contextlib.contextmanager
+def joined(distributed: ConfigDict) -> Iterator[None]:
+    """Train together with the other processes that the settings name; alone if they name none.
+
+    A process that fails says why and ends at once: an orderly end would wait for the others, which
+    wait for it. The others are told by the heartbeat, or by the communication that breaks off.
+    """
+    if not distributed.enabled:
+        yield
+        return
+    _initialize(distributed)
+    try:
+        yield
+    except Interrupted:  # of all processes, who agreed on it
+        leave()
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            reason = str(error).split("\n")[0].split(". ")[0]
+            print(
+                f"error: process {jax.process_index()}: lost another process ({reason}); see what "
+                "it said; the same command in all processes goes on from the last checkpoint",
+                file=sys.stderr,
+            )
+        elif isinstance(error, UserError):
+            print(f"error: process {jax.process_index()}: {error}", file=sys.stderr)
+        else:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    leave()
+
+
+def leave() -> None:
+    """Wait until all are here, and part; the devices of this process stay usable."""
+    if jax.distributed.is_initialized():
+        jax.distributed.shutdown()
+
+
+def _initialize(distributed: ConfigDict) -> None:
+    given: dict[str, Any] = {}
+    if distributed.coordinator:
+        given = {
+            "coordinator_address": distributed.coordinator,
+            "num_processes": distributed.processes,
+            "process_id": distributed.process,
+        }
+    try:
+        jax.distributed.initialize(**given, heartbeat_timeout_seconds=distributed.heartbeat)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).split("\n")[0]
+        raise UserError(
+            f"the processes did not find together ({reason}); set `--config.distributed."
+            "coordinator=HOST:PORT` of process 0, `.processes`, and `.process` of each from 0 on, "
+            "or start them under SLURM, MPI or on a TPU pod, which JAX recognises"
+        ) from error
+    # JAX ends this process, with the reason, when it hears that another was lost; what Python was
+    # doing then would only bury the reason.
+    faulthandler.disable()
+    if not is_first():
+        logging.getLogger("qpr_jax").setLevel(logging.WARNING)
+    log.info("process %d of %d", jax.process_index(), jax.process_count())
+
+
+def told_by_first(value: Any) -> Any:
+    """What the first process gives, in all processes; anything that JSON holds."""
+    if jax.process_count() == 1:
+        return value
+    message = np.zeros(_MESSAGE_BYTES, np.uint8)
+    if is_first():
+        encoded = json.dumps(value).encode()
+        if len(encoded) > len(message):
+            raise ValueError(f"expected at most {len(message)} bytes, got {len(encoded)}")
+        message[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+    told = multihost_utils.broadcast_one_to_all(message)
+    return json.loads(bytes(np.asarray(told, np.uint8)).rstrip(b"\0"))
+
+
+def any_of_all(flag: bool) -> bool:
+    """Whether `flag` is true in any process."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))

@@ -1,0 +1,33 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qpr_jax.training.schedule import make_schedule
+from qpr_jax.training.settings import default_settings
+
+
+def rates(done, total=100, **changes):
+    settings = default_settings()
+    settings.update_from_flattened_dict({"learning_rate": 0.5} | changes)
+    return np.asarray(make_schedule(settings, total)(jnp.asarray(done)))
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("sqrt", 4.0), ("linear", 16.0)])
+def test_the_rate_grows_with_the_batch_as_the_setting_says(scaling, factor):
+    assert rates(7, batch_size=8192, learning_rate_scaling=scaling) == 0.5 * factor
+    assert rates(7, batch_size=512, learning_rate_scaling=scaling) == 0.5
+
+
+def test_warm_up_rises_in_even_steps_to_the_rate_and_stays():
+    found = rates([0, 1, 3, 4, 90], warmup_steps=4)
+    np.testing.assert_allclose(found, [0.125, 0.25, 0.5, 0.5, 0.5])
+
+
+def test_decay_ends_at_0_after_the_last_step_and_goes_with_warm_up():
+    found = rates([0, 10, 50, 99, 100, 101], warmup_steps=11, learning_rate_decay="linear")
+    np.testing.assert_allclose(found, [0.5 / 11, 0.45, 0.25, 0.005, 0, 0], rtol=1e-5)
+
+
+def test_steps_of_any_shape_have_rates_of_that_shape():
+    assert rates(np.zeros((3, 1), np.int32)).shape == (3, 1)
+    assert rates(0).shape == ()
