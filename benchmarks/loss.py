@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.processes import TooLong, best_of, peak_gib, positive, program, run
+from experiments.measuring import TooLong, best_of, peak_gib, positive, program, run
 from qpr_jax.errors import UserError
 
 SMOOTHING = 0.3

@@ -155,7 +155,7 @@ def _write_table(
         lines.append("| " + " | ".join(cells) + " |")
     plot = {1: "eps", 2: "batch_size", 3: "losses"}.get(number)
     lines += ["", *([f"![{plot}](plots/{plot}.png)", ""] if plot else [])]
-    _write_csv(results / f"table_{number}.csv", records)
+    write_csv(results / f"table_{number}.csv", records)
     with write_atomically(results / f"table_{number}.md", "w") as file:
         file.write("\n".join(lines))
     return lines
@@ -169,7 +169,8 @@ def _epochs(row: pathlib.Path) -> str:
     return f"{1 + int(np.argmax(evaluations))} of {len(evaluations)}"
 
 
-def _write_csv(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
+def write_csv(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
+    """Write records of the same keys, atomically."""
     with write_atomically(path, "w") as file:
         writer = csv.DictWriter(file, records[0], lineterminator="\n")
         writer.writeheader()
@@ -280,7 +281,7 @@ def _write_ideas(
         kept_cell = ("yes" if kept else "no") if defining else ""
         lines.append(f"| {text} | {' | '.join(cells)} | {kept_cell} |")
     if records:
-        _write_csv(results / "ideas.csv", records)
+        write_csv(results / "ideas.csv", records)
     for split in HELD_OUT:
         for name in ("quora_sdml", "quora_best"):
             if name in rows:

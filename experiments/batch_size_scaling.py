@@ -1,0 +1,191 @@
+"""Does a larger batch help? The paper stopped at 1,024 pairs; this goes on to 32,768.
+
+    python -m experiments.batch_size_scaling              train all rows, then page and plots
+    python -m experiments.batch_size_scaling --sizes=512,4096 --rules=sqrt
+    python -m experiments.batch_size_scaling --bench      time and memory of a step, to 131,072
+    python -m experiments.batch_size_scaling --rebuild    page and plots from what is kept
+
+All rows of a rule see the same number of pairs. The rules say how the learning rate grows with
+the batch ("none", "sqrt", "linear"); "mask" is "sqrt" with the candidates of an anchor's own
+cluster masked, "stop" is "sqrt" trained to its early stop, however many pairs that takes.
+Rows are kept in `results/batch_size/rows/`; interrupted anywhere, the same command goes on, and
+started twice at once, the two share the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from experiments.batch_size_results import BENCH_FILE, write_results
+from experiments.configs import quora_sdml
+from experiments.measuring import program, run
+from experiments.program import run_program, use_huge_pages
+from experiments.quora_rows import STUDY
+from experiments.rows import Row, log, make_rows, training_row
+from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.files import locked, write_atomically
+
+_HERE = pathlib.Path(__file__).parent.parent
+
+EXAMPLES = 4 * 220_306  # four epochs of the shared pair file
+SIZES = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+RULES: dict[str, dict[str, Any]] = {
+    "sqrt": {"learning_rate_scaling": "sqrt"},
+    "none": {"learning_rate_scaling": "none"},
+    "linear": {"learning_rate_scaling": "linear"},
+    "mask": {"learning_rate_scaling": "sqrt", "mask_own_cluster": True},
+    "stop": {"learning_rate_scaling": "sqrt"},
+}
+# Of the paper's encoder at full size.
+BENCH_SIZES = (512, 1024, 4096, 16_384, 32_768, 65_536, 131_072)
+BENCH_STEPS = 3
+ENCODE_CHUNK = 4096
+
+_SIZES = flags.DEFINE_list("sizes", [], "Only these batch sizes.")
+_RULES = flags.DEFINE_list("rules", [], f"Only these of {', '.join(RULES)}.")
+_WORKDIR = flags.DEFINE_string("workdir", "runs/batch_size", "Where the rows are trained.")
+_RESULTS = flags.DEFINE_string(
+    "results", str(_HERE / "results" / "batch_size"), "Where rows are kept, and the page is made."
+)
+_BENCH = flags.DEFINE_bool("bench", False, "Measure a step's time and memory, train nothing.")
+_REBUILD = flags.DEFINE_bool("rebuild", False, "Train and measure nothing.")
+
+
+def row_config(size: int, rule: str) -> ConfigDict:
+    """The settings of a row: `quora_sdml` with the filters of the paper's tables."""
+    config = quora_sdml.get_config()
+    steps = max(1, round(EXAMPLES / size))
+    config.update_from_flattened_dict(STUDY | RULES[rule])
+    config.batch_size = size
+    config.warmup_steps = steps // 20
+    config.log_every = max(1, min(20, steps // 10))
+    if rule == "stop":
+        config.max_epochs = 40
+    else:
+        config.max_steps = steps
+        config.early_stopping.every_steps = max(1, steps // 4)
+        config.early_stopping.patience = 5  # more than there are evaluations
+    return config
+
+
+def chosen_rows(workdir: pathlib.Path) -> list[Row]:
+    """The rows that the flags ask for, small batches first."""
+    sizes = _numbers("sizes", _SIZES.value) or SIZES
+    unknown = sorted({*_RULES.value} - {*RULES})
+    if unknown:
+        raise UserError(f"`--rules`: expected some of {', '.join(RULES)}, got {unknown[0]!r}")
+    rules = _RULES.value or list(RULES)
+    rows = []
+    for size in sizes:
+        for rule in rules:
+            if size == quora_sdml.get_config().batch_size and rule in ("none", "linear"):
+                continue  # the same rate by any rule
+            name = f"n_{size}_{rule}"
+            rows.append(training_row(name, row_config(size, rule), workdir / name))
+    return rows
+
+
+def _numbers(name: str, values: list[str]) -> tuple[int, ...]:
+    for value in values:
+        if not value.isdecimal() or int(value) < 1:
+            raise UserError(f"`--{name}`: expected positive whole numbers, got {value!r}")
+    return tuple(map(int, values))
+
+
+def measure(size: int) -> dict[str, Any]:
+    """Seconds of a step of `quora_sdml` at `size` pairs, and the peak memory, in this process."""
+    import statistics
+    import time
+
+    import jax
+
+    from experiments.measuring import peak_gib
+    from qpr_jax.data.sources import find_quora
+    from qpr_jax.training.feed import make_feed
+    from qpr_jax.training.loop import make_encoder
+    from qpr_jax.training.mesh import make_mesh, replicate
+    from qpr_jax.training.objective import make_objective
+    from qpr_jax.training.prepare import prepare
+    from qpr_jax.training.step import init_state, make_loss, make_train_step
+
+    config = quora_sdml.get_config()
+    config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
+    prepared = prepare(config, find_quora())
+    mesh = make_mesh(size)
+    feed = make_feed(config, prepared, devices=mesh.size)
+    encoder, params = make_encoder(config, prepared.vocabulary.size)
+    state = replicate(init_state(params), mesh)
+    del params
+    loss = make_loss(encoder, mesh, make_objective(config), encode_chunk=config.encode_chunk)
+    step = make_train_step(loss, config.learning_rate, seed=0).step
+    times = []
+    for number in range(1 + BENCH_STEPS * max(1, 4096 // size)):
+        start = time.perf_counter()
+        state, metrics = step(state, feed.batch_at(number % feed.epoch).placed(mesh))
+        value = float(metrics["loss"])
+        times.append(time.perf_counter() - start)
+    return {
+        "batch_size": size,
+        "filters": config.filters,
+        "encode_chunk": config.encode_chunk,
+        "seconds": statistics.median(times[1:]),  # the first compiles
+        "peak_gib": peak_gib(),
+        "loss": value,
+        "device": jax.devices()[0].device_kind,
+        "devices": mesh.size,
+    }
+
+
+def bench(results: pathlib.Path) -> None:
+    """Measure each size in a process of its own; small ones first."""
+    found = []
+    for size in _numbers("sizes", _SIZES.value) or BENCH_SIZES:
+        found.append(run("experiments.batch_size_scaling", {"size": size}))
+        log.info(
+            "N = %s: %.2f s a step, %.0f pairs/s, %.2f GiB",
+            f"{size:,}",
+            found[-1]["seconds"],
+            size / found[-1]["seconds"],
+            found[-1]["peak_gib"],
+        )
+    results.mkdir(parents=True, exist_ok=True)
+    with write_atomically(results / BENCH_FILE, "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in found)
+
+
+def study(argv: list[str]) -> int:
+    """Make rows or measure, then the page; the exit status."""
+    if len(argv) > 1:
+        raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --{argv[1]}?")
+    results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
+    rows, failed = chosen_rows(workdir), []
+    try:
+        if _BENCH.value:
+            bench(results)
+        elif not _REBUILD.value:
+            failed = make_rows(rows, workdir, results)
+    except Interrupted as interrupted:
+        return 128 + int(interrupted.args[0])
+    with locked(results / ".pages.lock") as ours:
+        if ours:
+            write_results(results)
+            log.info("see %s", results / "README.md")
+    if failed:
+        raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
+    return 0
+
+
+def main() -> int:
+    """The program; the exit status."""
+    return run_program(study, sys.argv)
+
+
+if __name__ == "__main__":
+    use_huge_pages()
+    sys.exit(program(main, measure))
