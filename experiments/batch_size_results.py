@@ -121,7 +121,7 @@ def _cost(bench: list[dict[str, Any]]) -> list[str]:
         "## Time and memory of a step",
         "",
         f"`quora_sdml`, {first['filters']} filters, on {first['devices']} {first['device']} "
-        "device(s): median of the steps after the first, in a fresh process for each N, with the",
+        "device(s): median of the steps after compiling, in a fresh process for each N, with the",
         "laying-out of the batch and its way to the device; the peak memory is of the process, the",
         "data included (`python -m experiments.batch_size_scaling --bench`).",
         "",
