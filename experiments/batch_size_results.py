@@ -71,12 +71,9 @@ def _records(rows: pathlib.Path) -> tuple[Scores, list[dict[str, Any]]]:
                 "MRR": round(float(mrr), 4),
                 "MRR low": round(float(low[2]), 4),
                 "MRR high": round(float(high[2]), 4),
-                "false negatives": float(np.mean([row["false_negatives"] for row in steps])),
-                "rows with one": float(
-                    np.mean([row["rows_with_false_negatives"] for row in steps])
-                ),
+                "false negatives": _mean(steps, "false_negatives"),
+                "rows with one": _mean(steps, "rows_with_false_negatives"),
                 "pairs a second": round(report["timing"]["pairs_per_second"]),
-                "peak GiB": round(report["timing"]["peak_memory_gib"], 2),
             }
         )
     order = list(LABELS)
@@ -95,12 +92,10 @@ def _quality(table: list[dict[str, Any]]) -> list[str]:
         "95 % interval of a bootstrap over clusters. All rows but those to early stop saw four",
         "epochs' pairs, with a warm-up over a twentieth of the steps. False negatives: the share",
         "of a query's other candidates that are of its cluster, and the share of the queries that",
-        "have one. Pairs a second and peak memory are of the whole run, on one core beside another",
-        "training; those of a step alone are below.",
+        "have one. Pairs a second are those of the run, on one core beside another training.",
         "",
-        "| learning rate | N | steps | H@1 | MRR | false negatives | queries with one | pairs/s "
-        "| peak GiB |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| learning rate | N | steps | H@1 | MRR | false negatives | queries with one | pairs/s |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in table:
         lines.append(
@@ -108,7 +103,7 @@ def _quality(table: list[dict[str, Any]]) -> list[str]:
             f"| {row['H@1']:.3f} [{row['H@1 low']:.3f}, {row['H@1 high']:.3f}] "
             f"| {row['MRR']:.3f} [{row['MRR low']:.3f}, {row['MRR high']:.3f}] "
             f"| {row['false negatives']:.3%} | {row['rows with one']:.1%} "
-            f"| {row['pairs a second']:,} | {row['peak GiB']:.2f} |"
+            f"| {row['pairs a second']:,} |"
         )
     plots = ("quality", "false_negatives")
     return [*lines, "", *(f"![{name}](plots/{name}.png)" for name in plots), ""]

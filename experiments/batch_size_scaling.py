@@ -27,9 +27,10 @@ from experiments.configs import quora_sdml
 from experiments.measuring import program, run
 from experiments.program import run_program, use_huge_pages
 from experiments.quora_rows import STUDY
-from experiments.rows import Row, log, make_rows, training_row
-from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked, write_atomically
+from experiments.rows import Row, finish_study, log, make_rows, training_row
+from qpr_jax.errors import UserError
+from qpr_jax.files import write_atomically
+from qpr_jax.training.records import read_json_lines
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -143,21 +144,29 @@ def measure(size: int) -> dict[str, Any]:
     }
 
 
-def bench(results: pathlib.Path) -> None:
-    """Measure each size in a process of its own; small ones first."""
-    found = []
+def bench(results: pathlib.Path) -> list[str]:
+    """Measure each size in a process of its own, and keep it beside those measured before.
+
+    Returns the sizes that could not be measured, each with the reason.
+    """
+    path, failed = results / BENCH_FILE, []
     for size in _numbers("sizes", _SIZES.value) or BENCH_SIZES:
-        found.append(run("experiments.batch_size_scaling", {"size": size}))
+        try:
+            row = run("experiments.batch_size_scaling", {"size": size})
+        except UserError as error:
+            log.error("N = %s: %s", f"{size:,}", error)
+            failed.append(f"N = {size}: {error}")
+            continue
+        rate = size / row["seconds"]
         log.info(
-            "N = %s: %.2f s a step, %.0f pairs/s, %.2f GiB",
-            f"{size:,}",
-            found[-1]["seconds"],
-            size / found[-1]["seconds"],
-            found[-1]["peak_gib"],
+            "N = %s: %.2f s a step, %s pairs/s, %.2f GiB",
+            *(f"{size:,}", row["seconds"], f"{rate:,.0f}", row["peak_gib"]),
         )
-    results.mkdir(parents=True, exist_ok=True)
-    with write_atomically(results / BENCH_FILE, "w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in found)
+        known = {row["batch_size"]: row for row in read_json_lines(path)} | {size: row}
+        results.mkdir(parents=True, exist_ok=True)
+        with write_atomically(path, "w") as file:
+            file.writelines(json.dumps(known[size]) + "\n" for size in sorted(known))
+    return failed
 
 
 def study(argv: list[str]) -> int:
@@ -165,21 +174,16 @@ def study(argv: list[str]) -> int:
     if len(argv) > 1:
         raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --{argv[1]}?")
     results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
-    rows, failed = chosen_rows(workdir), []
-    try:
+    rows = chosen_rows(workdir)
+
+    def make() -> list[str]:
         if _BENCH.value:
-            bench(results)
-        elif not _REBUILD.value:
-            failed = make_rows(rows, workdir, results)
-    except Interrupted as interrupted:
-        return 128 + int(interrupted.args[0])
-    with locked(results / ".pages.lock") as ours:
-        if ours:
-            write_results(results)
-            log.info("see %s", results / "README.md")
-    if failed:
-        raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
-    return 0
+            return bench(results)
+        if not _REBUILD.value:
+            return make_rows(rows, workdir, results)
+        return []
+
+    return finish_study(make, write_results, results)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """CPU measurements in processes of their own: each starts cold, with a peak of memory of its own.
 
-The programs here that use this import JAX and PyTorch only in the processes they start. A parent
-that held them would hand its peak of memory on, and neither would be measured without the other.
+The programs that use this make no array but in the processes they start: a parent that held any
+would hand its peak of memory on.
 """
 
 from __future__ import annotations

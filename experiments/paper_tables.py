@@ -21,9 +21,8 @@ from experiments import quora_rows
 from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_results
 from experiments.program import run_program, told_in_one_line, use_huge_pages
-from experiments.rows import log, make_rows
-from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.files import locked
+from experiments.rows import finish_study, make_rows
+from qpr_jax.errors import UserError
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -62,23 +61,16 @@ def main(argv: list[str]) -> int:
     """Make rows, then tables; the exit status."""
     if len(argv) > 1:
         raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --{argv[1]}?")
-    results = pathlib.Path(_RESULTS.value)
-    failed: list[str] = []
+    results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
     wanted = wanted_rows(_TABLE.value, _ROWS.value, _SEEDS.value)
-    try:
-        if not _REBUILD.value:
-            workdir = pathlib.Path(_WORKDIR.value)
-            rows = [quora_rows.quora_row(name, seed, workdir) for name, seed in wanted]
-            failed = make_rows(rows, workdir, results)
-    except Interrupted as interrupted:
-        return 128 + int(interrupted.args[0])
-    with locked(results / ".pages.lock") as ours:
-        if ours:
-            write_results(results)
-            log.info("see %s", results / "README.md")
-    if failed:
-        raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
-    return 0
+
+    def make() -> list[str]:
+        if _REBUILD.value:
+            return []
+        rows = [quora_rows.quora_row(name, seed, workdir) for name, seed in wanted]
+        return make_rows(rows, workdir, results)
+
+    return finish_study(make, write_results, results)
 
 
 if __name__ == "__main__":

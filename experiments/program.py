@@ -11,7 +11,7 @@ from collections.abc import Callable
 from absl import app, flags
 from absl import logging as absl_logging
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, told
 
 
 def run_program(main: Callable[[list[str]], int], arguments: list[str]) -> int:
@@ -24,15 +24,13 @@ def told_in_one_line(program: Callable[[], int]) -> int:
     show_progress()
     try:
         return program()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        return 130
-    except OSError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        line_and_status = told(error)
+        if line_and_status is None:
+            raise
         logging.getLogger("qpr_jax").debug("traceback:", exc_info=True)
-        print(f"error: {error}; the same command goes on when this is put right", file=sys.stderr)
-    return 1
+        print(line_and_status[0], file=sys.stderr)
+        return line_and_status[1]
 
 
 def show_progress() -> None:

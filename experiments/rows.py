@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.sources import find_quora
-from qpr_jax.errors import UserError
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import default_settings, identity
@@ -135,6 +135,28 @@ def make_rows(rows: list[Row], workdir: pathlib.Path, results: pathlib.Path) -> 
                 log.error("%s: %s", row.name, error)
                 failed.append(f"{row.name}: {error}")
     return failed
+
+
+def finish_study(
+    make: Callable[[], list[str]],
+    write_results: Callable[[pathlib.Path], None],
+    results: pathlib.Path,
+) -> int:
+    """Make rows, as `make` does, then write the page; the exit status.
+
+    UserError names the rows that could not be made, after all others.
+    """
+    try:
+        failed = make()
+    except Interrupted as interrupted:
+        return 128 + int(interrupted.args[0])
+    with locked(results / ".pages.lock") as ours:
+        if ours:
+            write_results(results)
+            log.info("see %s", results / "README.md")
+    if failed:
+        raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
+    return 0
 
 
 def _time_of(left: list[Row], results: pathlib.Path) -> str:

@@ -10,3 +10,15 @@ class UserError(ValueError):
 
 class Interrupted(Exception):
     """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""
+
+
+def told(error: BaseException) -> tuple[str, int] | None:
+    """The line and the exit status of an error that is no bug; None for one that is."""
+    match error:
+        case UserError():
+            return f"error: {error}", 1
+        case KeyboardInterrupt():
+            return "stopped; the same command goes on", 130
+        case OSError():
+            return f"error: {error}; the same command goes on when this is put right", 1
+    return None

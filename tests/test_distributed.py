@@ -1,5 +1,6 @@
 """Two processes of two devices each train like one process of four, and end when one is lost."""
 
+import json
 import os
 import pathlib
 import signal
@@ -42,7 +43,8 @@ def start(workdir, devices, *flags):
     )
 
 
-def start_two(workdir, *flags):
+def start_two(workdir, *flags, second=()):
+    """Two processes of two devices; `second` are flags that only the second gets."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -53,7 +55,8 @@ def start_two(workdir, *flags):
         "--config.distributed.heartbeat=5",
     )
     return [
-        start(workdir, 2, *together, f"--config.distributed.process={i}", *flags) for i in range(2)
+        start(workdir, 2, *together, f"--config.distributed.process={i}", *flags, *more)
+        for i, more in enumerate(((), second))
     ]
 
 
@@ -120,6 +123,28 @@ def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, 
     assert_alike(tmp_path / "run", alone)
 
 
+def test_a_run_that_is_trained_is_reported_and_one_that_is_finished_is_left_alone(alone):
+    report = (alone / "report.json").read_text()
+    (alone / "report.json").unlink()
+    for words in ("finished; see", "is finished"):
+        statuses, told = ended(start_two(alone))
+        assert statuses == [0, 0], told
+        assert words in told[0]
+        assert "step " not in told[0]
+    for split in ("validation", "test"):
+        ours, theirs = (
+            json.loads(text)[split] for text in ((alone / "report.json").read_text(), report)
+        )
+        assert ours == theirs
+
+
+def test_processes_of_other_settings_do_not_train_together(tmp_path):
+    statuses, told = ended(start_two(tmp_path, second=["--config.smoothing=0.2"]))
+    assert 0 not in statuses
+    assert "process 1: error: `smoothing`: expected 0.3, as in process 0, got 0.2" in told[1]
+    assert "Traceback" not in told[1]
+
+
 def test_a_signal_to_one_process_stops_all_in_order(tmp_path):
     processes = start_two(tmp_path / "run", "--config.max_steps=100000")
     wait_for_step(tmp_path / "run", 4, processes)
@@ -134,4 +159,5 @@ def test_what_the_first_refuses_ends_the_other(tmp_path):
     (tmp_path / "foreign").touch()
     statuses, told = ended(start_two(tmp_path))
     assert 0 not in statuses
+    assert "error: " in told[0]
     assert "expected an empty folder or a run, found 'foreign'" in told[0]

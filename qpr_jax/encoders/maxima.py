@@ -109,14 +109,14 @@ map_maxima.defvjp(_forward, _backward)
 
 def _rows_at_once(block: jax.Array, tables: list[jax.Array], chunk: int) -> int:
     """How many questions of a block are encoded at a time."""
-    scores = block.shape[1] * max(table.shape[1] for table in tables)
-    return min(chunk or len(block), max(1, SCORES // scores))
+    scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
+    return max(1, min(chunk or len(block), SCORES // scores))
 
 
 def _in_chunks(rows: jax.Array, chunk: int) -> jax.Array:
     """Rows [n, ...] dealt out evenly to chunks of at most `chunk`, the last filled up with 0."""
     count = len(rows)
-    chunks = -(-count // chunk)
+    chunks = max(1, -(-count // chunk))
     size = -(-count // chunks)
     filling = [(0, chunks * size - count)] + [(0, 0)] * (rows.ndim - 1)
     return jnp.pad(rows, filling).reshape(chunks, size, *rows.shape[1:])

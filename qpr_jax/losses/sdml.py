@@ -34,6 +34,11 @@ log = logging.getLogger(__name__)
 PRIORS = ("uniform", "distance")
 
 
+def tiled_by_hand(distance: str, prior: str) -> bool:
+    """Whether the gradient in tiles is the one written for it, in `tiled_ssd`."""
+    return distance == "ssd" and prior == "uniform"
+
+
 def sdml_loss(
     queries: jax.Array,
     candidates: jax.Array,
@@ -105,7 +110,7 @@ def sdml_loss(
     own = own_rows(n, axis_name)
     known = gather_clusters(clusters, n, m, axis_name)
     everyone = gather(candidates, n, axis_name)
-    by_hand = distance == "ssd" and prior == "uniform"
+    by_hand = tiled_by_hand(distance, prior)
     size = tile_of(tile, n, len(everyone), by_hand=by_hand)
     told = f"{size} rows a tile" if size else "all at once"
     log.info("loss: %d x %d distances, %s", n, len(everyone), told)

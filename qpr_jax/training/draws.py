@@ -123,7 +123,7 @@ def hard_negatives_of_step(
 
 
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
-    """How much of a batch is taken for a non-paraphrase and is known to be one.
+    """How many of a batch's other candidates are known paraphrases, which a mask leaves out.
 
     Args:
       clusters: int [m], the cluster of each candidate, -1 for none; the first `pairs` of them are

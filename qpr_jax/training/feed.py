@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -55,6 +56,7 @@ def make_feed(
         seed=seed,
     )
 
+    @functools.lru_cache(maxsize=1)  # the batch, and what is counted of it
     def draw_at(step: int) -> Draw:
         chosen = pairs_at(step)
         return Draw(chosen, extras_at(step, chosen))

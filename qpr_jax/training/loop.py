@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import signal
@@ -20,9 +21,11 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.cnn import ConvEncoder
+from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import checkpoints, memory, processes
+from qpr_jax.training.batches import BatchShape
 from qpr_jax.training.draws import Draw
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.export import exported
@@ -92,7 +95,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         flush = _Flush(records, prepared, feed.draw_at, settings, workdir)
         with (
             contextlib.closing(records),
-            progress_display(total, start=done) as progress,
+            progress_display(total, start=done, shown=processes.is_first()) as progress,
             _signals() as signalled,
         ):
             stop = False
@@ -111,11 +114,8 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    weights = current(state)
                     row = processes.told_by_first(
-                        score(exported(weights, prepared.vocabulary, settings))
-                        if processes.is_first()
-                        else None
+                        functools.partial(_scored, score, current(state), prepared, settings)
                     )
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
@@ -128,7 +128,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
         checkpoints.wait(manager)
-        if stop:
+        if processes.any_of_all(bool(signalled)):
             but = " without `--config.overwrite`" if settings.overwrite else ""
             log.info("stopped at step %d, saved; the same command%s goes on", done, but)
             raise Interrupted(*(signalled or [signal.SIGTERM]))
@@ -144,14 +144,22 @@ def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh)
     log.info(
         "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d steps an "
         "epoch; %s positions and %s distinct words a device",
-        *(f"{size:,}", f"{size * here // mesh.size:,}", mesh.size // here),
+        *(f"{size:,}", f"{size * here // mesh.size:,}", jax.process_count()),
         *(f"{size // mesh.size:,}", mesh.size, device.platform, feed.epoch),
         *(f"{shape.tokens:,}", f"{shape.distinct:,}"),
     )
     limit = memory.available(mesh.local_devices[0])
+
+    def shape_of(size: int) -> BatchShape:
+        if size == settings.batch_size:
+            return shape
+        smaller = settings.copy_and_resolve_references()
+        smaller.batch_size = size
+        return make_feed(smaller, prepared, devices=mesh.size).shapes[0]
+
     found = memory.refuse_too_large(
         settings,
-        shape,
+        shape_of,
         devices=mesh.size,
         sharing=here if device.platform == "cpu" else 1,
         vocabulary_size=prepared.vocabulary.size,
@@ -172,6 +180,15 @@ def ema_weight(step: int, every: int, horizon: int) -> float:
     """
     since = min((step - 1) % EMA_EVERY, (step - 1) % every) + 1
     return since / max(since, min(step, horizon))
+
+
+def _scored(
+    score: Callable[[ExportedEncoder], dict[str, float]],
+    weights: Params,
+    prepared: Prepared,
+    settings: ConfigDict,
+) -> dict[str, float]:
+    return score(exported(weights, prepared.vocabulary, settings))
 
 
 def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:

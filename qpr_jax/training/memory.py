@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ from ml_collections import ConfigDict
 
 from qpr_jax.encoders.maxima import SCORES
 from qpr_jax.errors import UserError
+from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.losses.streaming import tile_of
 from qpr_jax.training.batches import BatchShape
 
@@ -50,11 +52,13 @@ def estimated(
     encoder = 2 * products + 6 * shape.words * embedding + 3 * min(SCORES, largest)
     if not settings.encode_chunk:
         encoder += 2 * questions * features
-    by_hand = settings.loss == "sdml" and settings.distance == "ssd" and settings.prior == "uniform"
-    rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
     if settings.loss == "triplet":
-        rows = pairs
-    loss = (6 * everyone + 3 * pairs) * output + 3 * rows * everyone
+        distances = 4 * pairs * everyone
+    else:
+        by_hand = tiled_by_hand(settings.distance, settings.prior)
+        rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
+        distances = (3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone
+    loss = (6 * everyone + 3 * pairs) * output + distances
     return Memory(*(4 * numbers for numbers in (copies * (table + dense), encoder, loss)))
 
 
@@ -63,24 +67,35 @@ def available(device: jax.Device) -> int:
     if device.platform != "cpu":
         return int((device.memory_stats() or {}).get("bytes_limit", 1 << 62))
     limits = [1 << 62]
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            limits.append(int(line.split()[1]) * 1024)
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        limits += [int(line) for line in _lines(path) if line.strip().isdigit()]
+    if "MemAvailable" in (machine := _numbers("/proc/meminfo")):
+        limits.append(1024 * machine["MemAvailable"])
+    # A container's limit, less what its processes hold (not what it keeps of files).
+    group = pathlib.Path("/sys/fs/cgroup")
+    for limit, held in (("memory.max", "anon"), ("memory/memory.limit_in_bytes", "rss")):
+        stat = group / ("memory.stat" if held == "anon" else "memory/memory.stat")
+        if found := _numbers(group / limit):
+            limits.append(max(0, found[""] - _numbers(stat).get(held, 0)))
     return min(limits)
 
 
-def _lines(path: str) -> list[str]:
+def _numbers(path: str | pathlib.Path) -> dict[str, int]:
+    """The numbers of a file of lines `NAME NUMBER`, or of a number alone, which has no name."""
     try:
-        return pathlib.Path(path).read_text().splitlines()
+        lines = [line.split() for line in pathlib.Path(path).read_text().splitlines()]
     except OSError:  # not on this system
-        return []
+        return {}
+    found = {}
+    for words in lines:
+        if len(words) == 1 and words[0].isdigit():
+            found[""] = int(words[0])
+        elif len(words) > 1 and words[1].isdigit():
+            found[words[0].rstrip(":")] = int(words[1])
+    return found
 
 
 def refuse_too_large(
     settings: ConfigDict,
-    shape: BatchShape,
+    shape_of: Callable[[int], BatchShape],
     *,
     devices: int,
     sharing: int,
@@ -89,28 +104,35 @@ def refuse_too_large(
 ) -> Memory:
     """The estimate; UserError, with the setting that would make it fit, where it does not.
 
-    devices: which share the batch. sharing: which of them share `limit` bytes.
+    Args:
+      settings: of the training.
+      shape_of: batch size -> the tightest shape of a device's share.
+      devices: how many share the batch.
+      sharing: how many of them share `limit` bytes.
+      vocabulary_size: rows of the embedding.
+      limit: bytes.
     """
 
-    def need(**changes: int) -> int:
+    def memory_of(size: int, chunk: int) -> Memory:
         changed = settings.copy_and_resolve_references()
-        changed.update(changes)
-        found = estimated(changed, shape, devices=devices, vocabulary_size=vocabulary_size)
-        return sharing * sum(found)
+        changed.batch_size, changed.encode_chunk = size, chunk
+        return estimated(changed, shape_of(size), devices=devices, vocabulary_size=vocabulary_size)
 
-    if need() <= limit:
-        return estimated(settings, shape, devices=devices, vocabulary_size=vocabulary_size)
-    remedy = "lower `--config.filters` or `--config.vocabulary_size`"
-    if not settings.encode_chunk and need(encode_chunk=SMALL_CHUNK) <= limit:
-        remedy = f"set `--config.encode_chunk={SMALL_CHUNK}`, which changes no result"
+    size, chunk = settings.batch_size, settings.encode_chunk
+    found = memory_of(size, chunk)
+    if sharing * sum(found) <= limit:
+        return found
+    small = min(chunk or SMALL_CHUNK, SMALL_CHUNK)
+    while size >= devices and sharing * sum(memory_of(size, small)) > limit:
+        size = size // 2 - size // 2 % devices
+    if size < devices:
+        remedy = "lower `--config.filters` or `--config.vocabulary_size`"
     else:
-        size = settings.batch_size // 2
-        while size >= devices and need(batch_size=size, encode_chunk=SMALL_CHUNK) > limit:
-            size //= 2
-        if size >= devices:
-            size -= size % devices
-            remedy = f"set `--config.batch_size={size}` and `--config.encode_chunk={SMALL_CHUNK}`"
+        settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
+        settled += [f"`--config.encode_chunk={small}`"] if small != chunk else []
+        remedy = f"set {' and '.join(settled)}"
+    more = "" if sharing > 1 else ", or train on more devices"
     raise UserError(
-        f"a step needs about {need() / GIB:.1f} GiB of memory, and {limit / GIB:.1f} GiB are "
-        f"there; {remedy}, or train on more devices"
+        f"a step needs about {sharing * sum(found) / GIB:.1f} GiB of memory, and "
+        f"{limit / GIB:.1f} GiB are there; {remedy}{more}"
     )

@@ -20,7 +20,7 @@ def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
     Raises:
       UserError: the global batch cannot be split evenly, or there are fewer devices.
     """
-    available = jax.devices()
+    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     if devices > len(available):
         raise UserError(f"expected at most {len(available)} `devices`, got {devices}")
     chosen = available[: devices or len(available)]
@@ -44,6 +44,6 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
 
 
 def own_devices(mesh: Mesh) -> slice:
-    """Which of the mesh's devices are this process's; those of a process lie side by side."""
+    """Which of the mesh's devices are this process's; `make_mesh` puts them side by side."""
     ours = [i for i, d in enumerate(mesh.devices) if d.process_index == jax.process_index()]
     return slice(ours[0], ours[-1] + 1)

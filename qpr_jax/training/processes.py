@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import Interrupted, UserError, told
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ def joined(distributed: ConfigDict) -> Iterator[None]:
 
     A process that fails says why and ends at once: an orderly end would wait for the others, which
     wait for it. The others are told by the heartbeat, or by the communication that breaks off.
+    After `leave` nobody waits, and errors are raised as ever.
     """
     if not distributed.enabled:
         yield
@@ -46,20 +47,29 @@ def joined(distributed: ConfigDict) -> Iterator[None]:
         leave()
         raise
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, jax.errors.JaxRuntimeError):
-            reason = str(error).split("\n")[0].split(". ")[0]
-            print(
-                f"error: process {jax.process_index()}: lost another process ({reason}); see what "
-                "it said; the same command in all processes goes on from the last checkpoint",
-                file=sys.stderr,
-            )
-        elif isinstance(error, UserError):
-            print(f"error: process {jax.process_index()}: {error}", file=sys.stderr)
+        if not jax.distributed.is_initialized():
+            raise
+        line, status = told(error) or _lost(error) or ("", 1)
+        if line:
+            print(f"process {jax.process_index()}: {line}", file=sys.stderr)
         else:
             traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(status)
     leave()
+
+
+def _lost(error: BaseException) -> tuple[str, int] | None:
+    """The line and the exit status, where the error is that another process does not answer."""
+    signs = ("heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo", "NCCL", "onnection")
+    if not isinstance(error, jax.errors.JaxRuntimeError) or not any(s in str(error) for s in signs):
+        return None
+    reason = str(error).split("\n")[0].split(". ")[0]
+    return (
+        f"error: lost another process ({reason}); see what it said; the same command in all "
+        "processes goes on from the last checkpoint",
+        1,
+    )
 
 
 def leave() -> None:
@@ -76,6 +86,8 @@ def _initialize(distributed: ConfigDict) -> None:
             "num_processes": distributed.processes,
             "process_id": distributed.process,
         }
+    # It would catch SIGTERM in place of the loop, and before there is a loop to end.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=distributed.heartbeat)
     except (RuntimeError, ValueError) as error:
@@ -93,18 +105,18 @@ def _initialize(distributed: ConfigDict) -> None:
     log.info("process %d of %d", jax.process_index(), jax.process_count())
 
 
-def told_by_first(value: Any) -> Any:
-    """What the first process gives, in all processes; anything that JSON holds."""
+def told_by_first(make: Callable[[], Any]) -> Any:
+    """What `make` gives in the first process, in all; anything that JSON holds."""
     if jax.process_count() == 1:
-        return value
+        return make()
     message = np.zeros(_MESSAGE_BYTES, np.uint8)
     if is_first():
-        encoded = json.dumps(value).encode()
+        encoded = json.dumps(make()).encode()
         if len(encoded) > len(message):
             raise ValueError(f"expected at most {len(message)} bytes, got {len(encoded)}")
         message[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-    told = multihost_utils.broadcast_one_to_all(message)
-    return json.loads(bytes(np.asarray(told, np.uint8)).rstrip(b"\0"))
+    heard = multihost_utils.broadcast_one_to_all(message)
+    return json.loads(bytes(np.asarray(heard, np.uint8)).rstrip(b"\0"))
 
 
 def any_of_all(flag: bool) -> bool:

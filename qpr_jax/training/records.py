@@ -112,12 +112,15 @@ class NoRecords:
 
 @contextlib.contextmanager
 def progress_display(
-    total: int, *, start: int, interval: float = 15.0
+    total: int, *, start: int, shown: bool = True, interval: float = 15.0
 ) -> Iterator[Callable[[int, str], None]]:
     """A function (step, text) that shows progress and the time left.
 
-    On a terminal a bar, elsewhere a log line every `interval` seconds.
+    On a terminal a bar, elsewhere a log line every `interval` seconds; nothing unless `shown`.
     """
+    if not shown:
+        yield lambda step, text: None
+        return
     console = Console(stderr=True)
     if console.is_terminal:
         bar = Progress(

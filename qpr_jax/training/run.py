@@ -8,6 +8,7 @@ import pathlib
 import time
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from qpr_jax.data.sources import find_quora
@@ -45,26 +46,41 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     if unread := without_effect(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
     with processes.joined(settings.distributed):
-        return _train_and_evaluate(settings, workdir)
+        try:
+            return _train_and_evaluate(settings, workdir)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise UserError(
+                f"out of memory ({str(error).splitlines()[0]}); lower `--config.encode_chunk`, "
+                "which changes no result, or `--config.batch_size`"
+            ) from error
 
 
 def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
+    first = processes.is_first()
     path = None
     run = identity(settings)
     if settings.data.source == "quora":
-        path = find_quora(settings.data.path, log=log.info)
+        if first:  # which may have to fetch it, for all on this machine
+            path = find_quora(settings.data.path, log=log.info)
+        processes.told_by_first(lambda: None)
+        path = path or find_quora(settings.data.path, log=log.info)
         run["data.sha256"] = sha256_of(path)
-    first = processes.is_first()
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=settings.overwrite))
-        _refuse_other_run(run, processes.told_by_first(run))
+        # Chunks are no part of a run's identity, but processes must compile one program.
+        ours = run | {"encode_chunk": settings.encode_chunk}
+        _refuse_other_run(ours, processes.told_by_first(lambda: ours))
         finished, trained = processes.told_by_first(
-            [(folder / name).exists() for name in ("report.json", "export")]
+            lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
         if finished:
             log.info("%s is finished; see %s", folder, folder / "report.md")
+        if finished or trained:
+            processes.leave()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
         prepared = prepare(settings, path)

@@ -132,10 +132,13 @@ def validate(settings: ConfigDict) -> None:
         "one or more positive numbers of words, as (3,5)",
     )
     together = settings.distributed
-    if together.coordinator and not 0 <= together.process < together.processes:
+    who = (together.coordinator, together.processes, together.process)
+    port = together.coordinator.rpartition(":")[2]
+    if who != ("", 0, -1) and not (port.isdecimal() and 0 <= who[2] < who[1] and together.enabled):
         raise UserError(
-            "`distributed`: expected with a `coordinator` the number of `processes` and which of "
-            f"them, from 0, this `process` is, got {together.processes} and {together.process}"
+            "`distributed`: expected `enabled=True` with `coordinator=HOST:PORT`, the number of "
+            "`processes`, and which of them, from 0, this `process` is, or none of the three, "
+            f"got {together.enabled}, {who[0]!r}, {who[1]} and {who[2]}"
         )
     if together.enabled and settings.devices:
         raise UserError(

@@ -45,6 +45,24 @@ def test_where_positions_tie_the_gradient_goes_to_the_first():
     assert gradient[:, 0].tolist() == [0, 1, 0]
 
 
+def test_many_sums_are_made_in_pieces_with_the_same_result(monkeypatch):
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(9 * 3, 4)), jnp.float32)
+    ids = padded(rng.integers(1, 9, size=(7, 5)).tolist(), 6)
+    weight = jnp.asarray(rng.normal(size=(7, 4)), jnp.float32)
+
+    def results():
+        return jax.value_and_grad(lambda table: (maxima(table, ids, 3) * weight).sum())(table)
+
+    whole = results()
+    monkeypatch.setattr("qpr_jax.encoders.maxima.SCORES", 3 * 6 * 4)  # of three questions
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), results(), whole)
+
+
+def test_no_question_has_no_maximum():
+    assert maxima(jnp.zeros((10, 3)), jnp.zeros((0, 4), jnp.int32), 5).shape == (0, 3)
+
+
 @pytest.mark.parametrize("of", ["value", "gradient"])
 def test_in_chunks_memory_does_not_grow_with_the_questions(of):
     table = jax.ShapeDtypeStruct((100 * 5, 64), jnp.float32)

@@ -24,6 +24,14 @@ def settings(**changes):
     return result
 
 
+def shape_of(size):
+    """Fewer words in smaller batches."""
+    part = size / 4096
+    blocks = tuple((max(1, int(part * rows)), width) for rows, width in SHAPE.blocks)
+    words = int(part**0.5 * SHAPE.words)
+    return BatchShape(blocks, words, words)
+
+
 def estimated(changed, devices=1):
     return memory.estimated(changed, SHAPE, devices=devices, vocabulary_size=VOCABULARY)
 
@@ -64,6 +72,9 @@ def planned_by_xla(changed):
         {"filters": 300},
         {"filters": 300, "encode_chunk": 512},
         {"windows": (1, 3), "filters": 100, "symmetric": True},
+        {"filters": 50, "distance": "euc"},
+        {"filters": 50, "prior": "distance", "symmetric": True},
+        {"filters": 50, "loss": "triplet", "negatives": "hard"},
     ],
     ids=str,
 )
@@ -81,43 +92,46 @@ def test_what_is_shared_by_more_devices_takes_less_of_each():
     assert eight.loss < one.loss
 
 
+def refuse(limit, devices=1, sharing=1, **changes):
+    return memory.refuse_too_large(
+        settings(**changes),
+        shape_of,
+        devices=devices,
+        sharing=sharing,
+        vocabulary_size=VOCABULARY,
+        limit=int(limit * memory.GIB),
+    )
+
+
 @pytest.mark.parametrize(
-    ("gib", "remedy"),
+    ("limit", "changes", "remedy"),
     [
-        (0.65, "set `--config.encode_chunk=4096`, which changes no result"),
-        (0.5, "set `--config.batch_size=2048` and `--config.encode_chunk=4096`"),
-        (0.1, "lower `--config.filters` or `--config.vocabulary_size`"),
+        (0.5, {}, "set `--config.encode_chunk=4096`, or train"),
+        (0.4, {}, "set `--config.batch_size=2048` and `--config.encode_chunk=4096`, or train"),
+        (0.4, {"encode_chunk": 256}, "set `--config.batch_size=2048`, or train"),
+        (
+            0.4,
+            {"encode_chunk": 9999},
+            "`--config.batch_size=2048` and `--config.encode_chunk=4096`",
+        ),
+        (0.09, {}, "lower `--config.filters` or `--config.vocabulary_size`, or train"),
     ],
 )
-def test_what_cannot_fit_is_refused_with_what_would(gib, remedy):
-    large = settings(distance="euc", filters=1200, batch_size=4096)
-    with pytest.raises(UserError, match=re.escape(remedy)):
-        memory.refuse_too_large(
-            large,
-            SHAPE,
-            devices=1,
-            sharing=1,
-            vocabulary_size=VOCABULARY,
-            limit=int(gib * memory.GIB),
-        )
+def test_what_cannot_fit_is_refused_with_what_would(limit, changes, remedy):
+    with pytest.raises(UserError, match=re.escape(remedy)) as caught:
+        refuse(limit, filters=1200, **changes)
+    found = dict(re.findall(r"--config\.(\w+)=(\d+)", str(caught.value)))
+    if found:  # it would indeed
+        refuse(limit, filters=1200, **(changes | {key: int(v) for key, v in found.items()}))
 
 
 def test_devices_that_share_a_machines_memory_need_it_together():
-    def refuse(sharing):
-        return memory.refuse_too_large(
-            settings(),
-            SHAPE,
-            devices=8,
-            sharing=sharing,
-            vocabulary_size=VOCABULARY,
-            limit=memory.GIB,
-        )
-
-    assert sum(refuse(1)) < memory.GIB
+    assert sum(refuse(1.0, devices=8)) < memory.GIB
     with pytest.raises(
-        UserError, match=r"needs about \d\.\d GiB of memory, and 1\.0 GiB are there"
-    ):
-        refuse(8)
+        UserError, match=r"needs about \d\.\d GiB of memory, and 1\.0 GiB"
+    ) as caught:
+        refuse(1.0, devices=8, sharing=8)
+    assert "more devices" not in str(caught.value)
 
 
 def test_this_machine_has_some_memory():

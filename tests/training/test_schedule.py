@@ -2,6 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from qpr_jax.errors import UserError
 from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.settings import default_settings
 
@@ -31,3 +32,8 @@ def test_decay_ends_at_0_after_the_last_step_and_goes_with_warm_up():
 def test_steps_of_any_shape_have_rates_of_that_shape():
     assert rates(np.zeros((3, 1), np.int32)).shape == (3, 1)
     assert rates(0).shape == ()
+
+
+def test_a_warm_up_longer_than_the_training_is_refused():
+    with pytest.raises(UserError, match=r"expected at most the 100 steps of .*, got 101"):
+        rates(0, warmup_steps=101)

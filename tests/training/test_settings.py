@@ -49,6 +49,11 @@ def test_the_defaults_are_those_of_the_paper():
         ("hard_negatives", -1, "`hard_negatives`: expected at least 0, got -1"),
         ("fewest_uses", 0, "`fewest_uses`: expected at least 1, got 0"),
         ("seed", 2**70, "`seed`: expected below 2**32"),
+        ("learning_rate_scaling", "cube", "expected none or sqrt or linear, got 'cube'"),
+        ("encode_chunk", -1, "`encode_chunk`: expected at least 0, got -1"),
+        ("distributed.heartbeat", 0, "`distributed.heartbeat`: expected at least 1, got 0"),
+        ("distributed.processes", 2, "or none of the three, got False, '', 2 and -1"),
+        ("distributed.coordinator", "localhost", "got False, 'localhost', 0 and -1"),
         ("data.split_seed", -1, "`data.split_seed`: expected at least 0, got -1"),
     ],
 )
@@ -66,6 +71,31 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     assert identity(settings) == before
     settings.data.split_seed = 1
     assert identity(settings) != before
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"coordinator": "here:1", "processes": 2, "process": 1, "enabled": False}, "got False"),
+        ({"coordinator": "here", "processes": 2, "process": 1}, "got True, 'here', 2 and 1"),
+        ({"coordinator": "here:1", "processes": 2, "process": 2}, "got True, 'here:1', 2 and 2"),
+        ({"process": 0}, "got True, '', 0 and 0"),
+    ],
+)
+def test_processes_are_named_whole_or_not_at_all(changed, message):
+    settings = default_settings()
+    settings.distributed.update({"enabled": True} | changed)
+    with pytest.raises(UserError, match=re.escape(message)):
+        validate(settings)
+
+
+def test_several_processes_use_all_their_devices():
+    settings = default_settings()
+    settings.distributed.enabled = True
+    validate(settings)
+    settings.devices = 2
+    with pytest.raises(UserError, match="`devices`: expected 0 with several processes, got 2"):
+        validate(settings)
 
 
 @pytest.mark.parametrize(
