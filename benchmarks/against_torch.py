@@ -113,9 +113,9 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     import jax
 
     from qpr_jax.training.batches import make_batch
-    from qpr_jax.training.loop import make_encoder
     from qpr_jax.training.mesh import make_mesh, replicated
     from qpr_jax.training.objective import make_objective
+    from qpr_jax.training.setup import make_encoder
     from qpr_jax.training.step import init_state, make_loss, make_train_step
 
     config, prepared, feed = setup
@@ -271,7 +271,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
 def check(setup: Setup) -> dict[str, Any]:
     """The losses of the first steps from our weights, ours and PyTorch's with either layout."""
-    from qpr_jax.training.loop import make_encoder
+    from qpr_jax.training.setup import make_encoder
 
     _, params = make_encoder(setup.config, setup.prepared.vocabulary.size)
     weights = {

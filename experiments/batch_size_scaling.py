@@ -108,23 +108,13 @@ def measure(size: int) -> dict[str, Any]:
 
     from experiments.measuring import peak_gib
     from qpr_jax.data.sources import find_quora
-    from qpr_jax.training.feed import make_feed
-    from qpr_jax.training.loop import make_encoder
-    from qpr_jax.training.mesh import make_mesh, replicate
-    from qpr_jax.training.objective import make_objective
     from qpr_jax.training.prepare import prepare
-    from qpr_jax.training.step import init_state, make_loss, make_train_step
+    from qpr_jax.training.setup import set_up
 
     config = quora_sdml.get_config()
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
-    prepared = prepare(config, find_quora())
-    mesh = make_mesh(size)
-    feed = make_feed(config, prepared, devices=mesh.size)
-    encoder, params = make_encoder(config, prepared.vocabulary.size)
-    state = replicate(init_state(params), mesh)
-    del params
-    loss = make_loss(encoder, mesh, make_objective(config), encode_chunk=config.encode_chunk)
-    jitted: Any = make_train_step(loss, config.learning_rate, seed=0).step
+    mesh, feed, _, train_step, state = set_up(config, prepare(config, find_quora()))
+    jitted: Any = train_step.step
     step = jitted.lower(state, feed.batch_at(0).placed(mesh)).compile()
     times = []
     for number in range(max(1, BENCH_PAIRS // size)):

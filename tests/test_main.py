@@ -98,7 +98,7 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     prepared = prepare(config, None)
     from flax import nnx
 
-    from qpr_jax.training.loop import make_encoder
+    from qpr_jax.training.setup import make_encoder
 
     params = train(config, prepared, workdir)  # finished: only restores the best
     graph, _ = make_encoder(config, prepared.vocabulary.size)

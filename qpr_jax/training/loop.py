@@ -16,47 +16,23 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from flax import nnx
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
-from qpr_jax.training import checkpoints, memory, processes
-from qpr_jax.training.batches import BatchShape
+from qpr_jax.training import checkpoints, processes
 from qpr_jax.training.draws import Draw
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.export import exported
-from qpr_jax.training.feed import Feed, make_feed
-from qpr_jax.training.mesh import make_mesh, own_devices, replicate
-from qpr_jax.training.objective import make_objective
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import NoRecords, Records, progress_display
-from qpr_jax.training.schedule import make_schedule
-from qpr_jax.training.step import Params, TrainState, init_state, make_loss, make_train_step
+from qpr_jax.training.setup import set_up
+from qpr_jax.training.step import Params, TrainState
 from qpr_jax.training.validation import make_validation
 
 log = logging.getLogger(__name__)
 
 EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
-
-
-def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
-    """The encoder of `settings` as its structure and freshly drawn parameters."""
-    return nnx.split(
-        ConvEncoder(
-            vocabulary_size=vocabulary_size,
-            embedding_dim=settings.embedding_dim,
-            windows=settings.windows,
-            filters=settings.filters,
-            output_dim=settings.output_dim,
-            bag_of_words=settings.bag_of_words,
-            compute_dtype=settings.compute_dtype,
-            rngs=nnx.Rngs(settings.seed),
-        )
-    )
 
 
 def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
@@ -66,24 +42,13 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     often the training was killed (on one CPU machine, with one number of devices). Of several
     processes all call this with the same arguments; the first writes, scores, and reports.
     """
-    mesh = make_mesh(settings.batch_size, settings.devices)
-    feed = make_feed(settings, prepared, devices=mesh.size, own=own_devices(mesh))
-    total = settings.max_steps or settings.max_epochs * feed.epoch
+    mesh, feed, total, (step, averaged, params_of), state = set_up(settings, prepared)
     every = settings.early_stopping.every_steps or feed.epoch
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
-    _tell_size(settings, prepared, feed, mesh)
-
-    graph, params = make_encoder(settings, prepared.vocabulary.size)
-    loss = make_loss(graph, mesh, make_objective(settings), encode_chunk=settings.encode_chunk)
-    step, averaged, params_of = make_train_step(
-        loss, make_schedule(settings, total), seed=settings.seed
-    )
     score = make_validation(prepared, settings)
     averages = settings.ema_steps > 0
-    state = replicate(init_state(params, average=averages), mesh)
-    del params
 
     def current(state: TrainState) -> Params:
         return state.average if averages else params_of(state)
@@ -114,9 +79,8 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    row = processes.told_by_first(
-                        functools.partial(_scored, score, current(state), prepared, settings)
-                    )
+                    encoder = exported(current(state), prepared.vocabulary, settings)
+                    row = processes.told_by_first(functools.partial(score, encoder))
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
@@ -137,41 +101,6 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     return current(best)
 
 
-def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh) -> None:
-    """Log what a step takes; UserError where memory is too small for it."""
-    size, shape, device = settings.batch_size, feed.shapes[0], mesh.devices[0]
-    here = len(mesh.local_devices)
-    log.info(
-        "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d steps an "
-        "epoch; %s positions and %s distinct words a device",
-        *(f"{size:,}", f"{size * here // mesh.size:,}", jax.process_count()),
-        *(f"{size // mesh.size:,}", mesh.size, device.platform, feed.epoch),
-        *(f"{shape.tokens:,}", f"{shape.distinct:,}"),
-    )
-    limit = memory.available(mesh.local_devices[0])
-
-    def shape_of(size: int) -> BatchShape:
-        if size == settings.batch_size:
-            return shape
-        smaller = settings.copy_and_resolve_references()
-        smaller.batch_size = size
-        return make_feed(smaller, prepared, devices=mesh.size).shapes[0]
-
-    found = memory.refuse_too_large(
-        settings,
-        shape_of,
-        devices=mesh.size,
-        sharing=here if device.platform == "cpu" else 1,
-        vocabulary_size=prepared.vocabulary.size,
-        limit=limit,
-    )
-    log.info(
-        "memory a device, estimated: %.2f GiB of parameters and Adam, %.2f of the encoder, %.2f of "
-        "the loss; %.1f GiB available",
-        *(part / memory.GIB for part in (*found, limit)),
-    )
-
-
 def ema_weight(step: int, every: int, horizon: int) -> float:
     """What the weights after `step` count in their exponential moving average.
 
@@ -180,15 +109,6 @@ def ema_weight(step: int, every: int, horizon: int) -> float:
     """
     since = min((step - 1) % EMA_EVERY, (step - 1) % every) + 1
     return since / max(since, min(step, horizon))
-
-
-def _scored(
-    score: Callable[[ExportedEncoder], dict[str, float]],
-    weights: Params,
-    prepared: Prepared,
-    settings: ConfigDict,
-) -> dict[str, float]:
-    return score(exported(weights, prepared.vocabulary, settings))
 
 
 def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
