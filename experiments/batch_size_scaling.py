@@ -20,13 +20,12 @@ import sys
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict
 
 from experiments.batch_size_results import BENCH_FILE, write_results
+from experiments.batch_size_rows import RULES, SIZES, row_config
 from experiments.configs import quora_sdml
 from experiments.measuring import program, run
 from experiments.program import run_program, use_huge_pages
-from experiments.quora_rows import STUDY
 from experiments.rows import Row, finish_study, log, make_rows, training_row
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
@@ -34,15 +33,6 @@ from qpr_jax.training.records import read_json_lines
 
 _HERE = pathlib.Path(__file__).parent.parent
 
-EXAMPLES = 4 * 220_306  # four epochs of the shared pair file
-SIZES = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
-RULES: dict[str, dict[str, Any]] = {
-    "sqrt": {"learning_rate_scaling": "sqrt"},
-    "none": {"learning_rate_scaling": "none"},
-    "linear": {"learning_rate_scaling": "linear"},
-    "mask": {"learning_rate_scaling": "sqrt", "mask_own_cluster": True},
-    "stop": {"learning_rate_scaling": "sqrt"},
-}
 # Of the paper's encoder at full size.
 BENCH_SIZES = (512, 1024, 4096, 16_384, 32_768, 65_536, 131_072)
 BENCH_PAIRS = 16_384  # in all the steps of a size that are timed, one at least
@@ -56,23 +46,6 @@ _RESULTS = flags.DEFINE_string(
 )
 _BENCH = flags.DEFINE_bool("bench", False, "Measure a step's time and memory, train nothing.")
 _REBUILD = flags.DEFINE_bool("rebuild", False, "Train and measure nothing.")
-
-
-def row_config(size: int, rule: str) -> ConfigDict:
-    """The settings of a row: `quora_sdml` with the filters of the paper's tables."""
-    config = quora_sdml.get_config()
-    steps = max(1, round(EXAMPLES / size))
-    config.update_from_flattened_dict(STUDY | RULES[rule])
-    config.batch_size = size
-    config.warmup_steps = steps // 20
-    config.log_every = max(1, min(20, steps // 10))
-    if rule == "stop":
-        config.max_epochs = 40
-    else:
-        config.max_steps = steps
-        config.early_stopping.every_steps = max(1, steps // 4)
-        config.early_stopping.patience = 5  # more than there are evaluations
-    return config
 
 
 def chosen_rows(workdir: pathlib.Path) -> list[Row]:

@@ -9,32 +9,32 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import batch_size_results, batch_size_scaling
+from experiments import batch_size_results, batch_size_rows
 from qpr_jax.training.settings import validate
 
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("rule", batch_size_scaling.RULES)
-@pytest.mark.parametrize("size", batch_size_scaling.SIZES)
+@pytest.mark.parametrize("rule", batch_size_rows.RULES)
+@pytest.mark.parametrize("size", batch_size_rows.SIZES)
 def test_all_rows_but_those_to_early_stop_see_the_same_pairs(size, rule):
-    config = batch_size_scaling.row_config(size, rule)
+    config = batch_size_rows.row_config(size, rule)
     validate(config)
     if rule == "stop":
         assert config.max_steps == 0
         return
-    assert abs(config.max_steps * size - batch_size_scaling.EXAMPLES) < size
+    assert abs(config.max_steps * size - batch_size_rows.EXAMPLES) < size
     # The last evaluation is at the end, and none is left out by early stopping.
     assert config.max_steps // config.early_stopping.every_steps <= config.early_stopping.patience
 
 
 SMALL = """
 import sys
-from experiments import batch_size_scaling as study, measuring
+from experiments import batch_size_rows, batch_size_scaling as study, measuring
 from experiments.configs import quora_sdml, synthetic_sdml_smoke
 
 plain = quora_sdml.get_config
-study.EXAMPLES = 4000
+batch_size_rows.EXAMPLES = 4000
 
 def small():
     config = synthetic_sdml_smoke.shrink(plain())
@@ -43,7 +43,7 @@ def small():
     return config
 
 quora_sdml.get_config = small
-study.STUDY = {}
+batch_size_rows.STUDY = {}
 study.run = lambda module, arguments: study.measure(**arguments)
 study.ENCODE_CHUNK = 40
 sys.exit(measuring.program(study.main, study.measure))
