@@ -45,7 +45,9 @@ def test_a_run_leaves_all_that_it_promises(finished):
     }
     steps = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in steps] == list(range(1, 13))
-    assert all(set(row) == {"step", "loss", "grad_norm", "pairs_per_second"} for row in steps)
+    names = {"step", "loss", "grad_norm", "pairs_per_second"}
+    names |= {"false_negatives", "rows_with_false_negatives"}
+    assert all(set(row) == names for row in steps)
     assert len(list((workdir / "tensorboard").glob("events.out.tfevents.*"))) == 1
     for plot in ("training.png", "retrieval.png"):
         assert (workdir / "plots" / plot).read_bytes().startswith(b"\x89PNG")

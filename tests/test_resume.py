@@ -147,7 +147,7 @@ def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
         capture_output=True,
         text=True,
     )
-    assert f"on {devices} cpu device(s)" in again.stderr
+    assert f"on each of {devices} cpu device(s)" in again.stderr
     assert "going on from step" in again.stderr
     ours, expected = result(workdir), result(unbroken)
     assert ours["steps"] == expected["steps"]
