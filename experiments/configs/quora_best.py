@@ -27,4 +27,5 @@ def get_config() -> ConfigDict:
     config.word_dropout = 0.2
     config.ema_steps = 200
     config.max_epochs = 12
+    config.early_stopping.patience = 2
     return config

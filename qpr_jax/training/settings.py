@@ -84,7 +84,7 @@ def default_settings() -> ConfigDict:
     # keeps a worse checkpoint (measured in BUILD.md).
     settings.early_stopping.metric = "mrr"
     settings.early_stopping.min_delta = 0.0  # a smaller gain counts as none
-    settings.early_stopping.patience = 2  # evaluations without a gain before the end
+    settings.early_stopping.patience = 3  # evaluations without a gain before the end
     settings.early_stopping.every_steps = 0  # 0: once an epoch
 
     settings.index = ConfigDict()
