@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qpr_jax.tiles import in_tiles, joined
+
 # Sums of all positions and filters that are held at a time: 32 MiB.
 SCORES = 1 << 23
 
@@ -65,8 +67,8 @@ def _forward(
 
     vectors, kept = [], []
     for block in blocks:
-        result, found = lax.map(of_chunk, _in_chunks(block, _rows_at_once(block, tables, chunk)))
-        vectors.append(_joined(result, len(block)))
+        result, found = lax.map(of_chunk, in_tiles(block, _rows_at_once(block, tables, chunk)))
+        vectors.append(joined(result, len(block)))
         kept.append(found)
     return jnp.concatenate(vectors), (tables, weights, blocks, kept)
 
@@ -98,7 +100,7 @@ def _backward(
     for block, found in zip(blocks, kept, strict=True):
         rows = _rows_at_once(block, tables, chunk)
         theirs = gradient[start : start + len(block)]
-        inputs = (_in_chunks(block, rows), _in_chunks(theirs, rows), found)
+        inputs = (in_tiles(block, rows), in_tiles(theirs, rows), found)
         so_far, _ = lax.scan(step, so_far, inputs)
         start += len(block)
     return *so_far, None
@@ -111,19 +113,6 @@ def _rows_at_once(block: jax.Array, tables: list[jax.Array], chunk: int) -> int:
     """How many questions of a block are encoded at a time."""
     scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
     return max(1, min(chunk or len(block), SCORES // scores))
-
-
-def _in_chunks(rows: jax.Array, chunk: int) -> jax.Array:
-    """Rows [n, ...] dealt out evenly to chunks of at most `chunk`, the last filled up with 0."""
-    count = len(rows)
-    chunks = max(1, -(-count // chunk))
-    size = -(-count // chunks)
-    filling = [(0, chunks * size - count)] + [(0, 0)] * (rows.ndim - 1)
-    return jnp.pad(rows, filling).reshape(chunks, size, *rows.shape[1:])
-
-
-def _joined(chunks: jax.Array, count: int) -> jax.Array:
-    return chunks.reshape(-1, *chunks.shape[2:])[:count]
 
 
 def _table_rows(ids: jax.Array, window: int) -> list[jax.Array]:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qpr_jax.tiles import in_tiles, joined
+
 # Numbers of a tile: 32 MiB, of which a few are held at once. Larger tiles leave the cache, smaller
 # ones add to the gradient of the candidates too often; so do few rows, in a tile of any size.
 _TILE_NUMBERS = 1 << 23
@@ -34,16 +36,9 @@ def tile_of(tile: int | str | None, rows: int, columns: int, *, by_hand: bool) -
     return tile
 
 
-def in_tiles(arrays: tuple[Any, ...], count: int, tile: int) -> tuple[Any, ...]:
-    """Arrays [n, ...] as [tiles, size, ...], filled up with zeros; last, which rows are live."""
-    tiles = -(-count // tile)
-    size = -(-count // tiles)
-
-    def split(array: jax.Array) -> jax.Array:
-        filling = [(0, tiles * size - count)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.pad(array, filling).reshape(tiles, size, *array.shape[1:])
-
-    return jax.tree.map(split, (*arrays, jnp.ones(count, bool)))
+def live_tiles(arrays: tuple[Any, ...], count: int, tile: int) -> tuple[Any, ...]:
+    """Trees of arrays [n, ...] in tiles; last, which of the tiles' rows are not filling."""
+    return jax.tree.map(lambda array: in_tiles(array, tile), (*arrays, jnp.ones(count, bool)))
 
 
 def summed_by_tiles(
@@ -84,7 +79,7 @@ def summed_by_tiles(
             own_rows, own_numbers, live = inputs
             return so_far + of_tile(own_rows, shared, own_numbers, shared_numbers, live), None
 
-        inputs = in_tiles((rows, row_numbers), count, tile)
+        inputs = live_tiles((rows, row_numbers), count, tile)
         return lax.scan(step, zero(), inputs)[0]
 
     def forward(rows: Any, shared: Any, row_numbers: Any, shared_numbers: Any) -> Any:
@@ -96,9 +91,9 @@ def summed_by_tiles(
             return jax.tree.map(jnp.add, so_far, (value, of_shared)), of_rows
 
         start = (zero(), jax.tree.map(jnp.zeros_like, shared))
-        inputs = in_tiles((rows, row_numbers), count, tile)
+        inputs = live_tiles((rows, row_numbers), count, tile)
         (value, of_shared), of_rows = lax.scan(step, start, inputs)
-        of_rows = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:count], of_rows)
+        of_rows = jax.tree.map(lambda tiles: joined(tiles, count), of_rows)
         return value, (of_rows, of_shared)
 
     def backward(gradients: Any, weight: jax.Array) -> Any:

@@ -20,7 +20,8 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.distances import gather, left_out, products
-from qpr_jax.losses.streaming import in_tiles
+from qpr_jax.losses.streaming import live_tiles
+from qpr_jax.tiles import joined
 
 
 class Pairs(NamedTuple):
@@ -82,7 +83,7 @@ def _forward(
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
     product = functools.partial(jnp.matmul, precision=precision)
     count = len(numbers.own)
-    tiles = in_tiles((pairs, numbers.own), count, tile)
+    tiles = live_tiles((pairs, numbers.own), count, tile)
     paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
     value, to_products = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
     to_query_squares = jnp.zeros_like(paired)
@@ -126,9 +127,7 @@ def _forward(
 
     start = (value, jax.tree.map(jnp.zeros_like, candidates))
     (value, of_candidates), found = lax.scan(step, start, tiles)
-    of_queries, of_query_squares, pull = (
-        array.reshape(-1, *array.shape[2:])[:count] for array in found
-    )
+    of_queries, of_query_squares, pull = (joined(array, count) for array in found)
     to_products = 2 * (to_products + pull)[:, None]
     of_pairs = Pairs(
         of_queries + to_products * pairs.candidates,

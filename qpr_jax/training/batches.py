@@ -15,9 +15,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.training.mesh import AXIS
+from qpr_jax.training.mesh import AXIS, put
 
 MAX_BLOCKS = 8
 SAMPLED_BATCHES = 256
@@ -80,12 +80,7 @@ class Batch:
 
     def placed(self, mesh: Mesh) -> Batch:
         """The batch on the devices of `mesh`; of several processes each gives its own shares."""
-
-        def put(array: Any, spec: PartitionSpec) -> jax.Array:
-            sharding = NamedSharding(mesh, spec)
-            return jax.make_array_from_process_local_data(sharding, np.asarray(array))
-
-        return jax.tree.map(put, self, self.specs())
+        return jax.tree.map(lambda array, spec: put(array, mesh, spec), self, self.specs())
 
 
 def plan_shapes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -37,10 +36,15 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def put(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """An array on the devices of `mesh`; of several processes each gives its own part."""
+    sharding = NamedSharding(mesh, spec)
+    return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+
+
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """A tree of arrays, the same in all processes, whole on each device."""
-    put = functools.partial(jax.make_array_from_process_local_data, replicated(mesh))
-    return jax.tree.map(lambda array: put(np.asarray(array)), tree)
+    return jax.tree.map(lambda array: put(array, mesh, PartitionSpec()), tree)
 
 
 def own_devices(mesh: Mesh) -> slice:
