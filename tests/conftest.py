@@ -1,7 +1,10 @@
 """Strict JAX on eight virtual CPU devices, and the real data where it is at hand."""
 
+import csv
 import os
 import pathlib
+import subprocess
+import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
@@ -10,6 +13,10 @@ os.environ["XLA_FLAGS"] = (
 
 import jax
 import pytest
+
+from qpr_jax.data.synthetic import synthetic_pairs
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -22,3 +29,46 @@ def quora_file() -> pathlib.Path:
     if not folder or not path.is_file():
         pytest.skip("needs $QPR_DATA_DIR/quora/quora_duplicate_questions.tsv")
     return path
+
+
+@pytest.fixture(scope="session")
+def generated_data(tmp_path_factory) -> pathlib.Path:
+    """A folder as `$QPR_DATA_DIR`, with a pair file of a generated log."""
+    folder = tmp_path_factory.mktemp("data")
+    path = folder / "quora" / "quora_duplicate_questions.tsv"
+    path.parent.mkdir()
+    log = synthetic_pairs(clusters=800)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, delimiter="\t")
+        rows.writerow(["id", "qid1", "qid2", "question1", "question2", "is_duplicate"])
+        for number, ((a, b), duplicate) in enumerate(zip(log.pairs, log.is_duplicate, strict=True)):
+            rows.writerow([number, a, b, log.questions[a], log.questions[b], int(duplicate)])
+    return folder
+
+
+@pytest.fixture
+def run_study(tmp_path, generated_data):
+    """A study as a user meets it, on generated data: (script, *flags) -> (status, what it says)."""
+
+    def run(script: str, *flags: str) -> tuple[int, str]:
+        path = tmp_path / "study.py"
+        path.write_text(script)
+        changed = {
+            "PYTHONPATH": str(ROOT),
+            "QPR_DATA_DIR": str(generated_data),
+            "GLIBC_TUNABLES": "",
+            "XLA_FLAGS": "",
+        }
+        places = [f"--workdir={tmp_path / 'runs' / 'rows'}", f"--results={tmp_path / 'results'}"]
+        done = subprocess.run(
+            [sys.executable, str(path), *places, *flags],
+            env=os.environ | changed,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    return run

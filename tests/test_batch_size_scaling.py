@@ -1,18 +1,12 @@
 """The batch-size study: its rows, a row made, the page from what is kept, and the measurements."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from experiments import batch_size_results, batch_size_rows
 from qpr_jax.training.settings import validate
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("rule", batch_size_rows.RULES)
@@ -38,7 +32,6 @@ batch_size_rows.EXAMPLES = 4000
 
 def small():
     config = synthetic_sdml_smoke.shrink(plain())
-    config.data.max_rows = 3000
     config.max_steps = 0
     return config
 
@@ -50,31 +43,8 @@ sys.exit(measuring.program(study.main, study.measure))
 """
 
 
-@pytest.fixture
-def run(tmp_path):
-    """The program as a user meets it, at tiny shapes: flags -> (status, what it says)."""
-    script = tmp_path / "small.py"
-    script.write_text(SMALL)
-
-    def run(*flags):
-        places = [f"--workdir={tmp_path / 'work'}", f"--results={tmp_path / 'results'}"]
-        done = subprocess.run(
-            [sys.executable, str(script), *places, *flags],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "GLIBC_TUNABLES": "", "XLA_FLAGS": ""},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return done.returncode, done.stderr
-
-    return run
-
-
-@pytest.mark.skipif("QPR_DATA_DIR" not in os.environ, reason="$QPR_DATA_DIR is not set")
-def test_rows_are_made_once_and_the_page_is_made_of_them(run, tmp_path):
-    status, told = run("--sizes=32,64", "--rules=sqrt,mask")
+def test_rows_are_made_once_and_the_page_is_made_of_them(run_study, tmp_path):
+    status, told = run_study(SMALL, "--sizes=32,64", "--rules=sqrt,mask")
     assert status == 0, told
     results = tmp_path / "results"
     assert {path.name for path in (results / "rows").iterdir()} == {
@@ -93,12 +63,12 @@ def test_rows_are_made_once_and_the_page_is_made_of_them(run, tmp_path):
     ]
     assert f"| {np.mean([row['false_negatives'] for row in metrics]):.3%} |" in page
 
-    status, told = run("--sizes=64,32", "--rules=sqrt")
+    status, told = run_study(SMALL, "--sizes=64,32", "--rules=sqrt")
     assert status == 0, told
     assert "next:" not in told
     assert (results / "README.md").read_text() == page
 
-    status, told = run("--bench", "--sizes=32,64")
+    status, told = run_study(SMALL, "--bench", "--sizes=32,64")
     assert status == 0, told
     benched = (results / batch_size_results.BENCH_FILE).read_text().splitlines()
     assert [json.loads(row)["encode_chunk"] for row in benched] == [0, 40]
@@ -114,7 +84,7 @@ def test_rows_are_made_once_and_the_page_is_made_of_them(run, tmp_path):
         ("rows", "expected flags only, got 'rows'; did you mean --rows?"),
     ],
 )
-def test_wrong_flags_are_told_in_one_line(run, flag, message):
-    status, told = run(flag)
+def test_wrong_flags_are_told_in_one_line(run_study, flag, message):
+    status, told = run_study(SMALL, flag)
     assert status == 1
     assert told == f"error: {message}\n"

@@ -2,10 +2,6 @@
 
 import csv
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,8 +14,6 @@ from experiments.rows import is_done
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.settings import flatten, identity, validate
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 
 def keep(folder, name, hit_rate, seed=0, queries=400):
@@ -179,7 +173,6 @@ plain = quora_rows.row_config
 
 def small(name, seed=0):
     config = synthetic_sdml_smoke.shrink(plain(name, seed))
-    config.data.max_rows = 3000
     if name == "mask":
         config.learning_rate = 1e30
     return config
@@ -189,29 +182,8 @@ sys.exit(told_in_one_line(lambda: run_program(paper_tables.main, sys.argv)))
 """
 
 
-@pytest.fixture
-def run(tmp_path):
-    """The program as a user meets it, at tiny shapes: flags -> (status, what it says)."""
-    script = tmp_path / "small.py"
-    script.write_text(SMALL)
-
-    def start(*flags):
-        done = subprocess.run(
-            [
-                *(sys.executable, str(script), f"--results={tmp_path / 'results'}"),
-                *(f"--workdir={tmp_path / 'runs' / 'rows'}", *flags),
-            ],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
-            capture_output=True,
-            text=True,
-        )
-        return done.returncode, done.stderr
-
-    return start
-
-
-def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file, run):
-    status, first = run("--rows=bm25,sdml,tl_hard_ssd")
+def test_rows_are_made_kept_and_not_made_again(tmp_path, run_study):
+    status, first = run_study(SMALL, "--rows=bm25,sdml,tl_hard_ssd")
     assert status == 0, first
     assert "3 rows left; next: bm25" in first
     kept = tmp_path / "results" / "rows"
@@ -220,7 +192,7 @@ def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file, run):
         *("config.json", "report.json", "ranks.npz", "evaluations.jsonl", "metrics.jsonl"),
     }
     assert not (tmp_path / "runs" / "rows" / "sdml").exists()
-    status, second = run("--rows=sdml", "--seeds=2")
+    status, second = run_study(SMALL, "--rows=sdml", "--seeds=2")
     assert status == 0, second
     assert "1 rows left, about" in second
     assert "next: sdml-seed1" in second
@@ -231,11 +203,11 @@ def test_rows_are_made_kept_and_not_made_again(tmp_path, quora_file, run):
     table = read_csv(tmp_path / "results" / "table_4.csv")
     ours = next(row for row in table if row["row"] == "sdml" and row["metric"] == "H@1")
     assert float(ours["ours"]) == pytest.approx(np.mean(hits), abs=1e-4)
-    assert "next" not in run("--rebuild")[1]
+    assert "next" not in run_study(SMALL, "--rebuild")[1]
 
 
-def test_a_row_that_fails_does_not_keep_the_others_from_being_made(tmp_path, quora_file, run):
-    status, told = run("--rows=mask,tfidf")
+def test_a_row_that_fails_does_not_keep_the_others_from_being_made(tmp_path, run_study):
+    status, told = run_study(SMALL, "--rows=mask,tfidf")
     assert status == 1
     assert "error: 1 rows could not be made: mask: expected finite numbers" in told
     assert "Traceback" not in told
@@ -251,8 +223,8 @@ def test_a_row_that_fails_does_not_keep_the_others_from_being_made(tmp_path, quo
         (["--rebuild"], "rows: expected rows, found none; train some first"),
     ],
 )
-def test_mistakes_are_told_in_one_line(flags, message, run):
-    status, told = run(*flags)
+def test_mistakes_are_told_in_one_line(flags, message, run_study):
+    status, told = run_study(SMALL, *flags)
     assert status == 1
     assert message in told
     assert "Traceback" not in told

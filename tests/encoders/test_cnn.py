@@ -5,6 +5,7 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders.cnn import ConvEncoder
+from tests.encoders.words import padded
 
 
 def make(windows=(5,), **changes):
@@ -30,13 +31,6 @@ def slow(encoder, question):
     if encoder.bag_of_words:
         features.append(embedding[question].sum(axis=0) / np.sqrt(max(len(question), 1)))
     return np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
-
-
-def padded(questions, width):
-    words = np.zeros((len(questions), width), np.int32)
-    for row, question in zip(words, questions, strict=True):
-        row[: len(question)] = question
-    return jnp.asarray(words)
 
 
 QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 11]]

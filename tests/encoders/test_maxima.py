@@ -5,13 +5,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.encoders.maxima import map_maxima
-
-
-def padded(questions, width):
-    words = np.zeros((len(questions), width), np.int32)
-    for row, question in zip(words, questions, strict=True):
-        row[: len(question)] = question
-    return jnp.asarray(words)
+from tests.encoders.words import padded
 
 
 def maxima(table, ids, window, chunk=0):
