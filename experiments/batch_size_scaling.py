@@ -132,10 +132,8 @@ def bench(results: pathlib.Path) -> list[str]:
     return failed
 
 
-def study(argv: list[str]) -> int:
+def study() -> int:
     """Make rows or measure, then the page; the exit status."""
-    if len(argv) > 1:
-        raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --{argv[1]}?")
     results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
     rows = chosen_rows(workdir)
 

@@ -55,10 +55,8 @@ def resolve(arguments: list[str]) -> tuple[list[str], str]:
     return resolved, name
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Run the experiment; the exit status."""
-    if len(argv) > 1:
-        raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --config={argv[1]}?")
     # Imported late, so that a wrong flag is told at once.
     from qpr_jax.training.run import train_and_evaluate
 
@@ -75,7 +73,7 @@ def run() -> int:
     def start() -> int:
         arguments, name = resolve(sys.argv)
         flags.FLAGS.set_default("workdir", os.path.join("runs", name))
-        return run_program(main, arguments)
+        return run_program(main, arguments, hint="--config=")
 
     return told_in_one_line(start)
 

@@ -57,10 +57,8 @@ def wanted_rows(table: str | None, names: list[str], seeds: int) -> list[tuple[s
     ]
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Make rows, then tables; the exit status."""
-    if len(argv) > 1:
-        raise UserError(f"expected flags only, got {argv[1]!r}; did you mean --{argv[1]}?")
     results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
     wanted = wanted_rows(_TABLE.value, _ROWS.value, _SEEDS.value)
 

@@ -14,9 +14,18 @@ from absl import logging as absl_logging
 from qpr_jax.errors import UserError, told
 
 
-def run_program(main: Callable[[list[str]], int], arguments: list[str]) -> int:
-    """Read the flags of `arguments` and call `main` with what is left; the exit status."""
-    return app.run(main, argv=arguments, flags_parser=_parse_flags) or 0
+def run_program(main: Callable[[], int], arguments: list[str], *, hint: str = "--") -> int:
+    """Read the flags of `arguments` and call `main`; the exit status.
+
+    hint: what may be missing before an argument that is no flag.
+    """
+
+    def run(left: list[str]) -> int:
+        if len(left) > 1:
+            raise UserError(f"expected flags only, got {left[1]!r}; did you mean {hint}{left[1]}?")
+        return main()
+
+    return app.run(run, argv=arguments, flags_parser=_parse_flags) or 0
 
 
 def told_in_one_line(program: Callable[[], int]) -> int:
