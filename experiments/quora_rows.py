@@ -32,6 +32,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "tl_hard_ssd": TRIPLET | {"negatives": "hard"},
     "tl_hard_euc": TRIPLET | {"distance": "euc", "negatives": "hard"},
     "tl_hard_anchor_ssd": TRIPLET | {"negatives": "hard_anchor"},
+    # What random triplets make of a margin that more of them violate.
+    "tl_euc_margin_5": TRIPLET | {"distance": "euc", "margin": 5.0},
+    "tl_ssd_margin_5": TRIPLET | {"margin": 5.0},
+    "tl_ssd_margin_50": TRIPLET | {"margin": 50.0},
     "distance_prior": {"prior": "distance"},
     "mask": {"mask_own_cluster": True},
     "symmetric": {"symmetric": True},
