@@ -1,17 +1,21 @@
-"""The trained encoder in NumPy alone, and the folder that holds it."""
+"""The trained encoder without JAX, and the folder that holds it."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import functools
 import hashlib
 import io
 import json
+import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from qpr_jax.encoders import folded
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     Path,
@@ -27,18 +31,13 @@ from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, write_voc
 FORMAT = "qpr_jax encoder 1"
 _WEIGHTS, _VOCABULARY, _SETTINGS = "encoder.npz", "vocabulary.json", "settings.json"
 
-# A chunk is what shares one table of products: the larger, the more often a word repeats in it.
-# With 300 filters the chunk's maxima take 39 MB, the table at most 64 MB, a block 1 MB (about
-# what the second-level cache of a core holds).
-_CHUNK = 32_768
-_TABLE_FLOATS = 16 << 20
-_BLOCK_FLOATS = 1 << 18
-_PROJECTED_ROWS = 4096
+# Questions of a chunk: its features stay in the cache of a core.
+_CHUNK = 512
 
 
 @dataclass(frozen=True, eq=False)
 class ExportedEncoder:
-    """The encoder of `encoders.cnn` in NumPy, with its vocabulary and settings.
+    """The encoder of `encoders.cnn` without JAX, with its vocabulary and settings.
 
     embedding: float32 [V, e], row 0 (padding) zeros. kernels: float32 [w, e, f] each.
     biases: float32 [f] each. projection: float32 [sum of f, d], or [sum of f + e, d] where the
@@ -67,36 +66,60 @@ class ExportedEncoder:
         Words after the first `max_words` of a question are not seen.
         """
         questions = question_list(questions)
-        vectors = np.empty((len(questions), self.dimension), np.float32)
-        for start in range(0, len(questions), _CHUNK):
+
+        def encode(start: int) -> np.ndarray:
             chunk = questions[start : start + _CHUNK]
-            words, _ = self.vocabulary.word_ids(chunk, self.max_words)
-            vectors[start : start + len(chunk)] = self.encode_words(words)
-        return vectors
+            words, offsets, _ = self.vocabulary.flat_ids(chunk, self.max_words)
+            return self._encode(words, offsets)
+
+        return self._joined(encode, len(questions))
 
     def encode_words(self, words: np.ndarray) -> np.ndarray:
         """Vectors of word ids int32 [n, L], zero-padded on the right: float32 [n, d].
 
-        The width L and the other rows change no vector (beyond rounding). A row of padding is the
-        empty question, tanh(bias) @ projection.
-        Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
+        The width L and the other rows change no vector. A row of padding is the empty question,
+        tanh(bias) @ projection.
         """
         _check_words(words, len(self.embedding))
-        vectors = np.empty((len(words), self.dimension), np.float32)
-        bias = np.concatenate(self.biases)
-        for start in range(0, len(words), _CHUNK):
+
+        def encode(start: int) -> np.ndarray:
             chunk = words[start : start + _CHUNK]
-            lengths = np.maximum(np.count_nonzero(chunk, axis=1), 1)
-            order = np.argsort(lengths, kind="stable")
-            maxima = _maxima(self.embedding, self.kernels, chunk[order], lengths[order])
-            maxima += bias
-            # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
-            features = np.tanh(maxima, out=maxima)
-            if len(self.projection) > len(bias):
-                sums = _scaled_sums(self.embedding, chunk[order], lengths[order])
-                features = np.concatenate([features, sums], axis=1)
-            vectors[start + order] = _project(features, self.projection)
+            lengths = np.count_nonzero(chunk, axis=1)
+            return self._encode(chunk[chunk != 0], np.concatenate([[0], np.cumsum(lengths)]))
+
+        return self._joined(encode, len(words))
+
+    def _encode(self, words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+        return folded.encode(
+            self._tables, self.embedding, self._bias, self.projection, words, offsets
+        )
+
+    def _joined(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
+        """What `encode` gives for each chunk, which starts at its argument; on all cores."""
+        if count <= _CHUNK:
+            return encode(0)
+        vectors = np.empty((count, self.dimension), np.float32)
+
+        def fill(start: int) -> None:
+            vectors[start : start + _CHUNK] = encode(start)
+
+        with concurrent.futures.ThreadPoolExecutor(_cores()) as pool:
+            for _ in pool.map(fill, range(0, count, _CHUNK)):
+                pass
         return vectors
+
+    @functools.cached_property
+    def _tables(self) -> folded.Tables:
+        return folded.Tables(self.embedding, self.kernels)
+
+    @functools.cached_property
+    def _bias(self) -> np.ndarray:
+        return np.concatenate(self.biases)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def question_list(questions: Sequence[str], name: str = "questions") -> list[str]:
@@ -176,84 +199,6 @@ def _identity(manifest: dict[str, Any], max_words: int) -> str:
     files = manifest["files"]
     parts = [FORMAT, files[_WEIGHTS]["sha256"], files[_VOCABULARY]["sha256"], max_words]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _maxima(
-    embedding: np.ndarray, kernels: Sequence[np.ndarray], words: np.ndarray, lengths: np.ndarray
-) -> np.ndarray:
-    """Maxima over time before bias and tanh, float32 [n, sum of f], of rows sorted by length.
-
-    A convolution is a sum of per-word products, so each product is made once for a distinct word
-    of the chunk and not once for a token: on chunks of real questions 5 to 7 times faster than a
-    matrix product over the unfolded windows (300 or 600 filters of window 5). Filters are taken
-    in slices that bound the table.
-    """
-    present = np.zeros(len(embedding), bool)
-    present[words] = True
-    present[0] = True  # Padding must be row 0 of the table.
-    distinct = np.flatnonzero(present)
-    renumbered = np.zeros(len(embedding), np.int64)
-    renumbered[distinct] = np.arange(len(distinct))
-    rows, ids = embedding[distinct], renumbered[words]
-
-    maxima = np.empty((len(words), sum(kernel.shape[2] for kernel in kernels)), np.float32)
-    offset = 0
-    for kernel in kernels:
-        window, _, filters = kernel.shape
-        width = min(filters, max(16, _TABLE_FLOATS // (window * len(distinct))))
-        for low in range(0, filters, width):
-            tables = [rows @ kernel[k, :, low : low + width] for k in range(window)]
-            out = maxima[:, offset + low : offset + min(low + width, filters)]
-            for start, stop in _equal_runs(lengths, _BLOCK_FLOATS // width):
-                block = ids[start:stop, : lengths[start]]
-                _max_over_time(tables, block, out[start:stop])
-        offset += filters
-    return maxima
-
-
-def _scaled_sums(embedding: np.ndarray, words: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sums of the words' embeddings over the root of their number, of rows sorted by length."""
-    sums = np.empty((len(words), embedding.shape[1]), np.float32)
-    for start, stop in _equal_runs(lengths, _BLOCK_FLOATS // embedding.shape[1]):
-        length = int(lengths[start])
-        embedding[words[start:stop, :length]].sum(axis=1, out=sums[start:stop])
-        sums[start:stop] /= np.float32(length) ** 0.5
-    return sums
-
-
-def _project(features: np.ndarray, projection: np.ndarray) -> np.ndarray:
-    """features @ projection, summed in float64 and in blocks of rows that bound its memory.
-
-    BLAS adds up in another order for one row than for many; in float32 that alone changes a
-    question's vector by up to 4e-6 from batch to batch.
-    """
-    result = np.empty((len(features), projection.shape[1]), np.float32)
-    for start in range(0, len(features), _PROJECTED_ROWS):
-        block = slice(start, start + _PROJECTED_ROWS)
-        result[block] = np.matmul(features[block], projection, dtype=np.float64)
-    return result
-
-
-def _equal_runs(lengths: np.ndarray, limit: int) -> Iterator[tuple[int, int]]:
-    """Runs [start, stop) of rows of one length and of at most about `limit` words."""
-    start = 0
-    while start < len(lengths):
-        length = int(lengths[start])
-        same = int(np.searchsorted(lengths, length, side="right"))
-        stop = min(same, start + max(1, limit // length))
-        yield start, stop
-        start = stop
-
-
-def _max_over_time(tables: Sequence[np.ndarray], ids: np.ndarray, out: np.ndarray) -> None:
-    """Write the maxima of rows `ids` [n, L] without padding inside to `out` [n, f]."""
-    window, length = len(tables), ids.shape[1]
-    left = window // 2
-    padded = np.pad(ids, ((0, 0), (left, window - 1 - left)))
-    total = tables[0][padded[:, :length]]
-    for k in range(1, window):
-        total += tables[k][padded[:, k : k + length]]
-    total.max(axis=1, out=out)
 
 
 def _check_words(words: np.ndarray, rows: int) -> None:

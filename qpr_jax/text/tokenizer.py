@@ -5,8 +5,12 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Sequence
 
+END = "\n"  # of a question, in a list of the words of many
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
+# Of many questions at once: what is not ASCII stands in words only (see `tokens_and_ends`).
+_WORD_OR_END = re.compile(r"[^\x00-/:-@\[-^`{-\x7f]+|\n")
 # Python's NFKC takes time quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
 _LONGEST_RUN = 30  # that of Unicode's stream-safe text format (UAX #15, section 13)
@@ -22,6 +26,17 @@ def tokenize(text: str) -> list[str]:
         return _ASCII_WORD.findall(text.lower())
     word, _ = _patterns()
     return word.findall(_normalise(text))
+
+
+def tokens_and_ends(texts: Sequence[str]) -> list[str]:
+    """The words of each text as `tokenize` gives them, END after those of each.
+
+    One pass over all is several times faster than a call for each.
+    """
+    lines = [
+        text.replace(END, " ") if text.isascii() else " ".join(tokenize(text)) for text in texts
+    ]
+    return _WORD_OR_END.findall("".join(line + END for line in lines).lower())
 
 
 def normalised_text(text: str) -> str:

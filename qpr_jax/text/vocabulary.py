@@ -14,7 +14,9 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
-from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.text.tokenizer import END, tokenize, tokens_and_ends
+
+_CHUNK = 10_000  # questions whose words are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -53,33 +55,68 @@ class Vocabulary:
 
         L is the length of the longest question that is left, and at least 1.
         """
-        if max_words < 1:
-            raise UserError(f"`max_words`: expected 1 or more, got {max_words}")
-        flat: list[int] = []
-        lengths = np.zeros(len(questions), np.int32)
-        cut = 0
-        for i, question in enumerate(questions):
-            ids = [id for word in tokenize(question) for id in self._ids_of(word)]
-            if len(ids) > max_words:
-                cut += 1
-                ids = ids[:max_words]
-            lengths[i] = len(ids)
-            flat += ids
+        words, offsets, cut = self.flat_ids(questions, max_words)
+        lengths = np.diff(offsets)
         width = max(1, int(lengths.max(initial=0)))
         result = np.zeros((len(questions), width), np.int32)
-        result[np.arange(width) < lengths[:, None]] = flat
+        result[np.arange(width) < lengths[:, None]] = words
         return result, cut
+
+    def flat_ids(
+        self, questions: Sequence[str], max_words: int = 64
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Word ids int32, one question after the other, those of question i at offsets[i:i + 2].
+
+        Also those offsets, int64 [n + 1], and how many questions were cut to `max_words`.
+        """
+        if max_words < 1:
+            raise UserError(f"`max_words`: expected 1 or more, got {max_words}")
+        parts = [np.zeros(0, np.int32)]
+        for start in range(0, len(questions), _CHUNK):
+            tokens = tokens_and_ends(questions[start : start + _CHUNK])
+            if self.char_ngrams:
+                ids = [
+                    id for token in tokens for id in ((0,) if token == END else self._ids_of(token))
+                ]
+            else:
+                ids = list(map(self._id_or_bin.__getitem__, tokens))
+            parts.append(np.array(ids, np.int32))
+        flat = np.concatenate(parts)
+        ends = np.flatnonzero(flat == 0)
+        starts = np.concatenate([[0], ends + 1])
+        lengths = ends - starts[:-1]
+        flat = flat[flat != 0]
+        cut = lengths > max_words
+        if cut.any():
+            kept = np.arange(len(flat)) - np.repeat(starts[:-1] - np.arange(len(ends)), lengths)
+            flat = flat[kept < max_words]
+            lengths = np.minimum(lengths, max_words)
+        return flat, np.concatenate([[0], np.cumsum(lengths)]), int(cut.sum())
+
+    @functools.cached_property
+    def _id_or_bin(self) -> _IdOrBin:
+        return _IdOrBin(self)
 
     def _ids_of(self, word: str) -> Iterable[int]:
         known = self._ids.get(word)
         if known:
             return (known,)
         first_bin = 1 + len(self.words)
-        if not self.char_ngrams:
-            return (first_bin + _hash(word) % self.bins,)
         marked = f"<{word}>"
         starts = range(max(1, len(marked) - self.char_ngrams + 1))
         return [first_bin + _hash(marked[i : i + self.char_ngrams]) % self.bins for i in starts]
+
+
+class _IdOrBin(dict[str, int]):
+    """The id of each word, the bin of any other, and 0 for the end of a question."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(vocabulary._ids)
+        self[END] = 0
+        self._first, self._bins = 1 + len(vocabulary.words), vocabulary.bins
+
+    def __missing__(self, word: str) -> int:
+        return self._first + _hash(word) % self._bins
 
 
 def build_vocabulary(

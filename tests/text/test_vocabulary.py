@@ -44,6 +44,19 @@ def test_what_is_cut_is_counted():
     assert cut == 2
 
 
+def test_flat_ids_are_the_same_in_parts(monkeypatch):
+    vocabulary = Vocabulary(("a", "b", "c"), bins=2)
+    questions = ["a b c d", "", "c\nb", "b é a b a", "?"]
+    words, offsets, cut = vocabulary.flat_ids(questions, max_words=3)
+    bin_of_e = 4 + zlib.crc32("é".encode()) % 2
+    assert words.tolist() == [1, 2, 3, 3, 2, 2, bin_of_e, 1]
+    assert offsets.tolist() == [0, 3, 3, 5, 8, 8]
+    assert cut == 2
+    monkeypatch.setattr("qpr_jax.text.vocabulary._CHUNK", 2)
+    for got, expected in zip(vocabulary.flat_ids(questions, 3), (words, offsets, cut), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
 def test_nothing_to_say_is_one_word_of_padding(questions):
     words, cut = Vocabulary(("a",), bins=1).word_ids(questions)
