@@ -17,6 +17,7 @@ from qpr_jax.errors import UserError
 Path = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
+_READ = 1 << 20
 
 
 @contextlib.contextmanager
@@ -109,6 +110,30 @@ def read_manifest(folder: Path, *, format: str) -> dict[str, Any]:
 
 def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     """The bytes of a file of `folder`, returned only if size and SHA-256 match its manifest."""
+    path, entry = _checked_size(folder, name, manifest, growing=False)
+    data = path.read_bytes()
+    _compare(path, hashlib.sha256(data).hexdigest(), entry)
+    return data
+
+
+def verify(folder: Path, name: str, manifest: dict[str, Any], *, growing: bool = False) -> None:
+    """UserError where a file of `folder` is not, by size and SHA-256, what the manifest says.
+
+    growing: only as many bytes of it as the manifest says; what comes after does not count.
+    """
+    path, entry = _checked_size(folder, name, manifest, growing=growing)
+    digest, left = hashlib.sha256(), int(entry["bytes"])
+    with open(path, "rb") as file:
+        while left and (data := file.read(min(left, _READ))):
+            digest.update(data)
+            left -= len(data)
+    _compare(path, digest.hexdigest(), entry)
+
+
+def _checked_size(
+    folder: Path, name: str, manifest: dict[str, Any], *, growing: bool
+) -> tuple[pathlib.Path, dict[str, Any]]:
+    """The path of a file and its entry in the manifest, if their sizes fit."""
     path = pathlib.Path(folder) / name
     entry = manifest["files"].get(name)
     if not isinstance(entry, dict) or not {"bytes", "sha256"} <= entry.keys():
@@ -117,12 +142,14 @@ def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
         size = path.stat().st_size
     except FileNotFoundError:
         raise UserError(f"{path}: the file is missing; remake the folder") from None
-    if size != entry["bytes"]:
+    if size < entry["bytes"] or (size > entry["bytes"] and not growing):
         raise UserError(f"{path}: expected {entry['bytes']} bytes, got {size}; remake the folder")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+    return path, entry
+
+
+def _compare(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
+    if digest != entry["sha256"]:
         raise UserError(f"{path}: the bytes differ from their SHA-256; remake the folder")
-    return data
 
 
 @contextlib.contextmanager

@@ -2,81 +2,102 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
 import pathlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from qpr_jax.encoders.exported import (
-    ExportedEncoder,
-    question_list,
-    read_export,
-    write_export,
-)
+from qpr_jax.encoders.exported import ExportedEncoder, question_list, read_export, save_export
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
-from qpr_jax.retrieval.index import QuestionIndex, build_index, read_index, write_index
+from qpr_jax.retrieval.index import (
+    Found as Hit,
+)
+from qpr_jax.retrieval.index import (
+    QuestionIndex,
+    build_index,
+    build_rows,
+    checked_ids,
+    tell,
+)
+from qpr_jax.retrieval.store import (
+    Store,
+    TextsWriter,
+    next_number,
+    only_writer,
+    read_store,
+    write_store,
+)
+from qpr_jax.retrieval.texts import texts_of
+from qpr_jax.retrieval.vectors import Recipe
+
+__all__ = ["Hit", "Retriever"]
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A question that was found; `distance` is squared Euclidean."""
-
-    question: str
-    id: int | str
-    distance: float
-
-
-@dataclass(frozen=True, eq=False)
 class Retriever:
     """Finds the indexed questions that mean the same as a query.
 
-    Safe to use from several threads.
+    Any number of threads may search and encode while one changes the questions. A retriever that
+    was loaded or saved keeps its folder up to date: a change is on disk when the call returns, and
+    a kill at any point leaves the questions before it or after it.
 
         retriever = Retriever.load("runs/quora_sdml")
         for hit in retriever.search(["how can i learn python quickly"], k=5)[0]:
             print(hit.distance, hit.id, hit.question)
     """
 
-    encoder: ExportedEncoder
-    index: QuestionIndex
+    def __init__(
+        self, encoder: ExportedEncoder, index: QuestionIndex, store: Store | None = None
+    ) -> None:
+        """store: where changes are kept; nowhere where None."""
+        self.encoder, self.index = encoder, index
+        self._store = store
+        self._writer = threading.Lock()
 
     @classmethod
     def load(cls, run: Path) -> Retriever:
-        """The encoder and index of a finished run; UserError where one is missing or damaged."""
-        encoder = _run_encoder(run)
+        """The encoder and index of a folder; UserError where one is missing or damaged."""
+        encoder = run_encoder(run)
         folder = pathlib.Path(run, "index")
         if not folder.is_dir():
             raise UserError(
                 f"`run`: {run} has no index/; finish the run (the same command resumes it), or "
                 "`Retriever.build` an index of your own"
             )
-        return cls(encoder, read_index(folder, encoder=encoder.identity))
+        index, manifest = read_store(folder, encoder.encode, encoder=encoder.identity)
+        return cls(encoder, index, Store(folder, manifest))
 
     @classmethod
     def build(
-        cls, questions: Sequence[str], ids: Sequence[int | str] | None = None, *, run: Path
+        cls,
+        questions: Sequence[str],
+        ids: Sequence[int] | None = None,
+        *,
+        run: Path,
+        recipe: Recipe | None = None,
+        log: Callable[[str], object] = lambda line: None,
     ) -> Retriever:
-        """An index of one's own questions with the encoder of `run`, which stays as it is.
+        """An index of one's own questions, in memory, with the encoder of `run`.
 
-        The index is made with the settings of the run (factory, probes, assignments). `ids` are
-        distinct integers or strings, one a question; 0, 1, 2, ... where None.
+        Args:
+          questions: one or more strings.
+          ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
+          run: a folder with an encoder, which stays as it is.
+          recipe: how to index; as the run says where None.
+          log: is told what is built, and its recall where that is low.
         """
-        encoder = _run_encoder(run)
-        questions = question_list(questions)
-        names = ("factory", "probes", "assignments")
+        encoder = run_encoder(run)
         index = build_index(
             encoder.encode,
-            questions,
+            question_list(questions),
             ids,
+            recipe=recipe or run_recipe(encoder),
             encoder=encoder.identity,
-            log=lambda line: None,
-            **{
-                n: encoder.settings[f"index.{n}"] for n in names if f"index.{n}" in encoder.settings
-            },
+            log=log,
         )
         return cls(encoder, index)
 
@@ -88,40 +109,110 @@ class Retriever:
             raise UserError(f"`k`: expected a whole number, got {k!r}") from None
         if wanted < 1:
             raise UserError(f"`k`: expected 1 or more, got {k}")
-        vectors = self.encoder.encode(question_list(queries, "queries"))
-        questions, ids = self.index.questions, self.index.ids
-        distances, positions = self.index.search(vectors, min(wanted, len(questions)))
-        return [
-            [
-                Hit(questions[at], ids[at], distance)
-                for at, distance in zip(row, row_distances, strict=True)
-                if at >= 0
-            ]
-            for row, row_distances in zip(positions.tolist(), distances.tolist(), strict=True)
-        ]
+        return self.index.find(self.encoder.encode(question_list(queries, "queries")), wanted)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
         return self.encoder.encode(question_list(queries, "queries"))
 
+    def __len__(self) -> int:
+        """How many questions can be found."""
+        return len(self.index)
+
+    def add(self, questions: Sequence[str], ids: Sequence[int] | None = None) -> list[int]:
+        """Add questions; one whose id is there replaces the old one. Returns the ids.
+
+        ids: distinct, 0 to 2^63 - 1, one a question; where None, numbers that no question has had.
+        """
+        questions = question_list(questions)
+        with self._changing():
+            checked = checked_ids(ids, len(questions), self.index.next_id)
+            vectors = self.encoder.encode(questions)
+            listed: list[int] = checked.tolist()
+            if self._store and listed:
+                self._store.append(listed, questions, max(self.index.next_id, 1 + max(listed)))
+            if listed:
+                self.index.put(checked, questions, vectors)
+            return listed
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Remove the questions of these ids; UserError, and no change, where one is not there."""
+        given = list(ids)
+        with self._changing():
+            checked = checked_ids(given, len(given), 0)
+            if missing := self.index.missing(checked):
+                raise UserError(
+                    f"`ids`: expected ids of indexed questions, got {missing[0]}"
+                    + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
+                    + " that none has; leave them out"
+                )
+            if self._store and given:
+                self._store.append(checked.tolist(), None, self.index.next_id)
+            self.index.remove(checked)
+
+    def compact(self, log: Callable[[str], object] = lambda line: None) -> None:
+        """Index anew what is there now, with lists and codes made for it.
+
+        Takes as long as building; searches go on, other changes wait.
+        """
+        with self._changing():
+            self._compact(self._store.folder if self._store else None, log)
+
     def save(self, folder: Path) -> None:
-        """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads."""
-        encoder = self.encoder
-        identity = write_export(
-            pathlib.Path(folder, "export"),
-            embedding=encoder.embedding,
-            kernels=encoder.kernels,
-            biases=encoder.biases,
-            projection=encoder.projection,
-            vocabulary=encoder.vocabulary,
-            max_words=encoder.max_words,
-            settings=encoder.settings,
-        )
-        index = dataclasses.replace(self.index, encoder=identity)
-        write_index(pathlib.Path(folder, "index"), index)
+        """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads.
+
+        Later changes are kept there.
+        """
+        where = pathlib.Path(folder, "index")
+        with self._writer, only_writer(where):
+            self.index.encoder = save_export(pathlib.Path(folder, "export"), self.encoder)
+            number = next_number(where)
+            rows = self.index.rows
+            if rows.changed:
+                self._compact(where, lambda line: None)
+                return
+            texts, ids = TextsWriter(where, number).write(iter(self.index))
+            self.index.replace(dataclasses.replace(rows, texts=texts, ids=ids))
+            self._store = Store(where, write_store(where, self.index, number))
+
+    def _compact(self, folder: pathlib.Path | None, log: Callable[[str], object]) -> None:
+        index = self.index
+        entries = iter(index)
+        if folder:
+            number = next_number(folder)
+            texts, ids = TextsWriter(folder, number).write(entries)
+        else:
+            listed = list(entries)
+            texts = texts_of([question for _, question in listed])
+            ids = np.array([value for value, _ in listed], np.int64)
+        rows = build_rows(self.encoder.encode, texts, ids, index.wanted)
+        tell(rows, index.wanted, log)
+        if folder:
+            fresh = QuestionIndex(rows, index.wanted, index.encoder, index.next_id)
+            self._store = Store(folder, write_store(folder, fresh, number))
+        index.replace(rows)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time, on top of what other processes have changed in the folder."""
+        with self._writer:
+            if self._store is None:
+                yield
+                return
+            with only_writer(self._store.folder):
+                self.index = self._store.catch_up(self.index, self.encoder.encode)
+                yield
 
 
-def _run_encoder(run: Path) -> ExportedEncoder:
+def run_recipe(encoder: ExportedEncoder) -> Recipe:
+    """How the run of an encoder indexes."""
+    fields = [field.name for field in dataclasses.fields(Recipe)]
+    settings = encoder.settings
+    return Recipe(**{n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings})
+
+
+def run_encoder(run: Path) -> ExportedEncoder:
+    """The encoder of a folder; UserError where there is none."""
     if not pathlib.Path(run).is_dir():
         raise UserError(
             f"`run`: expected the folder of a run, found none at {run}; train one with "

@@ -13,6 +13,7 @@ import pytest
 from experiments import main
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.exported import read_export
+from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.run import train_and_evaluate
@@ -81,15 +82,15 @@ def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
 def test_the_run_answers_through_the_retriever(finished):
     workdir, _ = finished
     retriever = Retriever.load(workdir)
-    question = retriever.index.questions[7]
+    number, question = list(retriever.index)[7]
     (hits,) = retriever.search([question], k=5)
     assert len(hits) == 5
     assert hits[0].question == question
-    assert hits[0].id == retriever.index.ids[7]
+    assert hits[0].id == number
     assert hits[0].distance == pytest.approx(0, abs=1e-5)
     assert retriever.encode(["how can i learn python quickly"]).shape == (1, 16)
-    again = Retriever.build(retriever.index.questions, run=workdir).index
-    assert (again.factory, again.probes, again.assignments) == ("IVF20,Flat", 10, 3)
+    again = Retriever.build([question for _, question in retriever.index], run=workdir).index
+    assert again.recipe == Recipe("IVF20,Flat", probes=10, assignments=3)
     own = Retriever.build(["how do i mend a bike", "what is rust"], run=workdir)
     assert {hit.id for hit in own.search(["repair my bicycle"])[0]} == {0, 1}
 

@@ -2,6 +2,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ import pytest
 import qpr_jax
 from qpr_jax.encoders.exported import write_export
 from qpr_jax.errors import UserError
+from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
+ROOT = pathlib.Path(qpr_jax.__file__).parents[1]
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
 QUESTIONS = [
     "How can I learn Python quickly?",
@@ -45,13 +48,13 @@ def run(tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def retriever(run) -> Retriever:
-    return Retriever.build(QUESTIONS, ["a", "b", 3, 4], run=run)
+    return Retriever.build(QUESTIONS, [7, 8, 3, 4], run=run)
 
 
 def test_search_finds_the_question_itself_first(retriever):
     assert [hits[0] for hits in retriever.search(QUESTIONS, k=2)] == [
-        Hit(question, id, pytest.approx(0, abs=1e-9))
-        for question, id in zip(QUESTIONS, ["a", "b", 3, 4], strict=True)
+        Hit(id, question, pytest.approx(0, abs=1e-9))
+        for question, id in zip(QUESTIONS, [7, 8, 3, 4], strict=True)
     ]
 
 
@@ -86,7 +89,7 @@ def test_never_more_hits_than_questions(retriever):
 def test_as_many_hits_as_asked_for_where_lists_are_probed(run):
     questions = [f"question {i} about {i % 7}" for i in range(600)]
     retriever = Retriever.build(questions, run=run)
-    assert retriever.index.factory == "IVF15,Flat"
+    assert retriever.index.recipe.factory == "IVF15,Flat"
     (hits,) = retriever.search(["learn python"], k=600)
     assert sorted(hit.id for hit in hits) == list(range(600))
 
@@ -147,22 +150,168 @@ def test_saved_and_loaded(retriever, tmp_path):
     loaded.save(str(folder))  # over itself
     assert Retriever.load(str(folder)).search(["rice"], 1) == retriever.search(["rice"], 1)
     assert sorted(path.name for path in folder.iterdir()) == ["export", "index"]
+    assert len(list((folder / "index").glob("[!.]*"))) == 6
 
 
-def test_threads_get_the_same_answers(retriever):
+def test_changes_are_kept_in_the_folder(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    assert retriever.add(["How do I bake bread?", "What is rye?"]) == [9, 10]
+    assert retriever.add(["Where is rice grown?"], [3]) == [3]
+    retriever.remove([8, 10])
+    assert len(retriever) == 4
+    expected = {7: QUESTIONS[0], 4: QUESTIONS[3], 9: "How do I bake bread?"}
+    expected[3] = "Where is rice grown?"
+    for same in (retriever, Retriever.load(tmp_path / "saved")):
+        assert dict(same.index) == expected
+        assert same.search(["How do I bake bread?"], 1)[0][0].id == 9
+        same.compact()
+        assert dict(same.index) == expected
+        assert not same.index.rows.changed
+    again = Retriever.load(tmp_path / "saved")
+    assert dict(again.index) == expected
+    assert again.add(["What is rye?"]) == [11]  # 10 was another question
+
+
+def test_two_retrievers_of_one_folder_take_turns(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    other = Retriever.load(tmp_path / "saved")
+    assert retriever.add(["one"]) == [9]
+    assert other.add(["two"]) == [10]
+    retriever.remove([10])
+    other.compact()
+    assert retriever.add(["three"]) == [11]
+    expected = {9: "one", 11: "three"} | dict(zip([7, 8, 3, 4], QUESTIONS, strict=True))
+    assert dict(retriever.index) == dict(Retriever.load(tmp_path / "saved").index) == expected
+
+
+def test_a_change_without_a_folder_stays_in_memory(retriever):
+    retriever.add(["What is rye?"])
+    retriever.remove([7])
+    before = dict(retriever.index)
+    retriever.compact()
+    assert dict(retriever.index) == before
+    assert retriever.search(["What is rye?"], 1)[0][0].id == 9
+
+
+def test_what_was_changed_in_memory_is_saved(retriever, tmp_path):
+    retriever.add(["What is rye?"])
+    retriever.remove([7])
+    retriever.save(tmp_path / "saved")
+    assert dict(Retriever.load(tmp_path / "saved").index) == dict(retriever.index)
+    retriever.remove([9])
+    assert 9 not in dict(Retriever.load(tmp_path / "saved").index)
+
+
+def test_nothing_to_change(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    assert retriever.add([]) == []
+    retriever.remove([])
+    assert len(retriever) == 4
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([7, 5], "`ids`: expected ids of indexed questions, got 5 that none has; leave them out"),
+        ([1, 7, 5, 0], "got 1 and 2 others that none has"),
+        ([7, 7], "expected distinct ids, got 7 twice"),
+        (["7"], "expected whole numbers, got '7' at position 0"),
+    ],
+)
+def test_wrong_removals_change_nothing(retriever, ids, message):
+    with pytest.raises(UserError, match=message):
+        retriever.remove(ids)
+    assert len(retriever) == 4
+
+
+def test_wrong_additions_change_nothing(retriever):
+    with pytest.raises(UserError, match=r"`ids`: expected one a question \(1\), got 2"):
+        retriever.add(["a"], [1, 2])
+    with pytest.raises(UserError, match="`questions`: expected a list of strings, got a str"):
+        retriever.add("a")
+    assert len(retriever) == 4
+
+
+def test_another_recipe(run):
+    questions = [f"question {i} about {i % 7}" for i in range(1000)]
+    lines: list[str] = []
+    recipe = Recipe("IVF20,SQ8", "ip", probes=19)
+    retriever = Retriever.build(questions, run=run, recipe=recipe, log=lines.append)
+    assert retriever.index.recipe == recipe
+    assert lines[0].startswith("index: IVF20,SQ8, 1,000 questions, recall@10 ")
+    vectors = retriever.encode(["learn python", *questions])
+    found = retriever.search(["learn python"], 3)[0]
+    best = np.sort(-vectors[1:] @ vectors[0])[:3]
+    np.testing.assert_allclose([hit.distance for hit in found], best, rtol=0.03)
+
+
+KILLED = """
+import sys
+from qpr_jax import Retriever
+retriever = Retriever.load(sys.argv[1])
+print("go", flush=True)
+for number in range(10**6):
+    retriever.add([f"question {number}"], [5])
+    retriever.add(["more", "still more"])
+    retriever.remove([5])
+    if number % 20 == 19:
+        retriever.compact()
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_process_leaves_a_whole_index(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    for pause in (0, 0.02, 0.05):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path / "saved")],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert process.stdout.readline() == "go\n"
+        before = len(Retriever.load(tmp_path / "saved"))
+        assert process.stdout.readline() == "0\n"
+        time.sleep(pause)
+        process.kill()
+        acknowledged = 1 + len(process.stdout.read().splitlines())
+        process.wait()
+        process.stdout.close()
+        after = Retriever.load(tmp_path / "saved")
+        # Two more with every round that was acknowledged; the last may be half done.
+        assert before + 2 * acknowledged <= len(after) <= before + 2 * acknowledged + 3
+        assert {q for i, q in after.index if i > 8} <= {"more", "still more"}
+
+
+def test_threads_search_while_one_changes(retriever):
     queries = [f"how can i {word}" for word in WORDS]
-    expected = retriever.search(queries)
+    expected = [[hit for hit in hits if hit.id < 9] for hits in retriever.search(queries)]
+    stop = threading.Event()
     answers: list[bool] = []
 
     def ask():
-        answers.extend(retriever.search(queries) == expected for _ in range(5))
+        while not stop.is_set():
+            found = retriever.search(queries, 10)
+            kept = [[hit for hit in hits if hit.id < 9] for hits in found]
+            answers.append(
+                all(
+                    [hit.id for hit in a] == [hit.id for hit in b]
+                    for a, b in zip(kept, expected, strict=True)
+                )
+            )
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
+    for _ in range(30):
+        (new,) = retriever.add(["a question of another kind"])
+        retriever.remove([new])
+    retriever.compact()
+    stop.set()
     for thread in threads:
         thread.join()
-    assert answers == [True] * 20
+    assert len(answers) > 4
+    assert all(answers)
 
 
 def test_what_is_missing_is_named(run, tmp_path):
@@ -184,7 +333,7 @@ def test_an_index_of_another_encoder_is_refused(retriever, tmp_path):
         Retriever.load(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("name", ["export/encoder.npz", "index/index.faiss"])
+@pytest.mark.parametrize("name", ["export/encoder.npz", "index/vectors-1.faiss"])
 def test_damaged_files_are_refused(retriever, tmp_path, name):
     retriever.save(tmp_path / "saved")
     data = bytearray((tmp_path / "saved" / name).read_bytes())
@@ -218,7 +367,7 @@ def test_needs_no_jax(retriever, tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        cwd=pathlib.Path(qpr_jax.__file__).parents[1],
+        cwd=ROOT,
     )
     assert done.stderr == ""
     assert done.stdout == "3 2 (1, 6)\n"

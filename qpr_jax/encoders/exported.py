@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import hashlib
 import io
 import json
 import os
+import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ import numpy as np
 from qpr_jax.encoders import folded
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
+    MANIFEST,
     Path,
     read_manifest,
     read_verified,
@@ -169,6 +172,24 @@ def write_export(
         write_json(part / _SETTINGS, {"max_words": max_words, "settings": settings})
         write_manifest(part, [_WEIGHTS, _VOCABULARY, _SETTINGS], format=FORMAT)
         return _identity(read_manifest(part, format=FORMAT), max_words)
+
+
+def save_export(folder: Path, encoder: ExportedEncoder) -> str:
+    """Write an encoder to `folder`, where it is not there already; its identity."""
+    if (pathlib.Path(folder) / MANIFEST).is_file():
+        with contextlib.suppress(UserError):
+            if read_export(folder).identity == encoder.identity:
+                return encoder.identity
+    return write_export(
+        folder,
+        embedding=encoder.embedding,
+        kernels=encoder.kernels,
+        biases=encoder.biases,
+        projection=encoder.projection,
+        vocabulary=encoder.vocabulary,
+        max_words=encoder.max_words,
+        settings=encoder.settings,
+    )
 
 
 def read_export(folder: Path) -> ExportedEncoder:

@@ -16,7 +16,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retrieval.evaluate import (
     Search,
@@ -28,7 +27,6 @@ from qpr_jax.retrieval.evaluate import (
     retrieval_scores,
     time_queries,
 )
-from qpr_jax.retrieval.index import QuestionIndex
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.draws import steps_per_epoch
 from qpr_jax.training.prepare import Prepared
@@ -47,8 +45,7 @@ def write_report(
     folder: pathlib.Path,
     settings: ConfigDict,
     prepared: Prepared,
-    encoder: ExportedEncoder,
-    index: QuestionIndex,
+    retriever: Retriever,
     vectors: np.ndarray,
     *,
     encode_seconds: float,
@@ -57,6 +54,7 @@ def write_report(
 
     vectors: float32 [Q, d] of all questions, which took `encode_seconds` to encode.
     """
+    encoder, index = retriever.encoder, retriever.index
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     scores, rankings, ranks = score_searches(searches, prepared)
     recalls = {
@@ -75,14 +73,14 @@ def write_report(
     timed = np.unique(prepared.splits.pairs["test"][:, 0])[:TIMED_QUERIES]
     report["data"] = prepared.report
     report["index"] = {
-        "factory": index.factory,
-        "probes": index.probes,
-        "assignments": index.assignments,
-        "questions": len(index.questions),
+        "factory": index.recipe.factory,
+        "probes": index.recipe.probes,
+        "assignments": index.recipe.assignments,
+        "questions": len(index),
         "recall@10": statistics.mean(recalls.values()),
     }
     report["timing"] = {
-        **time_queries(Retriever(encoder, index), [prepared.data.questions[i] for i in timed]),
+        **time_queries(retriever, [prepared.data.questions[i] for i in timed]),
         **_training_times(folder, settings, prepared),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,

@@ -13,10 +13,9 @@ from ml_collections import ConfigDict
 
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import write_splits
-from qpr_jax.encoders.exported import read_export
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
-from qpr_jax.retrieval.index import build_index, write_index
+from qpr_jax.retriever import Retriever
 from qpr_jax.training import processes
 from qpr_jax.training.export import write_encoder
 from qpr_jax.training.loop import train
@@ -93,27 +92,17 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
                 return {}
             write_encoder(folder / "export", params, prepared.vocabulary, settings)
             del params
-        encoder = read_export(folder / "export")
-        questions = prepared.data.questions
         start = time.perf_counter()
-        vectors = encoder.encode(questions)
+        questions, ids = prepared.data.questions, prepared.data.ids.tolist()
+        retriever = Retriever.build(questions, ids, run=folder, log=log.info)
+        retriever.save(folder)
+        log.info("index: built in %.0f s", time.perf_counter() - start)
+        start = time.perf_counter()
+        vectors = retriever.encode(questions)
         seconds = time.perf_counter() - start
         log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
-        start = time.perf_counter()
-        index = build_index(
-            lambda some: vectors if len(some) == len(vectors) else encoder.encode(some),
-            questions,
-            prepared.data.ids.tolist(),
-            factory=settings.index.factory,
-            probes=settings.index.probes,
-            assignments=settings.index.assignments,
-            encoder=encoder.identity,
-            log=log.info,
-        )
-        write_index(folder / "index", index)
-        log.info("index: built in %.0f s", time.perf_counter() - start)
         report = write_report(
-            folder, settings, prepared, encoder, index, vectors, encode_seconds=seconds
+            folder, settings, prepared, retriever, vectors, encode_seconds=seconds
         )
         log.info("finished; see %s", folder / "report.md")
         return report

@@ -11,7 +11,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.losses.distances import DISTANCES
 from qpr_jax.losses.sdml import PRIORS
 from qpr_jax.losses.triplet import NEGATIVES
-from qpr_jax.retrieval.index import wanted_lists
+from qpr_jax.retrieval.vectors import Recipe, check_recipe
 from qpr_jax.training.schedule import SCALINGS
 
 # What may change between two commands of one run: none alters its result beyond rounding.
@@ -109,12 +109,12 @@ def validate(settings: ConfigDict) -> None:
         "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
         "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps"
     )
-    wanted_lists(settings.index.factory)
     for name in ("seed", "data.split_seed"):
         _require(settings, name, lambda value: value < 2**32, "below 2**32")
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
+    check_recipe(Recipe(settings.index.factory, probes=settings.index.probes), settings.output_dim)
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
     for name in ("learning_rate", "temperature", "margin"):

@@ -55,9 +55,7 @@ def test_rank_in_blocks(monkeypatch):
 
 def test_the_index_and_exact_search_agree_on_a_small_set():
     questions = [str(i) for i in range(6)]
-    index = build_index(
-        lambda some: LINE[[int(q) for q in some]], questions, None, encoder="a", log=len
-    )
+    index = build_index(lambda some: LINE[[int(q) for q in some]], questions, encoder="a", log=len)
     positions = np.arange(6)
     np.testing.assert_array_equal(
         rank(index_search(index, LINE), positions), rank(exact_search(LINE), positions)

@@ -33,8 +33,8 @@ def test_the_defaults_are_those_of_the_paper():
         ("compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
         (
             "index.factory",
-            "HNSW32",
-            "`factory`: expected `Flat` or `IVF<lists>,Flat`, got 'HNSW32'",
+            "IVF2000,PQ7",
+            "`factory`: PQ7 does not divide the 300 dimensions; PQ6 does",
         ),
         ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
         ("loss", "sdlm", "`loss`: expected sdml or triplet, got 'sdlm'"),

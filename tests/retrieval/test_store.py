@@ -1,0 +1,292 @@
+"""The folder of an index: what a kill, a flipped bit or another process may do to it."""
+
+import json
+import os
+import pathlib
+
+import faiss
+import numpy as np
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import sha256_of
+from qpr_jax.retrieval.index import QuestionIndex, build_rows
+from qpr_jax.retrieval.store import (
+    FORMAT,
+    Store,
+    TextsWriter,
+    next_number,
+    only_writer,
+    read_store,
+    write_store,
+)
+from qpr_jax.retrieval.vectors import Recipe
+
+POINTS = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+
+
+def encode(questions) -> np.ndarray:
+    """A question is a point by its length and first character."""
+    numbers = [7 * len(q) + ord(q[0]) if q else 0 for q in questions]
+    return POINTS[np.array(numbers, int) % 3000].reshape(-1, 4)
+
+
+def write(folder: pathlib.Path, questions: dict[int, str], **recipe) -> dict:
+    """An index of these questions by their ids."""
+    folder.mkdir(exist_ok=True)
+    number, wanted = next_number(folder), Recipe(**recipe)
+    texts, ids = TextsWriter(folder, number).write(questions.items())
+    index = QuestionIndex(build_rows(encode, texts, ids, wanted), wanted, "abc", 5000)
+    return write_store(folder, index, number)
+
+
+def many(count: int) -> dict[int, str]:
+    return {3 * i: chr(97 + i % 26) * (i % 90) for i in range(count)}
+
+
+def read(folder: pathlib.Path) -> dict[int, str]:
+    return dict(read_store(folder, encode)[0])
+
+
+@pytest.mark.parametrize("count", [30, 1000])
+def test_it_comes_back_whole(tmp_path, count):
+    odd = {1: "\ud800 alone", 2: "two\nlines\r\u2028", 4: "\x00", 5: "", 2**63 - 1: "यो"}
+    questions = odd | many(count)
+    manifest = write(tmp_path, questions, probes=4, assignments=2)
+    index, again = read_store(tmp_path, encode, encoder="abc")
+    assert again == manifest
+    assert dict(index) == questions
+    lists = len(questions) // 39
+    factory = f"IVF{lists},Flat" if lists > 4 else "Flat"
+    assert (index.recipe.factory, index.wanted.factory) == (factory, "IVF2000,Flat")
+    assert (index.recipe.probes, index.wanted.assignments) == (4, 2)
+    assert index.next_id == 2**63
+    (found,) = index.find(encode(["\ud800 alone"]), 3)
+    assert found[0].distance == pytest.approx(0, abs=1e-5)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        "manifest.json",
+        "vectors-1.faiss",
+        "texts-1.bin",
+        "offsets-1.npy",
+        "ids-1.npy",
+        "changes-1.jsonl",
+    }
+    assert manifest["format"] == FORMAT == "qpr_jax index 2"
+    # A second index in its place leaves nothing of the first.
+    write(tmp_path, {8: "eight"})
+    assert read(tmp_path) == {8: "eight"}
+    assert len(list(tmp_path.iterdir())) == 6
+    assert (tmp_path / "vectors-2.faiss").exists()
+
+
+def test_changes_are_on_disk_and_the_last_counts(tmp_path):
+    store = Store(tmp_path, write(tmp_path, many(20)))
+    store.append([3, 90], ["three", "\ud800\n"], 5000)
+    store.append([6, 90], None, 5000)
+    store.append([3], ["3"], 5001)
+    store = Store(tmp_path, store.manifest)  # as another process that goes on
+    store.append([90], ["ninety"], 6000)
+    expected = many(20) | {3: "3", 90: "ninety"}
+    del expected[6]
+    index, manifest = read_store(tmp_path, encode)
+    assert dict(index) == expected
+    assert index.next_id == 6000
+    assert manifest == store.manifest
+    (found,) = index.find(encode(["ninety"]), 1)
+    assert found[0][:2] == (90, "ninety")
+
+
+def test_another_process_s_changes_are_caught_up_with(tmp_path):
+    manifest = write(tmp_path, many(20))
+    mine, theirs = Store(tmp_path, manifest), Store(tmp_path, manifest)
+    index, _ = read_store(tmp_path, encode)
+    assert mine.catch_up(index, encode) is index
+    theirs.append([3], ["three"], 5000)
+    theirs.append([0, 6], None, 7000)
+    assert mine.catch_up(index, encode) is index
+    assert dict(index) == {i: q for i, q in (many(20) | {3: "three"}).items() if i not in (0, 6)}
+    assert index.next_id == 7000
+    write(tmp_path, {8: "eight"})  # a compaction, say
+    other = mine.catch_up(index, encode)
+    assert dict(other) == {8: "eight"}
+    mine.append([9], ["nine"], 10)
+    assert read(tmp_path) == {8: "eight", 9: "nine"}
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with (
+        only_writer(tmp_path),
+        pytest.raises(UserError, match="another process is changing the index"),
+        only_writer(tmp_path),
+    ):
+        pass
+    with only_writer(tmp_path):
+        pass
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(monkeypatch, at: int) -> None:
+    """Everything that reaches the disk, from the `at`-th time on, is the end of the process."""
+    calls = 0
+
+    def count(plain):
+        def call(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls > at:
+                raise Killed
+            return plain(*arguments, **named)
+
+        return call
+
+    for name in ("fsync", "replace", "rename", "unlink"):
+        monkeypatch.setattr(os, name, count(getattr(os, name)))
+    monkeypatch.setattr(faiss, "write_index", count(faiss.write_index))
+
+
+@pytest.mark.parametrize("change", ["put", "remove", "compact"])
+def test_a_kill_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, change):
+    before = many(20)
+    after = {
+        "put": before | {3: "three", 100: "hundred"},
+        "remove": {i: q for i, q in before.items() if i not in (3, 6)},
+        "compact": before,
+    }[change]
+    outcomes = []
+    for at in range(40):
+        folder = tmp_path / str(at)
+        store = Store(folder, write(folder, before))
+        with monkeypatch.context() as patch:
+            killed_at(patch, at)
+            try:
+                if change == "put":
+                    store.append([3, 100], ["three", "hundred"], 5000)
+                elif change == "remove":
+                    store.append([3, 6], None, 5000)
+                else:
+                    write(folder, before)
+                outcomes.append("done")
+            except Killed:
+                outcomes.append("killed")
+        found = read(folder)
+        assert found in ((after,) if outcomes[-1] == "done" else (before, after)), at
+        # And what a kill left behind is no hindrance.
+        store = Store(folder, read_store(folder, encode)[1])
+        store.append([7], ["seven"], 5000)
+        assert read(folder) == found | {7: "seven"}
+        write(folder, found)
+        assert read(folder) == found
+        assert len(list(folder.iterdir())) == 6
+        if outcomes[-1] == "done":
+            break
+    assert outcomes[-1] == "done"
+    assert len(outcomes) > 3
+
+
+def test_an_append_that_fails_changes_nothing(tmp_path, monkeypatch):
+    store = Store(tmp_path, write(tmp_path, many(5)))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            store.append([1], ["one"], 5000)
+    assert read(tmp_path) == many(5)
+    store.append([2], ["two"], 5000)
+    assert read(tmp_path) == many(5) | {2: "two"}
+
+
+FILES = ["vectors-1.faiss", "texts-1.bin", "offsets-1.npy", "ids-1.npy", "changes-1.jsonl"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["flip first", "flip last", "cut", "empty", "longer", "remove"])
+def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
+    store = Store(tmp_path, write(tmp_path, many(1000)))
+    store.append([1], ["one"], 5000)
+    path = tmp_path / name
+    data = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+    elif damage.startswith("flip"):
+        data[0 if damage == "flip first" else -1] ^= 1
+        path.write_bytes(data)
+    else:
+        path.write_bytes({"cut": data[:-7], "empty": b"", "longer": data + b"\n"}[damage])
+    monkeypatch.setattr(faiss, "read_index", lambda *_: pytest.fail("FAISS saw damaged bytes"))
+    if name == "changes-1.jsonl" and damage == "longer":
+        with pytest.raises(pytest.fail.Exception):  # the end of a change that was never finished
+            read(tmp_path)
+        return
+    message = {"remove": "missing", "flip": "differ from their SHA-256"}.get(
+        damage.split()[0], "expected .* bytes, got"
+    )
+    with pytest.raises(UserError, match=f"{name}: .*{message}") as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 999}, "the manifest's `count` is 999, the files hold 1000"),
+        ({"dimension": 5}, "`dimension` is 5, the files hold 4"),
+        ({"factory": "Flat"}, "`factory` is 0, the files hold 25"),
+        ({"metric": "ip"}, "`metric` is ip, the files hold l2"),
+        ({"metric": "cosine"}, "the manifest's `metric` is 'cosine'"),
+        ({"assignments": 3}, "`count x assignments` is 3000, the files hold 1000"),
+        ({"assignments": 0}, "the manifest's `assignments` is 0"),
+        ({"probes": 0}, "the manifest's `probes` is 0"),
+        ({"probes": "10"}, "the manifest's `probes` is '10'"),
+        ({"encoder": None}, "the manifest's `encoder` is None"),
+        ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 2', got 'qpr_jax index 1'"),
+        ({"number": 2}, "no entry for vectors-2.faiss"),
+        ({"files": {}}, "no entry for vectors-1.faiss"),
+        ({"files": None}, "expected a manifest with `files`"),
+    ],
+)
+def test_an_edited_manifest_is_refused(tmp_path, change, message):
+    write(tmp_path, many(1000))
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("vectors-1.faiss", b"no index at all", "cannot read the index"),
+        ("offsets-1.npy", b"no array at all", "cannot read the index"),
+        ("ids-1.npy", b"", "cannot read the index"),
+        ("texts-1.bin", b"short", "`bytes of texts` is .*, the files hold 5"),
+    ],
+)
+def test_files_with_a_true_hash_but_a_wrong_content_are_refused(tmp_path, name, data, message):
+    write(tmp_path, many(20))
+    (tmp_path / name).write_bytes(data)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["files"][name] = {"bytes": len(data), "sha256": sha256_of(tmp_path / name)}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=message) as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_an_index_of_another_encoder_is_refused(tmp_path):
+    write(tmp_path, many(20))
+    message = "made with encoder abc, not with def; build the index again"
+    with pytest.raises(UserError, match=message):
+        read_store(tmp_path, encode, encoder="def")
+
+
+def test_no_index_at_all(tmp_path):
+    with pytest.raises(UserError, match=r"expected a folder with a manifest\.json, found none"):
+        read(tmp_path)
