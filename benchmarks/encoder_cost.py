@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.program import told_in_one_line
 from qpr_jax.encoders.exported import read_export
-from qpr_jax.retrieval.index import read_index
+from qpr_jax.retriever import Retriever
 
 ROUNDS, SINGLE = 5, 500
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", nargs="+", type=pathlib.Path, required=True)
     runs = parser.parse_args().runs
-    questions = read_index(runs[0] / "index").questions
+    questions = [question for _, question in Retriever.load(runs[0]).index]
     encoders = {run: read_export(run / "export") for run in runs}
     words = {run: encoder.vocabulary.word_ids(questions)[0] for run, encoder in encoders.items()}
     times: dict[pathlib.Path, list[tuple[float, ...]]] = {run: [] for run in runs}

@@ -23,6 +23,7 @@ from qpr_jax.retrieval.evaluate import (
     retrieval_scores,
 )
 from qpr_jax.retrieval.index import build_index
+from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.training.prepare import prepare
 
 SETTINGS = (
@@ -68,9 +69,7 @@ def main() -> None:
         index = build_index(
             lambda questions: vectors[[position[q] for q in questions]],
             prepared.data.questions,
-            None,
-            factory=factory,
-            assignments=assignments,
+            recipe=Recipe(factory, assignments=assignments),
             encoder=encoder.identity,
             log=lambda line: None,
         )
@@ -78,7 +77,7 @@ def main() -> None:
         found = {name: scores(index_search(index, vectors), name) for name in splits}
         per_query = (time.perf_counter() - start) * 1e3 / sum(map(len, queries.values()))
         recall = np.mean([index_recall(found[name][0], exact[name][0]) for name in splits])
-        stored = index.faiss_index.ntotal * (4 * encoder.dimension + 8) / 2**20
+        stored = index.rows.vectors.ntotal * (4 * encoder.dimension + 8) / 2**20
         facts = f"{factory} | {assignments} | {stored:.0f} | {per_query:.2f} | {recall:.3f}"
         print(f"| {facts} | {' | '.join(row for _, row in found.values())} |", flush=True)
 
