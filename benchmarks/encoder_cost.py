@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from experiments.program import told_in_one_line
+from qpr_jax.console import told_in_one_line
 from qpr_jax.encoders.exported import read_export
 from qpr_jax.retriever import Retriever
 

@@ -25,8 +25,9 @@ from experiments.batch_size_results import BENCH_FILE, write_results
 from experiments.batch_size_rows import RULES, SIZES, row_config
 from experiments.configs import quora_sdml
 from experiments.measuring import program, run
-from experiments.program import run_program, use_huge_pages
+from experiments.program import run_program
 from experiments.rows import Row, finish_study, log, make_rows, training_row
+from qpr_jax.console import use_huge_pages
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 from qpr_jax.training.records import read_json_lines

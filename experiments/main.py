@@ -9,7 +9,8 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from experiments.program import run_program, told_in_one_line, use_huge_pages
+from experiments.program import run_program
+from qpr_jax.console import told_in_one_line, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from experiments.program import told_in_one_line
+from qpr_jax.console import told_in_one_line
 from qpr_jax.errors import UserError
 
 _CHILD = "--child"

@@ -20,8 +20,9 @@ from absl import flags
 from experiments import quora_rows
 from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_results
-from experiments.program import run_program, told_in_one_line, use_huge_pages
+from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
+from qpr_jax.console import told_in_one_line, use_huge_pages
 from qpr_jax.errors import UserError
 
 _HERE = pathlib.Path(__file__).parent.parent

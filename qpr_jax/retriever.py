@@ -8,6 +8,7 @@ import operator
 import pathlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from qpr_jax.retrieval.store import (
     write_store,
 )
 from qpr_jax.retrieval.texts import texts_of
-from qpr_jax.retrieval.vectors import Recipe
+from qpr_jax.retrieval.vectors import Recipe, check_recipe
 
 __all__ = ["Hit", "Retriever"]
 
@@ -101,6 +102,38 @@ class Retriever:
         )
         return cls(encoder, index)
 
+    @classmethod
+    def build_in(
+        cls,
+        folder: Path,
+        entries: Iterable[tuple[int, int | None, str]],
+        *,
+        run: Path,
+        recipe: Recipe | None = None,
+        log: Callable[[str], object] = lambda line: None,
+    ) -> Retriever:
+        """An index in `folder` of more questions than memory holds; see `build`.
+
+        entries: (line, id, question), as of `data.questions.read_questions`: either all with
+        distinct ids, or all with None, for 0, 1, 2, ...; a UserError names the line.
+        """
+        encoder = run_encoder(run)
+        recipe = recipe or run_recipe(encoder)
+        check_recipe(recipe, encoder.dimension)
+        where = pathlib.Path(folder, "index")
+        with only_writer(where):
+            encoder = dataclasses.replace(
+                encoder, identity=save_export(pathlib.Path(folder, "export"), encoder)
+            )
+            number = next_number(where)
+            texts, ids = TextsWriter(where, number).write(_numbered(entries))
+            if not len(ids):
+                raise UserError("expected questions to index, got none")
+            rows = build_rows(encoder.encode, texts, ids, recipe)
+            tell(rows, recipe, log)
+            index = QuestionIndex(rows, recipe, encoder.identity)
+            return cls(encoder, index, Store(where, write_store(where, index, number)))
+
     def search(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
         """For each query its `k` nearest questions, nearest first; all where there are fewer."""
         try:
@@ -135,18 +168,24 @@ class Retriever:
                 self.index.put(checked, questions, vectors)
             return listed
 
-    def remove(self, ids: Iterable[int]) -> None:
-        """Remove the questions of these ids; UserError, and no change, where one is not there."""
+    def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> None:
+        """Remove the questions of these ids; UserError, and no change, where one is not there.
+
+        ignore_missing: pass over those that are not there instead.
+        """
         given = list(ids)
         with self._changing():
             checked = checked_ids(given, len(given), 0)
-            if missing := self.index.missing(checked):
+            missing = self.index.missing(checked)
+            if ignore_missing:
+                checked = np.setdiff1d(checked, missing)
+            elif missing:
                 raise UserError(
                     f"`ids`: expected ids of indexed questions, got {missing[0]}"
                     + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
                     + " that none has; leave them out"
                 )
-            if self._store and given:
+            if self._store and len(checked):
                 self._store.append(checked.tolist(), None, self.index.next_id)
             self.index.remove(checked)
 
@@ -204,11 +243,31 @@ class Retriever:
                 yield
 
 
-def run_recipe(encoder: ExportedEncoder) -> Recipe:
-    """How the run of an encoder indexes."""
+def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
+    """How the run of an encoder indexes, but for what is given."""
     fields = [field.name for field in dataclasses.fields(Recipe)]
     settings = encoder.settings
-    return Recipe(**{n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings})
+    known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
+    return Recipe(**(known | given))
+
+
+def _numbered(entries: Iterable[tuple[int, int | None, str]]) -> Iterator[tuple[int, str]]:
+    """(id, question) of each entry."""
+    seen: set[int] = set()
+    with_ids: bool | None = None
+    for number, (line, value, question) in enumerate(entries):
+        if with_ids is None:
+            with_ids = value is not None
+        if with_ids != (value is not None):
+            raise UserError(
+                f"line {line}: expected {'an' if with_ids else 'no'} id, as in the rows before; "
+                "give one to every question, or to none"
+            )
+        if value is not None:
+            if value in seen:
+                raise UserError(f"line {line}: the id {value} stands twice; give each its own")
+            seen.add(value)
+        yield number if value is None else value, question
 
 
 def run_encoder(run: Path) -> ExportedEncoder:

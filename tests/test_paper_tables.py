@@ -167,7 +167,8 @@ SMALL = """
 import sys
 from experiments import paper_tables, quora_rows
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program, told_in_one_line
+from experiments.program import run_program
+from qpr_jax.console import told_in_one_line
 
 plain = quora_rows.row_config
 

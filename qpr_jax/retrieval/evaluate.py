@@ -9,8 +9,8 @@ all searches, so one evaluator serves them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Protocol
 
 import faiss
 import numpy as np
@@ -101,6 +101,32 @@ def first_ranks(
     """
     relevance = _relevance(rankings, query_positions, clusters)
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
+
+
+def relevance_scores(
+    search: Callable[[Sequence[str], int], Sequence[Sequence[Any]]],
+    wanted: Mapping[str, Set[int]],
+    *,
+    other_texts: bool = False,
+) -> dict[str, float]:
+    """Scores over queries, each with the ids of the questions that mean the same.
+
+    search: as of a `Retriever`. other_texts: pass over hits that have the text of the query.
+    """
+    queries = list(wanted)
+    relevance = np.zeros((len(queries), DEPTH), bool)
+    for start in range(0, len(queries), _BLOCK):
+        block = queries[start : start + _BLOCK]
+        for row, (query, hits) in enumerate(zip(block, search(block, 2 * DEPTH), strict=True)):
+            seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
+            relevance[start + row, : len(seen)] = [i in wanted[query] for i in seen]
+    relevant = np.array([len(wanted[query]) for query in queries])
+    return {
+        "queries": len(queries),
+        **{f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT},
+        f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean()),
+        "recall@10": float(metrics.recall(relevance, relevant, 10).mean()),
+    }
 
 
 def index_recall(rankings: np.ndarray, exact_rankings: np.ndarray, k: int = 10) -> float:

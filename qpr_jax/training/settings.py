@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import pathlib
+import tomllib
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import UserError
+from qpr_jax.files import Path
 from qpr_jax.losses.distances import DISTANCES
 from qpr_jax.losses.sdml import PRIORS
 from qpr_jax.losses.triplet import NEGATIVES
@@ -158,6 +162,42 @@ def validate(settings: ConfigDict) -> None:
         ("learning_rate_decay", ("none", "linear")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
+
+
+def from_toml(path: Path) -> ConfigDict:
+    """The default settings with those of a TOML file; UserError where one is unknown or wrong."""
+    settings = default_settings()
+    try:
+        given = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: expected a TOML file of settings, found none") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: expected TOML ({error}); mend it") from None
+    known = flatten(settings)
+    for name, value in _flat(given).items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean `{near[0]}`?" if near else "see training/settings.py"
+            raise UserError(f"{path}: there is no setting `{name}`; {hint}")
+        value = tuple(value) if isinstance(value, list) else value
+        default = known[name]
+        if isinstance(default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(default):
+            raise UserError(
+                f"{path}: `{name}`: expected {type(default).__name__}, as {default!r}, "
+                f"got {value!r}"
+            )
+        settings.update_from_flattened_dict({name: value})
+    return settings
+
+
+def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else None
+        flat |= {f"{prefix}{name}": value} if inner is None else inner
+    return flat
 
 
 def without_effect(settings: ConfigDict) -> list[str]:

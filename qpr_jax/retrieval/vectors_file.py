@@ -1,0 +1,83 @@
+"""Vectors of many questions in one .npy file, written in a stream that can be taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import Path, read_json, write_json
+
+CHUNK = 16_384  # questions between two points from which it can be taken up
+_HEADER = 128  # bytes
+
+
+def encode_to_file(
+    path: Path,
+    questions: Iterable[str],
+    encode: Callable[[Sequence[str]], np.ndarray],
+    *,
+    dimension: int,
+    encoder: str,
+    log: Callable[[str], object] = print,
+) -> int:
+    """Write float32 [n, dimension], row i of question i, to `path`; n.
+
+    What a kill leaves beside is taken up by the next call with the same questions and the same
+    encoder (its identity); UserError where they are others. `path` appears when it is whole.
+    """
+    path = pathlib.Path(path)
+    part, state = (path.with_name(f".{path.name}.{end}") for end in ("part", "state.json"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = read_json(state) if state.exists() and part.exists() else {"rows": 0}
+    if known["rows"]:
+        if known["encoder"] != encoder:
+            raise UserError(f"{part}: begun with another encoder; remove it to start anew")
+        log(f"{path}: going on after {known['rows']:,} questions")
+    digest, rows, row_bytes = hashlib.sha256(), 0, 4 * dimension
+    with open(part, "r+b" if known["rows"] else "w+b") as file:
+        file.truncate(_HEADER + known["rows"] * row_bytes)
+        file.seek(0, os.SEEK_END)
+        for chunk in _chunks(questions):
+            for question in chunk:
+                digest.update(json.dumps(question).encode())
+            rows += len(chunk)
+            if rows <= known["rows"]:
+                if rows == known["rows"] and digest.hexdigest() != known["sha256"]:
+                    raise UserError(f"{part}: begun with other questions; remove it to start anew")
+                continue
+            if rows - len(chunk) < known["rows"]:
+                break
+            file.write(np.ascontiguousarray(encode(chunk), "<f4").tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+            write_json(state, {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder})
+        if rows < known["rows"] or file.tell() != _HEADER + rows * row_bytes:
+            raise UserError(f"{part}: begun with other questions; remove it to start anew")
+        file.seek(0)
+        file.write(_header(rows, dimension))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    with contextlib.suppress(FileNotFoundError):
+        state.unlink()
+    return rows
+
+
+def _chunks(questions: Iterable[str]) -> Iterable[list[str]]:
+    stream = iter(questions)
+    return iter(lambda: list(itertools.islice(stream, CHUNK)), [])
+
+
+def _header(rows: int, dimension: int) -> bytes:
+    """The header of a .npy file (version 1.0), of a size that does not depend on the rows."""
+    facts = {"descr": "<f4", "fortran_order": False, "shape": (rows, dimension)}
+    text = repr(facts).ljust(_HEADER - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
