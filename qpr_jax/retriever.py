@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import dataclasses
 import operator
@@ -126,7 +127,9 @@ class Retriever:
                 encoder, identity=save_export(pathlib.Path(folder, "export"), encoder)
             )
             number = next_number(where)
-            texts, ids = TextsWriter(where, number).write(_numbered(entries))
+            lines = array.array("q")
+            texts, ids = TextsWriter(where, number).write(_numbered(entries, lines))
+            _refuse_repeated(ids, lines)
             if not len(ids):
                 raise UserError("expected questions to index, got none")
             rows = build_rows(encoder.encode, texts, ids, recipe)
@@ -251,9 +254,10 @@ def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
     return Recipe(**(known | given))
 
 
-def _numbered(entries: Iterable[tuple[int, int | None, str]]) -> Iterator[tuple[int, str]]:
-    """(id, question) of each entry."""
-    seen: set[int] = set()
+def _numbered(
+    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int]
+) -> Iterator[tuple[int, str]]:
+    """(id, question) of each entry; the lines are noted down."""
     with_ids: bool | None = None
     for number, (line, value, question) in enumerate(entries):
         if with_ids is None:
@@ -263,11 +267,18 @@ def _numbered(entries: Iterable[tuple[int, int | None, str]]) -> Iterator[tuple[
                 f"line {line}: expected {'an' if with_ids else 'no'} id, as in the rows before; "
                 "give one to every question, or to none"
             )
-        if value is not None:
-            if value in seen:
-                raise UserError(f"line {line}: the id {value} stands twice; give each its own")
-            seen.add(value)
+        lines.append(line)
         yield number if value is None else value, question
+
+
+def _refuse_repeated(ids: np.ndarray, lines: Sequence[int]) -> None:
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][np.diff(ids[order]) == 0]
+    if len(again):
+        first = again.min()
+        raise UserError(
+            f"line {lines[first]}: the id {ids[first]} stands twice; give each question its own"
+        )
 
 
 def run_encoder(run: Path) -> ExportedEncoder:

@@ -14,6 +14,7 @@ was never acknowledged, and is cut off before the next change.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import hashlib
 import json
@@ -83,16 +84,17 @@ class TextsWriter:
 
     def write(self, entries: Iterable[tuple[int, str]]) -> tuple[Texts, np.ndarray]:
         """Write (id, question) of all to disk; texts and ids, mapped from there."""
-        lengths, ids = [0], []
+        lengths, ids = array.array("q", [0]), array.array("q")
         with write_atomically(self._path("texts")) as file:
             for value, question in entries:
                 data = encoded(question)
                 file.write(data)
                 lengths.append(len(data))
                 ids.append(value)
-        for name, array in (("offsets", np.cumsum(lengths)), ("ids", np.array(ids, np.int64))):
+        offsets = np.cumsum(np.frombuffer(lengths, np.int64))
+        for name, values in (("offsets", offsets), ("ids", np.array(ids, np.int64))):
             with write_atomically(self._path(name)) as file:
-                np.save(file, array, allow_pickle=False)
+                np.save(file, values, allow_pickle=False)
         return _map_texts(self._path("texts"), self._path("offsets")), np.load(self._path("ids"))
 
     def _path(self, kind: str) -> pathlib.Path:

@@ -1,0 +1,127 @@
+"""An index of ten million questions on one machine: built in a stream, saved, loaded, searched.
+
+    python -m benchmarks.ten_million --run runs/quora_sdml --folder /tmp/ten_million
+
+The vectors lie as real ones do: each is that of a question of the run, moved as one of 20,000
+others differs from its nearest neighbour. Building, and loading and searching, are processes of
+their own, whose peak memory is their own. Times of searches are of one query at a time; recall@10
+is against exact search among all, measured while building.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import shutil
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from experiments.measuring import peak_gib, positive, program, run
+from qpr_jax.retrieval.index import QuestionIndex, build_rows
+from qpr_jax.retrieval.store import TextsWriter, read_store, write_store
+from qpr_jax.retrieval.vectors import Recipe, search_vectors
+
+QUERIES = 1000
+
+
+class Generated:
+    """Vectors of as many questions as wanted, of those of `vectors` float32 [Q, d]."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        self._vectors = vectors
+        import faiss
+
+        some = vectors[np.random.default_rng(0).permutation(len(vectors))[:20_000]]
+        _, near = faiss.knn(some, vectors, 2)
+        self._moves = vectors[near[:, 1]] - some
+
+    def __call__(self, questions: list[str]) -> np.ndarray:
+        """The vectors of questions "0", "1", ..."""
+        number = np.array(questions, np.int64)
+        turn, question = np.divmod(number, len(self._vectors))
+        # A move of its own for each turn of a question.
+        move = (question * 7919 + turn * 104_729) % len(self._moves)
+        return self._vectors[question] + self._moves[move]
+
+
+def vectors_of(folder: str) -> Generated:
+    return Generated(np.load(pathlib.Path(folder, "vectors.npy")))
+
+
+def build(folder: str, count: int, recipe: dict[str, Any]) -> dict[str, Any]:
+    encode, where = vectors_of(folder), pathlib.Path(folder, "index")
+    where.mkdir()
+    start = time.perf_counter()
+    texts, ids = TextsWriter(where, 1).write((i, str(i)) for i in range(count))
+    rows = build_rows(encode, texts, ids, wanted := Recipe(**recipe))
+    built = time.perf_counter()
+    write_store(where, QuestionIndex(rows, wanted, "generated"), 1)
+    return {
+        "build_s": built - start,
+        "save_s": time.perf_counter() - built,
+        "recall@10": rows.recall,
+        "gib_on_disk": sum(path.stat().st_size for path in where.iterdir()) / 2**30,
+        "peak_gib": peak_gib(),
+    }
+
+
+def search(folder: str, count: int, probes: list[int]) -> dict[str, Any]:
+    encode = vectors_of(folder)
+    start = time.perf_counter()
+    index, _ = read_store(pathlib.Path(folder, "index"), encode)
+    report: dict[str, Any] = {"load_s": time.perf_counter() - start}
+    numbers = np.random.default_rng(2).integers(count, size=QUERIES)
+    queries = encode([str(number) for number in numbers])
+    queries += 0.1 * encode([str(number + 1) for number in numbers])  # of no indexed question
+    for wanted in probes:
+        recipe = Recipe(**{**vars(index.recipe), "probes": wanted})
+        times = []
+        for query in queries:
+            begin = time.perf_counter()
+            search_vectors(index.rows.vectors, recipe, query[None], 10)
+            times.append(1e3 * (time.perf_counter() - begin))
+        report[f"ms_at_{wanted}_probes"] = [float(t) for t in np.percentile(times, [50, 99])]
+    report["peak_gib"] = peak_gib()
+    return report
+
+
+def measure(what: str, **arguments: Any) -> dict[str, Any]:
+    return {"encode": encode_run, "build": build, "search": search}[what](**arguments)
+
+
+def encode_run(folder: str, source: str) -> dict[str, Any]:
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(source)
+    vectors = retriever.encode([question for _, question in retriever.index])
+    np.save(pathlib.Path(folder, "vectors.npy"), vectors)
+    return {}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run", required=True, help="Whose questions the vectors are made of.")
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="With room for 8 GB.")
+    parser.add_argument("--count", type=positive, default=10_000_000)
+    parser.add_argument("--factory", default="IVF4096,SQ8")
+    parser.add_argument("--probes", type=positive, nargs="+", default=[10])
+    parser.add_argument("--keep", action="store_true", help="Leave the index in the folder.")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True)
+    folder, module = str(given.folder.resolve()), "benchmarks.ten_million"
+    run(module, {"what": "encode", "folder": folder, "source": given.run})
+    recipe = {"factory": given.factory, "probes": given.probes[0]}
+    arguments = {"folder": folder, "count": given.count}
+    print(json.dumps(run(module, {"what": "build", "recipe": recipe, **arguments})), flush=True)
+    print(json.dumps(run(module, {"what": "search", "probes": given.probes, **arguments})))
+    if not given.keep:
+        shutil.rmtree(given.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, measure))
