@@ -16,8 +16,8 @@ import numpy as np
 # Words whose products are made at once, always together: the sums of a product of matrices depend
 # on how many rows it has. Ids are sorted by frequency, so neighbours are needed together.
 _FOLDED = 64
-_TAPS = 5  # window places that are added up at once
 _ROWS = 4  # questions that are projected at once
+_FEATURES = 256  # of the projection, that stay in a core's cache while all questions pass
 
 
 class Tables:
@@ -96,36 +96,47 @@ def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
     """Write the maxima over time of each question to `out` [n, f]."""
     _, window, filters = table.shape
     left = window // 2
-    taps = np.zeros((_TAPS, 2), np.int64)
-    total = np.empty(filters, np.float32)
+    # So many places of the window are added up at once; beyond five, the sums wait in `total`.
+    taps = 1 if window == 1 else 3 if window <= 3 else 5
+    rows = np.zeros((5, 2), np.int64)
+    total = np.zeros(filters, np.float32)
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         best = out[question]
+        for i in range(filters):
+            best[i] = -np.inf
         for place in range(max(stop - first, 1)):
-            for start in range(0, window, _TAPS):
-                for tap in range(_TAPS):
+            for start in range(0, window, taps):
+                for tap in range(taps):
                     k = start + tap
                     at = first + place - left + k
                     inside = k < window and first <= at < stop
                     # Padding's row is zeros.
-                    taps[tap, 0] = words[at] if inside else 0
-                    taps[tap, 1] = k if inside else 0
-                a = table[taps[0, 0], taps[0, 1]]
-                b = table[taps[1, 0], taps[1, 1]]
-                c = table[taps[2, 0], taps[2, 1]]
-                d = table[taps[3, 0], taps[3, 1]]
-                e = table[taps[4, 0], taps[4, 1]]
-                if start == 0:
+                    rows[tap, 0] = words[at] if inside else 0
+                    rows[tap, 1] = k if inside else 0
+                a = table[rows[0, 0], rows[0, 1]]
+                if taps == 1:
                     for i in range(filters):
-                        total[i] = a[i] + b[i] + c[i] + d[i] + e[i]
-                else:
+                        best[i] = a[i] if a[i] > best[i] else best[i]
+                    continue
+                b, c = table[rows[1, 0], rows[1, 1]], table[rows[2, 0], rows[2, 1]]
+                if taps == 3:
                     for i in range(filters):
-                        total[i] += a[i] + b[i] + c[i] + d[i] + e[i]
-            if place == 0:
-                best[:] = total
-            else:
+                        value = a[i] + b[i] + c[i]
+                        best[i] = value if value > best[i] else best[i]
+                    continue
+                d, e = table[rows[3, 0], rows[3, 1]], table[rows[4, 0], rows[4, 1]]
+                if window <= 5:
+                    for i in range(filters):
+                        value = a[i] + b[i] + c[i] + d[i] + e[i]
+                        best[i] = value if value > best[i] else best[i]
+                    continue
+                for i in range(filters):
+                    total[i] += a[i] + b[i] + c[i] + d[i] + e[i]
+            if window > 5:
                 for i in range(filters):
                     best[i] = total[i] if total[i] > best[i] else best[i]
+                    total[i] = 0
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -148,26 +159,25 @@ def _add_scaled_sums(embedding, words, offsets, out):  # type: ignore[no-untyped
 def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
     """Add values [n, f] @ projection [f, d] to `out`, n a multiple of `_ROWS`."""
     features, width = projection.shape
-    for row in range(0, len(values), _ROWS):
-        v0, v1, v2, v3 = values[row], values[row + 1], values[row + 2], values[row + 3]
-        o0, o1, o2, o3 = out[row], out[row + 1], out[row + 2], out[row + 3]
-        for f in range(0, features - 3, 4):
-            p0, p1, p2, p3 = (
-                projection[f],
-                projection[f + 1],
-                projection[f + 2],
-                projection[f + 3],
-            )
-            for i in range(width):
-                a, b, c, d = p0[i], p1[i], p2[i], p3[i]
-                o0[i] += v0[f] * a + v0[f + 1] * b + v0[f + 2] * c + v0[f + 3] * d
-                o1[i] += v1[f] * a + v1[f + 1] * b + v1[f + 2] * c + v1[f + 3] * d
-                o2[i] += v2[f] * a + v2[f + 1] * b + v2[f + 2] * c + v2[f + 3] * d
-                o3[i] += v3[f] * a + v3[f + 1] * b + v3[f + 2] * c + v3[f + 3] * d
-        for f in range(features - features % 4, features):
-            p0 = projection[f]
-            for i in range(width):
-                o0[i] += v0[f] * p0[i]
-                o1[i] += v1[f] * p0[i]
-                o2[i] += v2[f] * p0[i]
-                o3[i] += v3[f] * p0[i]
+    for start in range(0, features, _FEATURES):
+        stop = min(start + _FEATURES, features)
+        whole = stop - (stop - start) % 4
+        for row in range(0, len(values), _ROWS):
+            v0, v1, v2, v3 = values[row], values[row + 1], values[row + 2], values[row + 3]
+            o0, o1, o2, o3 = out[row], out[row + 1], out[row + 2], out[row + 3]
+            for f in range(start, whole, 4):
+                p0, p1 = projection[f], projection[f + 1]
+                p2, p3 = projection[f + 2], projection[f + 3]
+                for i in range(width):
+                    a, b, c, d = p0[i], p1[i], p2[i], p3[i]
+                    o0[i] += v0[f] * a + v0[f + 1] * b + v0[f + 2] * c + v0[f + 3] * d
+                    o1[i] += v1[f] * a + v1[f + 1] * b + v1[f + 2] * c + v1[f + 3] * d
+                    o2[i] += v2[f] * a + v2[f + 1] * b + v2[f + 2] * c + v2[f + 3] * d
+                    o3[i] += v3[f] * a + v3[f + 1] * b + v3[f + 2] * c + v3[f + 3] * d
+            for f in range(whole, stop):
+                p0 = projection[f]
+                for i in range(width):
+                    o0[i] += v0[f] * p0[i]
+                    o1[i] += v1[f] * p0[i]
+                    o2[i] += v2[f] * p0[i]
+                    o3[i] += v3[f] * p0[i]

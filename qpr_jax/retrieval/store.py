@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -68,12 +69,17 @@ _FACTS: dict[str, type] = {
 
 
 @contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; UserError where another process writes."""
-    with locked(pathlib.Path(folder, LOCK)) as ours:
-        if not ours:
+def only_writer(folder: Path, *, wait: float = 60.0) -> Iterator[None]:
+    """Hold the folder's lock; UserError where another process holds it for `wait` seconds."""
+    until = time.monotonic() + wait
+    while True:
+        with locked(pathlib.Path(folder, LOCK)) as ours:
+            if ours:
+                yield
+                return
+        if time.monotonic() > until:
             raise UserError(f"{folder}: another process is changing the index; try again later")
-        yield
+        time.sleep(0.02)
 
 
 class TextsWriter:
@@ -212,7 +218,19 @@ def read_store(
     the index was made with another.
     """
     folder = pathlib.Path(folder)
-    manifest = read_manifest(folder, format=FORMAT)
+    while True:
+        manifest = read_manifest(folder, format=FORMAT)
+        try:
+            return _read(folder, manifest, encode, encoder), manifest
+        except UserError:
+            # Another process may have put a new index there in the meantime.
+            if read_manifest(folder, format=FORMAT)["files"] == manifest["files"]:
+                raise
+
+
+def _read(
+    folder: pathlib.Path, manifest: dict[str, Any], encode: Encode, encoder: str | None
+) -> QuestionIndex:
     _check_manifest(manifest, folder)
     if encoder is not None and manifest["encoder"] != encoder:
         raise UserError(
@@ -238,7 +256,7 @@ def read_store(
     index = QuestionIndex(rows, wanted, manifest["encoder"], manifest["next_id"])
     changes = folder / names["changes"]
     _apply(index, encode, changes, 0, manifest["files"][changes.name]["bytes"])
-    return index, manifest
+    return index
 
 
 def _apply(index: QuestionIndex, encode: Encode, path: pathlib.Path, start: int, stop: int) -> None:

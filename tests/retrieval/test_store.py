@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import threading
+import time
 
 import faiss
 import numpy as np
@@ -118,11 +120,41 @@ def test_one_writer_at_a_time(tmp_path):
     with (
         only_writer(tmp_path),
         pytest.raises(UserError, match="another process is changing the index"),
-        only_writer(tmp_path),
+        only_writer(tmp_path, wait=0.1),
     ):
         pass
     with only_writer(tmp_path):
         pass
+
+
+def test_an_index_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
+    write(tmp_path, many(20))
+    plain, turns = faiss.read_index, [{8: "eight"}, {9: "nine"}]
+
+    def meanwhile(path):
+        if turns:
+            write(tmp_path, turns.pop(0))
+        return plain(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faiss, "read_index", meanwhile)
+        assert read(tmp_path) == {9: "nine"}
+
+
+def test_a_writer_waits_for_another(tmp_path):
+    order = []
+
+    def second():
+        with only_writer(tmp_path):
+            order.append("second")
+
+    with only_writer(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
 
 
 class Killed(BaseException):
