@@ -16,7 +16,6 @@ import numpy as np
 # Words whose products are made at once, always together: the sums of a product of matrices depend
 # on how many rows it has. Ids are sorted by frequency, so neighbours are needed together.
 _FOLDED = 64
-_ROWS = 4  # questions that are projected at once
 _FEATURES = 256  # of the projection, that stay in a core's cache while all questions pass
 
 
@@ -73,22 +72,21 @@ def encode(
     """
     tables.make(words)
     questions, features = len(offsets) - 1, len(projection)
-    rows = -(-questions // _ROWS) * _ROWS
-    values = np.zeros((rows, features), np.float32)
+    values = np.zeros((questions, features), np.float32)
     at = 0
     for table in tables.tables:
         filters = table.shape[2]
-        _add_maxima(table, words, offsets, values[:questions, at : at + filters])
+        _add_maxima(table, words, offsets, values[:, at : at + filters])
         at += filters
     # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
     maxima = values[:, :at]
     maxima += bias
     np.tanh(maxima, out=maxima)
     if features > at:
-        _add_scaled_sums(embedding, words, offsets, values[:questions, at:])
-    vectors = np.zeros((rows, projection.shape[1]), np.float32)
+        _add_scaled_sums(embedding, words, offsets, values[:, at:])
+    vectors = np.zeros((questions, projection.shape[1]), np.float32)
     _add_products(values, projection, vectors)
-    return vectors[:questions]
+    return vectors
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
@@ -157,12 +155,16 @@ def _add_scaled_sums(embedding, words, offsets, out):  # type: ignore[no-untyped
 
 @numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
-    """Add values [n, f] @ projection [f, d] to `out`, n a multiple of `_ROWS`."""
+    """Add values [n, f] @ projection [f, d] to `out`.
+
+    Each row's sums are made in one order, four features at a time, whichever rows are beside it.
+    """
     features, width = projection.shape
+    together = len(values) - len(values) % 4
     for start in range(0, features, _FEATURES):
         stop = min(start + _FEATURES, features)
         whole = stop - (stop - start) % 4
-        for row in range(0, len(values), _ROWS):
+        for row in range(0, together, 4):
             v0, v1, v2, v3 = values[row], values[row + 1], values[row + 2], values[row + 3]
             o0, o1, o2, o3 = out[row], out[row + 1], out[row + 2], out[row + 3]
             for f in range(start, whole, 4):
@@ -174,10 +176,17 @@ def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
                     o1[i] += v1[f] * a + v1[f + 1] * b + v1[f + 2] * c + v1[f + 3] * d
                     o2[i] += v2[f] * a + v2[f + 1] * b + v2[f + 2] * c + v2[f + 3] * d
                     o3[i] += v3[f] * a + v3[f + 1] * b + v3[f + 2] * c + v3[f + 3] * d
+        for row in range(together, len(values)):
+            v0, o0 = values[row], out[row]
+            for f in range(start, whole, 4):
+                p0, p1 = projection[f], projection[f + 1]
+                p2, p3 = projection[f + 2], projection[f + 3]
+                for i in range(width):
+                    a, b, c, d = p0[i], p1[i], p2[i], p3[i]
+                    o0[i] += v0[f] * a + v0[f + 1] * b + v0[f + 2] * c + v0[f + 3] * d
+        for row in range(len(values)):
+            v0, o0 = values[row], out[row]
             for f in range(whole, stop):
                 p0 = projection[f]
                 for i in range(width):
                     o0[i] += v0[f] * p0[i]
-                    o1[i] += v1[f] * p0[i]
-                    o2[i] += v2[f] * p0[i]
-                    o3[i] += v3[f] * p0[i]

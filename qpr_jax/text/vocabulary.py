@@ -82,16 +82,17 @@ class Vocabulary:
                 ids = list(map(self._id_or_bin.__getitem__, tokens))
             parts.append(np.array(ids, np.int32))
         flat = np.concatenate(parts)
-        ends = np.flatnonzero(flat == 0)
-        starts = np.concatenate([[0], ends + 1])
-        lengths = ends - starts[:-1]
-        flat = flat[flat != 0]
-        cut = lengths > max_words
-        if cut.any():
-            kept = np.arange(len(flat)) - np.repeat(starts[:-1] - np.arange(len(ends)), lengths)
-            flat = flat[kept < max_words]
-            lengths = np.minimum(lengths, max_words)
-        return flat, np.concatenate([[0], np.cumsum(lengths)]), int(cut.sum())
+        inside = flat != 0
+        ends = np.flatnonzero(~inside)
+        offsets = np.zeros(len(ends) + 1, np.int64)
+        offsets[1:] = ends - np.arange(len(ends))
+        words, lengths = flat[inside], np.diff(offsets)
+        cut = int(np.count_nonzero(lengths > max_words))
+        if cut:
+            places = np.arange(len(words)) - np.repeat(offsets[:-1], lengths)
+            words = words[places < max_words]
+            np.cumsum(np.minimum(lengths, max_words), out=offsets[1:])
+        return words, offsets, cut
 
     @functools.cached_property
     def _id_or_bin(self) -> _IdOrBin:
