@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, command_line
-from qpr_jax.encoders.exported import write_export
 from qpr_jax.retrieval import vectors_file
-from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.text.vocabulary import Vocabulary
+from tests.runs import write_encoder
 
 QUESTIONS = {
     5: "How can I learn Python quickly?",
@@ -29,19 +27,7 @@ JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTION
 def run(tmp_path_factory):
     """A folder with an encoder."""
     folder = tmp_path_factory.mktemp("run")
-    rng = np.random.default_rng(0)
-    words = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
-    vocabulary = Vocabulary(words, bins=50)
-    write_export(
-        folder / "export",
-        embedding=rng.normal(size=(vocabulary.size, 8)),
-        kernels=[0.3 * rng.normal(size=(3, 8, 12))],
-        biases=[rng.normal(size=12)],
-        projection=rng.normal(size=(12, 6)),
-        vocabulary=vocabulary,
-        max_words=64,
-        settings={"index.factory": "IVF20,Flat"},
-    )
+    write_encoder(folder, **{"index.factory": "IVF20,Flat"})
     return folder
 
 

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import qpr_jax
-from qpr_jax.encoders.exported import write_export
 from qpr_jax.errors import UserError
 from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.retriever import Hit, Retriever
-from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.text.vocabulary import Vocabulary
+from tests.runs import WORDS, write_encoder
 
 ROOT = pathlib.Path(qpr_jax.__file__).parents[1]
-WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
 QUESTIONS = [
     "How can I learn Python quickly?",
     "What is the best way to learn Python?",
@@ -25,24 +22,9 @@ QUESTIONS = [
 ]
 
 
-def export(run: pathlib.Path, seed: int = 0) -> None:
-    rng = np.random.default_rng(seed)
-    vocabulary = Vocabulary(WORDS, bins=7)
-    write_export(
-        run / "export",
-        embedding=rng.normal(size=(vocabulary.size, 8)),
-        kernels=[0.3 * rng.normal(size=(3, 8, 12))],
-        biases=[rng.normal(size=12)],
-        projection=rng.normal(size=(12, 6)),
-        vocabulary=vocabulary,
-        max_words=64,
-        settings={"steps": 3},
-    )
-
-
 @pytest.fixture
 def run(tmp_path) -> pathlib.Path:
-    export(tmp_path / "run")
+    write_encoder(tmp_path / "run", steps=3)
     return tmp_path / "run"
 
 
@@ -262,7 +244,12 @@ for number in range(10**6):
 
 def test_a_killed_process_leaves_a_whole_index(retriever, tmp_path):
     retriever.save(tmp_path / "saved")
+
+    def count() -> int:
+        return sum(value != 5 for value, _ in Retriever.load(tmp_path / "saved").index)
+
     for pause in (0, 0.02, 0.05):
+        before = count()
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path / "saved")],
             stdout=subprocess.PIPE,
@@ -270,17 +257,16 @@ def test_a_killed_process_leaves_a_whole_index(retriever, tmp_path):
             cwd=ROOT,
         )
         assert process.stdout.readline() == "go\n"
-        before = len(Retriever.load(tmp_path / "saved"))
         assert process.stdout.readline() == "0\n"
         time.sleep(pause)
         process.kill()
         acknowledged = 1 + len(process.stdout.read().splitlines())
         process.wait()
         process.stdout.close()
-        after = Retriever.load(tmp_path / "saved")
         # Two more with every round that was acknowledged; the last may be half done.
-        assert before + 2 * acknowledged <= len(after) <= before + 2 * acknowledged + 3
-        assert {q for i, q in after.index if i > 8} <= {"more", "still more"}
+        assert count() - before - 2 * acknowledged in (0, 2)
+        after = Retriever.load(tmp_path / "saved").index
+        assert {q for i, q in after if i > 8} <= {"more", "still more"}
 
 
 def test_threads_search_while_one_changes(retriever):
@@ -328,7 +314,7 @@ def test_what_is_missing_is_named(run, tmp_path):
 
 def test_an_index_of_another_encoder_is_refused(retriever, tmp_path):
     retriever.save(tmp_path / "saved")
-    export(tmp_path / "saved", seed=1)
+    write_encoder(tmp_path / "saved", seed=1)
     with pytest.raises(UserError, match="the index was made with encoder"):
         Retriever.load(tmp_path / "saved")
 
