@@ -6,6 +6,7 @@ the output any more; 2 a wrong command or option; 128 and the signal's number wh
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import logging
@@ -17,7 +18,14 @@ from typing import Any
 import click
 
 from qpr_jax.console import counted, told_in_one_line, use_huge_pages
-from qpr_jax.data.questions import FORMATS, Entry, parse_id, read_questions, read_rows
+from qpr_jax.data.questions import (
+    FORMATS,
+    STANDARD_INPUT,
+    Entry,
+    parse_id,
+    read_questions,
+    read_rows,
+)
 from qpr_jax.errors import Interrupted, UserError
 
 log = logging.getLogger("qpr_jax")
@@ -168,7 +176,8 @@ def search(
         asked = _entries(queries, **how)
     if output == "tsv":
         click.echo("query\tid\tquestion\tdistance")
-    for batch in _batches(asked, 1 if sys.stdin.isatty() else _BATCH):
+    typed = not query and queries == STANDARD_INPUT and sys.stdin.isatty()
+    for batch in _batches(asked, 1 if typed else _BATCH):
         texts = [entry.question for entry in batch]
         lines = []
         for text, hits in zip(texts, retriever.search(texts, k), strict=True):
@@ -344,6 +353,8 @@ def main() -> int:
     """The program; the exit status."""
 
     def start() -> int:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")
         try:
             return qpr.main(standalone_mode=False) or 0
         except click.ClickException as error:

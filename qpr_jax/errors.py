@@ -20,5 +20,5 @@ def told(error: BaseException) -> tuple[str, int] | None:
         case KeyboardInterrupt():
             return "stopped; the same command goes on", 130
         case OSError():
-            return f"error: {error}; the same command goes on when this is put right", 1
+            return f"error: {error}; give the command again when this is put right", 1
     return None

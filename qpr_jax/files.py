@@ -44,13 +44,16 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path`; False where another process holds it. Freed by any end."""
+def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold the lock file `path`; False where another process holds it, unless we `wait` for it.
+
+    Freed by any end.
+    """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:
@@ -112,7 +115,7 @@ def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
     """The bytes of a file of `folder`, returned only if size and SHA-256 match its manifest."""
     path, entry = _checked_size(folder, name, manifest, growing=False)
     data = path.read_bytes()
-    _compare(path, hashlib.sha256(data).hexdigest(), entry)
+    check_digest(path, hashlib.sha256(data).hexdigest(), entry)
     return data
 
 
@@ -122,12 +125,17 @@ def verify(folder: Path, name: str, manifest: dict[str, Any], *, growing: bool =
     growing: only as many bytes of it as the manifest says; what comes after does not count.
     """
     path, entry = _checked_size(folder, name, manifest, growing=growing)
-    digest, left = hashlib.sha256(), int(entry["bytes"])
     with open(path, "rb") as file:
-        while left and (data := file.read(min(left, _READ))):
-            digest.update(data)
-            left -= len(data)
-    _compare(path, digest.hexdigest(), entry)
+        check_digest(path, digest_of(file, entry["bytes"]).hexdigest(), entry)
+
+
+def digest_of(file: IO[bytes], size: int) -> hashlib._Hash:
+    """SHA-256 of the next `size` bytes."""
+    digest = hashlib.sha256()
+    while size and (data := file.read(min(size, _READ))):
+        digest.update(data)
+        size -= len(data)
+    return digest
 
 
 def _checked_size(
@@ -136,18 +144,20 @@ def _checked_size(
     """The path of a file and its entry in the manifest, if their sizes fit."""
     path = pathlib.Path(folder) / name
     entry = manifest["files"].get(name)
-    if not isinstance(entry, dict) or not {"bytes", "sha256"} <= entry.keys():
+    size = entry.get("bytes") if isinstance(entry, dict) else None
+    if type(size) is not int or size < 0 or not isinstance(entry.get("sha256"), str):
         raise UserError(f"{path.parent / MANIFEST}: no entry for {name}; remake the folder")
     try:
-        size = path.stat().st_size
+        there = path.stat().st_size
     except FileNotFoundError:
         raise UserError(f"{path}: the file is missing; remake the folder") from None
-    if size < entry["bytes"] or (size > entry["bytes"] and not growing):
-        raise UserError(f"{path}: expected {entry['bytes']} bytes, got {size}; remake the folder")
+    if there < size or (there > size and not growing):
+        raise UserError(f"{path}: expected {size} bytes, got {there}; remake the folder")
     return path, entry
 
 
-def _compare(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
+def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
+    """UserError where the SHA-256 is not that of the manifest's entry."""
     if digest != entry["sha256"]:
         raise UserError(f"{path}: the bytes differ from their SHA-256; remake the folder")
 

@@ -7,15 +7,22 @@ import contextlib
 import dataclasses
 import operator
 import pathlib
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.exported import ExportedEncoder, question_list, read_export, save_export
+from qpr_jax.encoders.exported import (
+    ExportedEncoder,
+    holds,
+    question_list,
+    read_export,
+    save_export,
+)
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import MANIFEST, Path, read_json
 from qpr_jax.retrieval.index import (
     Found as Hit,
 )
@@ -23,13 +30,14 @@ from qpr_jax.retrieval.index import (
     QuestionIndex,
     build_index,
     build_rows,
+    checked_id,
     checked_ids,
     tell,
 )
 from qpr_jax.retrieval.store import (
     Store,
     TextsWriter,
-    next_number,
+    new_build,
     only_writer,
     read_store,
     write_store,
@@ -63,15 +71,23 @@ class Retriever:
     @classmethod
     def load(cls, run: Path) -> Retriever:
         """The encoder and index of a folder; UserError where one is missing or damaged."""
-        encoder = run_encoder(run)
         folder = pathlib.Path(run, "index")
-        if not folder.is_dir():
-            raise UserError(
-                f"`run`: {run} has no index/; finish the run (the same command resumes it), or "
-                "`Retriever.build` an index of your own"
-            )
-        index, manifest = read_store(folder, encoder.encode, encoder=encoder.identity)
-        return cls(encoder, index, Store(folder, manifest))
+        while True:
+            before = _manifest_of(run)
+            try:
+                encoder = run_encoder(run)
+                if not folder.is_dir():
+                    raise UserError(
+                        f"`run`: {run} has no index/; finish the run (the same command resumes "
+                        "it), or `Retriever.build` an index of your own"
+                    )
+                index, manifest = read_store(folder, encoder.encode, encoder=encoder.identity)
+            except UserError:
+                # Another process may have put the index of another encoder there.
+                if _manifest_of(run) == before:
+                    raise
+            else:
+                return cls(encoder, index, Store(folder, manifest))
 
     @classmethod
     def build(
@@ -123,19 +139,15 @@ class Retriever:
         check_recipe(recipe, encoder.dimension)
         where = pathlib.Path(folder, "index")
         with only_writer(where):
-            encoder = dataclasses.replace(
-                encoder, identity=save_export(pathlib.Path(folder, "export"), encoder)
-            )
-            number = next_number(where)
-            lines = array.array("q")
-            texts, ids = TextsWriter(where, number).write(_numbered(entries, lines))
+            build, lines = new_build(), array.array("q")
+            texts, ids = TextsWriter(where, build).write(_numbered(entries, lines))
             _refuse_repeated(ids, lines)
             if not len(ids):
                 raise UserError("expected questions to index, got none")
-            rows = build_rows(encoder.encode, texts, ids, recipe)
+            rows = build_rows(encoder.encode, texts, ids, recipe, shards=where)
             tell(rows, recipe, log)
             index = QuestionIndex(rows, recipe, encoder.identity)
-            return cls(encoder, index, Store(where, write_store(where, index, number)))
+            return cls(encoder, index, _write(where, encoder, index, build))
 
     def search(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
         """For each query its `k` nearest questions, nearest first; all where there are fewer."""
@@ -165,10 +177,10 @@ class Retriever:
             checked = checked_ids(ids, len(questions), self.index.next_id)
             vectors = self.encoder.encode(questions)
             listed: list[int] = checked.tolist()
-            if self._store and listed:
-                self._store.append(listed, questions, max(self.index.next_id, 1 + max(listed)))
             if listed:
-                self.index.put(checked, questions, vectors)
+                next_id = max(self.index.next_id, 1 + max(listed))
+                with self._on_disk(listed, questions, next_id):
+                    self.index.put(checked, questions, vectors)
             return listed
 
     def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> None:
@@ -188,9 +200,9 @@ class Retriever:
                     + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
                     + " that none has; leave them out"
                 )
-            if self._store and len(checked):
-                self._store.append(checked.tolist(), None, self.index.next_id)
-            self.index.remove(checked)
+            if len(checked):
+                with self._on_disk(checked.tolist(), None, self.index.next_id):
+                    self.index.remove(checked)
 
     def compact(self, log: Callable[[str], object] = lambda line: None) -> None:
         """Index anew what is there now, with lists and codes made for it.
@@ -207,32 +219,41 @@ class Retriever:
         """
         where = pathlib.Path(folder, "index")
         with self._writer, only_writer(where):
-            self.index.encoder = save_export(pathlib.Path(folder, "export"), self.encoder)
-            number = next_number(where)
+            if self._store and where.resolve() == self._store.folder.resolve():
+                self.index = self._store.catch_up(self.index, self.encoder.encode)
             rows = self.index.rows
             if rows.changed:
                 self._compact(where, lambda line: None)
                 return
-            texts, ids = TextsWriter(where, number).write(iter(self.index))
+            build = new_build()
+            texts, ids = TextsWriter(where, build).write(iter(self.index))
             self.index.replace(dataclasses.replace(rows, texts=texts, ids=ids))
-            self._store = Store(where, write_store(where, self.index, number))
+            self._store = _write(where, self.encoder, self.index, build)
 
     def _compact(self, folder: pathlib.Path | None, log: Callable[[str], object]) -> None:
         index = self.index
         entries = iter(index)
+        build = new_build()
         if folder:
-            number = next_number(folder)
-            texts, ids = TextsWriter(folder, number).write(entries)
+            texts, ids = TextsWriter(folder, build).write(entries)
         else:
             listed = list(entries)
             texts = texts_of([question for _, question in listed])
             ids = np.array([value for value, _ in listed], np.int64)
-        rows = build_rows(self.encoder.encode, texts, ids, index.wanted)
+        rows = build_rows(self.encoder.encode, texts, ids, index.wanted, shards=folder)
         tell(rows, index.wanted, log)
         if folder:
             fresh = QuestionIndex(rows, index.wanted, index.encoder, index.next_id)
-            self._store = Store(folder, write_store(folder, fresh, number))
+            self._store = _write(folder, self.encoder, fresh, build)
         index.replace(rows)
+
+    def _on_disk(
+        self, ids: Sequence[int], questions: Sequence[str] | None, next_id: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """The block's change is on disk before the block is entered, if there is a folder."""
+        if self._store is None:
+            return contextlib.nullcontext()
+        return self._store.change(ids, questions, next_id)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
@@ -244,6 +265,25 @@ class Retriever:
             with only_writer(self._store.folder):
                 self.index = self._store.catch_up(self.index, self.encoder.encode)
                 yield
+
+
+def _write(
+    where: pathlib.Path, encoder: ExportedEncoder, index: QuestionIndex, build: str
+) -> Store:
+    """Write the index to its folder, and the encoder beside it unless it is there.
+
+    An encoder of another index is not touched before the new index stands.
+    """
+    taken = _manifest_of(where.parent).get("encoder", encoder.identity) != encoder.identity
+    name = "export"
+    if taken and not holds(where.parent / name, encoder):
+        name = f"export-{build}"
+    index.encoder = save_export(where.parent / name, encoder)
+    store = Store(where, write_store(where, index, build, name))
+    for old in where.parent.glob("export-" + "[0-9a-f]" * 16):
+        if old.name != name:
+            shutil.rmtree(old)
+    return store
 
 
 def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
@@ -267,8 +307,9 @@ def _numbered(
                 f"line {line}: expected {'an' if with_ids else 'no'} id, as in the rows before; "
                 "give one to every question, or to none"
             )
+        (text,) = question_list([question], f"line {line}")
         lines.append(line)
-        yield number if value is None else value, question
+        yield number if value is None else checked_id(value, f"in line {line}"), text
 
 
 def _refuse_repeated(ids: np.ndarray, lines: Sequence[int]) -> None:
@@ -288,9 +329,17 @@ def run_encoder(run: Path) -> ExportedEncoder:
             f"`run`: expected the folder of a run, found none at {run}; train one with "
             f"python -m experiments.main --config=quora_sdml --workdir={run}"
         )
-    folder = pathlib.Path(run, "export")
+    named = _manifest_of(run).get("export")
+    folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")
     if not folder.is_dir():
         raise UserError(
             f"`run`: {run} has no export/; finish the run (the same command resumes it)"
         )
     return read_export(folder)
+
+
+def _manifest_of(run: Path) -> dict[str, Any]:
+    """The manifest of a folder's index, empty where there is none."""
+    path = pathlib.Path(run, "index", MANIFEST)
+    found = read_json(path) if path.exists() else {}
+    return found if isinstance(found, dict) else {}

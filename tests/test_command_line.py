@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever, command_line
+from qpr_jax import Retriever, command_line, files
 from qpr_jax.retrieval import vectors_file
 from tests.runs import write_encoder
 
@@ -167,6 +167,9 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
     assert (status, os.path.exists("v.npy")) == (1, False)
     assert "standard input, line 9: expected UTF-8" in told
     others = b"".join([b"another\n", *given[1:]])
+    with files.locked(".v.npy.lock"):
+        status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
+        assert (status, "another process is writing it" in told) == (1, True)
     status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
     assert status == 1
     assert "begun with other questions; remove it to start anew" in told
@@ -213,7 +216,7 @@ def test_evaluated(qpr, index, tmp_path):
         (("index", "mine"), b"a", 2, "Missing option '--run'"),
         (("index", "other", "--run", "mine"), b"", 1, "error: expected questions to index, got"),
         (("index", "other", "--run", "mine", "--factory", "LSH"), b"a", 1, "got 'LSH'"),
-        (("index", "other", "--run", "mine", "--probes", "0"), b"a", 1, "`probes`: expected 1 or"),
+        (("index", "other", "--run", "mine", "--probes", "0"), b"a", 1, "`probes`: expected 1 to"),
         (("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"), b"a", 1, "PQ3 does"),
         (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
         (("remove", "mine"), b"5\nx\n", 1, "-, line 2: expected an id, 0 to 9223372036854775807;"),

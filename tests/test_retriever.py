@@ -132,7 +132,7 @@ def test_saved_and_loaded(retriever, tmp_path):
     loaded.save(str(folder))  # over itself
     assert Retriever.load(str(folder)).search(["rice"], 1) == retriever.search(["rice"], 1)
     assert sorted(path.name for path in folder.iterdir()) == ["export", "index"]
-    assert len(list((folder / "index").glob("[!.]*"))) == 6
+    assert len([*(folder / "index").glob("[!.]*")]) == 6
 
 
 def test_changes_are_kept_in_the_folder(retriever, tmp_path):
@@ -164,6 +164,47 @@ def test_two_retrievers_of_one_folder_take_turns(retriever, tmp_path):
     assert retriever.add(["three"]) == [11]
     expected = {9: "one", 11: "three"} | dict(zip([7, 8, 3, 4], QUESTIONS, strict=True))
     assert dict(retriever.index) == dict(Retriever.load(tmp_path / "saved").index) == expected
+
+
+def test_saving_in_its_own_folder_keeps_what_others_added(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    Retriever.load(tmp_path / "saved").add(["five"], [500])
+    retriever.save(tmp_path / "saved")
+    assert 500 in dict(Retriever.load(tmp_path / "saved").index)
+
+
+def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_path):
+    retriever.save(tmp_path / "saved")
+    other = tmp_path / "other"
+    write_encoder(other, seed=1)
+    names = sorted(path.name for path in (tmp_path / "saved").rglob("*"))
+
+    def broken():
+        yield 1, None, "one"
+        raise UserError("a bad row")
+
+    for entries, message in (
+        (broken(), "a bad row"),
+        ([], "expected questions to index, got none"),
+        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in line 1"),
+        ([(1, 2**63, "x")], "in line 1"),
+        ([(1, "a", "x")], "expected whole numbers, got 'a' in line 1"),
+        ([(1, None, None)], "`line 1`: expected strings, got NoneType"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Retriever.build_in(tmp_path / "saved", entries, run=other)
+        assert dict(Retriever.load(tmp_path / "saved").index) == dict(retriever.index)
+    Retriever.build_in(tmp_path / "saved", [(1, None, "one")], run=other)
+    again = Retriever.load(tmp_path / "saved")
+    assert dict(again.index) == {0: "one"}
+    assert again.encoder.identity != retriever.encoder.identity
+    # A second one with the old encoder; the first retriever may not write any more.
+    with pytest.raises(UserError, match="the index was made with encoder"):
+        retriever.add(["two"])
+    Retriever.build_in(tmp_path / "saved", [(1, None, "one")], run=run)
+    assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
+    after = sorted(path.name for path in (tmp_path / "saved").rglob("*"))
+    assert len(after) == len(names)
 
 
 def test_a_change_without_a_folder_stays_in_memory(retriever):
@@ -319,12 +360,13 @@ def test_an_index_of_another_encoder_is_refused(retriever, tmp_path):
         Retriever.load(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("name", ["export/encoder.npz", "index/vectors-1.faiss"])
+@pytest.mark.parametrize("name", ["export/encoder.npz", "index/vectors-*.faiss"])
 def test_damaged_files_are_refused(retriever, tmp_path, name):
     retriever.save(tmp_path / "saved")
-    data = bytearray((tmp_path / "saved" / name).read_bytes())
+    (path,) = (tmp_path / "saved").glob(name)
+    data = bytearray(path.read_bytes())
     data[-1] ^= 1
-    (tmp_path / "saved" / name).write_bytes(data)
+    path.write_bytes(data)
     with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
         Retriever.load(tmp_path / "saved")
 

@@ -121,6 +121,8 @@ def named(path: str) -> str:
 def _opened(path: str) -> Iterator[BinaryIO]:
     with contextlib.ExitStack() as stack:
         if path == STANDARD_INPUT:
+            if sys.stdin is None:
+                raise UserError("standard input is closed; name a file")
             file: Any = sys.stdin.buffer
         else:
             try:
@@ -191,7 +193,7 @@ def _cells(
         try:
             row = next(rows, None)
         except csv.Error as error:
-            yield start, f"not CSV ({error})"
+            yield start, f"not CSV ({error}), up to line {read}"
             continue
         if row is None:
             break

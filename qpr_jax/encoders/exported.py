@@ -174,12 +174,19 @@ def write_export(
         return _identity(read_manifest(part, format=FORMAT), max_words)
 
 
+def holds(folder: Path, encoder: ExportedEncoder) -> bool:
+    """Whether this encoder stands in `folder`, whole."""
+    if not (pathlib.Path(folder) / MANIFEST).is_file():
+        return False
+    with contextlib.suppress(UserError):
+        return read_export(folder).identity == encoder.identity
+    return False
+
+
 def save_export(folder: Path, encoder: ExportedEncoder) -> str:
-    """Write an encoder to `folder`, where it is not there already; its identity."""
-    if (pathlib.Path(folder) / MANIFEST).is_file():
-        with contextlib.suppress(UserError):
-            if read_export(folder).identity == encoder.identity:
-                return encoder.identity
+    """Write an encoder to `folder`, where it does not stand already; its identity."""
+    if holds(folder, encoder):
+        return encoder.identity
     return write_export(
         folder,
         embedding=encoder.embedding,

@@ -8,7 +8,8 @@ own question alone, so a question has the same vector, to the last bit, in any b
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numba
 import numpy as np
@@ -89,7 +90,19 @@ def encode(
     return vectors
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _compiled(**how: Any) -> Callable[[Callable[..., None]], Any]:
+    """Compile a loop, and keep what comes out on disk where there is a place for it."""
+
+    def compiled(loop: Callable[..., None]) -> Any:
+        try:
+            return numba.njit(cache=True, nogil=True, error_model="numpy", **how)(loop)
+        except RuntimeError:  # neither the package's folder nor the home can be written
+            return numba.njit(nogil=True, error_model="numpy", **how)(loop)
+
+    return compiled
+
+
+@_compiled()
 def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
     """Write the maxima over time of each question to `out` [n, f]."""
     _, window, filters = table.shape
@@ -137,7 +150,7 @@ def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
                     total[i] = 0
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@_compiled()
 def _add_scaled_sums(embedding, words, offsets, out):  # type: ignore[no-untyped-def]
     """Add the sum of each question's words over the root of their number to `out` [n, e]."""
     width = embedding.shape[1]
@@ -153,7 +166,7 @@ def _add_scaled_sums(embedding, words, offsets, out):  # type: ignore[no-untyped
             total[i] *= scale
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@_compiled(fastmath={"contract"})
 def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
     """Add values [n, f] @ projection [f, d] to `out`.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -191,18 +192,26 @@ class QuestionIndex:
 
         ids: int64 [n], distinct, of `checked_ids`. vectors: float32 [n, d].
         """
-        with self._writer, self._lock.writing():
-            old = self.rows.rows_of(ids)
-            if (gone := old[old >= 0]).size:
-                self.rows.bury(gone)
-            self.rows.append(ids, questions, np.ascontiguousarray(vectors, np.float32))
-            self.next_id = max(self.next_id, 1 + int(ids.max(initial=-1)))
+        with self._writer:
+            old = self.rows.rows_of(ids)  # the first time slow
+            vectors = np.ascontiguousarray(vectors, np.float32)
+            with self._lock.writing():
+                self._put(ids, questions, vectors, old)
+
+    def _put(
+        self, ids: np.ndarray, questions: Sequence[str], vectors: np.ndarray, old: np.ndarray
+    ) -> None:
+        if (gone := old[old >= 0]).size:
+            self.rows.bury(gone)
+        self.rows.append(ids, questions, vectors)
+        self.next_id = max(self.next_id, 1 + int(ids.max(initial=-1)))
 
     def remove(self, ids: np.ndarray) -> None:
         """Remove the questions of these ids, int64 [n]; those that are not there change nothing."""
-        with self._writer, self._lock.writing():
+        with self._writer:
             rows = np.unique(self.rows.rows_of(ids))
-            self.rows.bury(rows[rows >= 0])
+            with self._lock.writing():
+                self.rows.bury(rows[rows >= 0])
 
     def missing(self, ids: np.ndarray) -> list[int]:
         """Those of the ids, int64 [n], that no question has."""
@@ -226,8 +235,18 @@ class QuestionIndex:
             self.rows = rows
 
 
-def build_rows(encode: Encode, texts: Texts, ids: np.ndarray, wanted: Recipe) -> Rows:
-    """Index texts with ids int64 [n] by a recipe, or as much of it as so many rows can train."""
+def build_rows(
+    encode: Encode,
+    texts: Texts,
+    ids: np.ndarray,
+    wanted: Recipe,
+    *,
+    shards: pathlib.Path | None = None,
+) -> Rows:
+    """Index texts with ids int64 [n] by a recipe, or as much of it as so many rows can train.
+
+    shards: a folder for parts of a large index while it is built.
+    """
     dimension = encode([texts[0] if len(texts) else ""]).shape[1]
     check_recipe(wanted, dimension)
     if len(texts) == 0:
@@ -237,7 +256,7 @@ def build_rows(encode: Encode, texts: Texts, ids: np.ndarray, wanted: Recipe) ->
         )
     recipe = recipe_for(wanted, len(texts))
     vectors, recall = build_vectors(
-        recipe, lambda rows: encode(texts.some(rows.tolist())), len(texts)
+        recipe, lambda rows: encode(texts.some(rows.tolist())), len(texts), shards=shards
     )
     return Rows(vectors, texts, ids, recipe, recall)
 
@@ -289,13 +308,7 @@ def checked_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarr
                 f"`ids`: expected ids, got none, and fewer than {count} are left above the greatest"
             )
         return np.arange(count) + next_id if count else np.zeros(0, np.int64)
-    result = []
-    for i, value in enumerate(ids):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise UserError(f"`ids`: expected whole numbers, got {value!r} at position {i}")
-        if not 0 <= value < 2**63:
-            raise UserError(f"`ids`: expected 0 to {2**63 - 1}, got {value} at position {i}")
-        result.append(int(value))
+    result = [checked_id(value, f"at position {i}") for i, value in enumerate(ids)]
     if len(result) != count:
         raise UserError(f"`ids`: expected one a question ({count}), got {len(result)}")
     if len(set(result)) != count:
@@ -303,3 +316,12 @@ def checked_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarr
         twice = next(i for i in result if i in seen or seen.add(i))  # type: ignore[func-returns-value]
         raise UserError(f"`ids`: expected distinct ids, got {twice!r} twice")
     return np.array(result, np.int64)
+
+
+def checked_id(value: object, where: str) -> int:
+    """An id as a Python int; UserError, which says `where`, for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise UserError(f"`ids`: expected whole numbers, got {value!r} {where}")
+    if not 0 <= value < 2**63:
+        raise UserError(f"`ids`: expected 0 to {2**63 - 1}, got {value} {where}")
+    return int(value)

@@ -1,15 +1,16 @@
 """An index in a folder: every change is on disk before it counts, and nothing unverified is used.
 
-    manifest.json       what there is: facts, and size and SHA-256 of each file; the only file that
-                        is replaced, so a change has happened when it says so
-    vectors-3.faiss     as FAISS writes it
-    texts-3.bin         UTF-8 of all questions, one after the other
-    offsets-3.npy       where each begins, and the end
-    ids-3.npy           the id of each
-    changes-3.jsonl     {"id", "question"}: added or replaced since; {"id"}: removed
+    manifest.json           what there is: facts, and size and SHA-256 of each file; the only file
+                            that is replaced, so a change has happened when it says so
+    vectors-BUILD.faiss     as FAISS writes it
+    texts-BUILD.bin         UTF-8 of all questions, one after the other
+    offsets-BUILD.npy       where each begins, and the end
+    ids-BUILD.npy           the id of each
+    changes-BUILD.jsonl     {"id", "question"}: added or replaced since; {"id"}: removed
 
-The number rises with each compaction. What stands in the changes beyond the size in the manifest
-was never acknowledged, and is cut off before the next change.
+BUILD is drawn for each build and compaction, so a name never means another file. What stands in the
+changes beyond the size in the manifest was never acknowledged, and is cut off before the next
+change.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from __future__ import annotations
 import array
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 import re
-import time
+import secrets
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,7 +35,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
     Path,
+    check_digest,
+    digest_of,
     locked,
+    read_json,
     read_manifest,
     sha256_of,
     verify,
@@ -41,7 +47,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.retrieval.index import Encode, QuestionIndex, Rows
 from qpr_jax.retrieval.texts import Texts, encoded
-from qpr_jax.retrieval.vectors import METRICS, Recipe
+from qpr_jax.retrieval.vectors import METRICS, SHARDS, Recipe
 
 FORMAT = "qpr_jax index 2"
 LOCK = ".lock"
@@ -52,8 +58,11 @@ _FILES = {
     "ids": "ids-{}.npy",
     "changes": "changes-{}.jsonl",
 }
+_OURS = re.compile(r"\.?(vectors|texts|offsets|ids|changes)-[0-9a-f]{16}\.\w+(\.part)?")
+_AT_ONCE = 32_768  # changes that are encoded together
 _FACTS: dict[str, type] = {
-    "number": int,
+    "build": str,
+    "export": str,
     "factory": str,
     "wanted_factory": str,
     "metric": str,
@@ -66,27 +75,23 @@ _FACTS: dict[str, type] = {
     "next_id": int,
     "encoder": str,
 }
+_FROM_ONE, _MOST = ("probes", "assignments", "wanted_assignments", "dimension"), 1_000_000
 
 
 @contextlib.contextmanager
-def only_writer(folder: Path, *, wait: float = 60.0) -> Iterator[None]:
-    """Hold the folder's lock; UserError where another process holds it for `wait` seconds."""
-    until = time.monotonic() + wait
-    while True:
-        with locked(pathlib.Path(folder, LOCK)) as ours:
-            if ours:
-                yield
-                return
-        if time.monotonic() > until:
-            raise UserError(f"{folder}: another process is changing the index; try again later")
-        time.sleep(0.02)
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, after any other process that does."""
+    with locked(pathlib.Path(folder, LOCK), wait=True):
+        yield
 
 
 class TextsWriter:
-    """Questions and ids on their way to the files of a folder."""
+    """Questions and ids on their way to the files of a build. Needs `only_writer`."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self._folder, self._number = pathlib.Path(folder), number
+    def __init__(self, folder: Path, build: str) -> None:
+        """What an unfinished build left in the folder is removed first."""
+        self._folder, self._build = pathlib.Path(folder), build
+        remove_others(self._folder)
 
     def write(self, entries: Iterable[tuple[int, str]]) -> tuple[Texts, np.ndarray]:
         """Write (id, question) of all to disk; texts and ids, mapped from there."""
@@ -104,33 +109,45 @@ class TextsWriter:
         return _map_texts(self._path("texts"), self._path("offsets")), np.load(self._path("ids"))
 
     def _path(self, kind: str) -> pathlib.Path:
-        return self._folder / _FILES[kind].format(self._number)
+        return self._folder / _FILES[kind].format(self._build)
 
 
-def next_number(folder: Path) -> int:
-    """The number of the next files of a folder."""
-    names = os.listdir(folder) if pathlib.Path(folder).is_dir() else []
-    found = [int(match[1]) for name in names if (match := re.search(r"-(\d+)\.\w+$", name))]
-    return max(found, default=0) + 1
+def new_build() -> str:
+    """A name that no build had."""
+    return secrets.token_hex(8)
 
 
-def write_store(folder: Path, index: QuestionIndex, number: int) -> dict[str, Any]:
+def remove_others(folder: pathlib.Path) -> None:
+    """Remove what builds left in the folder that its manifest does not name, if it has one."""
+    kept: set[str] = set()
+    if (folder / MANIFEST).exists():
+        kept = {*read_json(folder / MANIFEST).get("files", {})}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name.startswith(SHARDS) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif _OURS.fullmatch(path.name) and path.name not in kept:
+            path.unlink()
+
+
+def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> dict[str, Any]:
     """Write what `TextsWriter` has not, then the manifest, then remove all older files.
 
-    The lock must be held. Returns the manifest.
+    Needs `only_writer`. export: the name of the encoder's folder, beside this one. Returns the
+    manifest.
     """
     folder = pathlib.Path(folder)
     rows = index.rows
     if rows.changed:
         raise ValueError("an index that was changed since it was built must be compacted first")
-    names = {kind: name.format(number) for kind, name in _FILES.items()}
+    names = {kind: name.format(build) for kind, name in _FILES.items()}
     with write_atomically(folder / names["vectors"]) as file:
         faiss.write_index(rows.vectors, faiss.PyCallbackIOWriter(file.write))
     with write_atomically(folder / names["changes"]):
         pass
     manifest = {
         "format": FORMAT,
-        "number": number,
+        "build": build,
+        "export": export,
         "factory": rows.recipe.factory,
         "wanted_factory": index.wanted.factory,
         "metric": rows.recipe.metric,
@@ -148,9 +165,7 @@ def write_store(folder: Path, index: QuestionIndex, number: int) -> dict[str, An
         },
     }
     write_json(folder / MANIFEST, manifest)
-    for path in folder.iterdir():
-        if path.name not in (MANIFEST, LOCK, *names.values()) and path.is_file():
-            path.unlink()
+    remove_others(folder)
     return manifest
 
 
@@ -159,15 +174,21 @@ class Store:
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.folder, self.manifest = pathlib.Path(folder), manifest
-        self._digest, self._digested = hashlib.sha256(), 0
+        # Of the file of changes, and the entry that it belongs to.
+        self._digest, self._digested = hashlib.sha256(), {"bytes": 0, "sha256": ""}
 
-    def append(self, ids: Sequence[int], questions: Sequence[str] | None, next_id: int) -> None:
-        """Record that questions were put, or, without them, that ids were removed.
+    @contextlib.contextmanager
+    def change(
+        self, ids: Sequence[int], questions: Sequence[str] | None, next_id: int
+    ) -> Iterator[None]:
+        """Record that questions are put, or, without them, that ids are removed.
 
-        When this returns the change is on disk; when it fails nothing has changed.
+        The change is on disk when this yields; when it raises before, nothing has changed. It
+        counts as seen when the block ends, else `catch_up` makes it.
         """
-        name = _FILES["changes"].format(self.manifest["number"])
-        size = self.manifest["files"][name]["bytes"]
+        name = _FILES["changes"].format(self.manifest["build"])
+        entry = self.manifest["files"][name]
+        size = entry["bytes"]
         lines = (
             [json.dumps({"id": i}) for i in ids]
             if questions is None
@@ -176,8 +197,9 @@ class Store:
         )
         data = "".join(f"{line}\n" for line in lines).encode("ascii")
         with open(self.folder / name, "r+b") as file:
-            if self._digested != size:  # not what was written here last
-                self._digest = hashlib.sha256(file.read(size))
+            if self._digested != entry:
+                self._digest = digest_of(file, size)
+                check_digest(self.folder / name, self._digest.hexdigest(), entry)
             digest = self._digest.copy()
             digest.update(data)
             file.truncate(size)
@@ -189,19 +211,26 @@ class Store:
         files = self.manifest["files"] | {name: entry}
         changed = self.manifest | {"next_id": next_id, "files": files}
         write_json(self.folder / MANIFEST, changed)
-        self.manifest, self._digest, self._digested = changed, digest, entry["bytes"]
+        yield
+        self.manifest, self._digest, self._digested = changed, digest, entry
 
     def catch_up(self, index: QuestionIndex, encode: Encode) -> QuestionIndex:
-        """The index with what another process has changed in the folder since."""
+        """The index with what another process has changed in the folder since.
+
+        UserError where there is an index of another encoder now.
+        """
         present = read_manifest(self.folder, format=FORMAT)
         if present == self.manifest:
             return index
-        if present.get("number") != self.manifest["number"]:
+        _check_manifest(present, self.folder)
+        if present["build"] != self.manifest["build"]:
             index, self.manifest = read_store(self.folder, encode, encoder=index.encoder)
             return index
-        name = _FILES["changes"].format(self.manifest["number"])
+        name = _FILES["changes"].format(present["build"])
         verify(self.folder, name, present, growing=True)
         start, stop = (m["files"][name]["bytes"] for m in (self.manifest, present))
+        if start > stop:
+            raise UserError(f"{self.folder}: the changes shrank; load the index anew")
         _apply(index, encode, self.folder / name, start, stop)
         index.next_id = max(index.next_id, present["next_id"])
         self.manifest = present
@@ -222,10 +251,13 @@ def read_store(
         manifest = read_manifest(folder, format=FORMAT)
         try:
             return _read(folder, manifest, encode, encoder), manifest
-        except UserError:
+        except (UserError, FileNotFoundError) as error:
             # Another process may have put a new index there in the meantime.
-            if read_manifest(folder, format=FORMAT)["files"] == manifest["files"]:
+            if read_manifest(folder, format=FORMAT)["files"] != manifest["files"]:
+                continue
+            if isinstance(error, UserError):
                 raise
+            raise UserError(f"{folder}: a file is missing ({error}); remake the folder") from None
 
 
 def _read(
@@ -237,7 +269,7 @@ def _read(
             f"{folder}: the index was made with encoder {manifest['encoder'][:12]}, not with "
             f"{encoder[:12]}; build the index again"
         )
-    names = {kind: name.format(manifest["number"]) for kind, name in _FILES.items()}
+    names = {kind: name.format(manifest["build"]) for kind, name in _FILES.items()}
     for kind, name in names.items():
         verify(folder, name, manifest, growing=kind == "changes")
     try:
@@ -264,15 +296,16 @@ def _apply(index: QuestionIndex, encode: Encode, path: pathlib.Path, start: int,
     last: dict[int, str | None] = {}
     with open(path, "rb") as file:
         file.seek(start)
-        for line in file.read(stop - start).splitlines():
-            entry = json.loads(line)
+        while file.tell() < stop:
+            entry = json.loads(file.readline())
             last.pop(entry["id"], None)
             last[entry["id"]] = entry.get("question")
     if gone := [i for i, question in last.items() if question is None]:
         index.remove(np.array(gone, np.int64))
-    if put := {i: question for i, question in last.items() if question is not None}:
-        questions = list(put.values())
-        index.put(np.array(list(put), np.int64), questions, encode(questions))
+    put = ((i, question) for i, question in last.items() if question is not None)
+    while some := list(itertools.islice(put, _AT_ONCE)):
+        ids, questions = zip(*some, strict=True)
+        index.put(np.array(ids, np.int64), questions, encode(questions))
 
 
 def _map_texts(texts: pathlib.Path, offsets: pathlib.Path) -> Texts:
@@ -284,9 +317,8 @@ def _map_texts(texts: pathlib.Path, offsets: pathlib.Path) -> Texts:
 def _check_manifest(manifest: dict[str, Any], folder: Path) -> None:
     for name, kind in _FACTS.items():
         value = manifest.get(name)
-        if not isinstance(value, kind) or (
-            isinstance(value, int) and name in ("probes", "assignments") and value < 1
-        ):
+        wrong = type(value) is not kind and not (kind is float and type(value) is int)
+        if wrong or (isinstance(value, int) and name in _FROM_ONE and not 1 <= value <= _MOST):
             raise UserError(f"{folder}: the manifest's `{name}` is {value!r}; build it again")
     if manifest["metric"] not in METRICS:
         raise UserError(f"{folder}: the manifest's `metric` is {manifest['metric']!r}; remake it")

@@ -14,10 +14,11 @@ import faiss
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.files import write_atomically
 
 METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _FACTORY = re.compile(
-    r"(?:IVF(?P<lists>[1-9]\d*)(?:_HNSW\d+)?,)?(?P<codes>Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ(?P<parts>[1-9]\d*))"
+    r"(?:IVF(?P<lists>[1-9]\d*)(?:_HNSW(?P<quantizer>[1-9]\d*))?,)?(?P<codes>Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ(?P<parts>[1-9]\d*))"
     r"|HNSW(?P<links>[1-9]\d*)(?:,Flat)?"
 )
 # What FAISS asks for: with fewer training points a list its k-means warns, more it samples down.
@@ -27,7 +28,10 @@ _CHUNK = 32_768
 # A list grows by doubling, so one index built at once may hold its codes twice. Above this many
 # bytes it is built in shards on disk, whose sizes say how much each list of the whole takes.
 _SHARD_BYTES = 1 << 30
+_MOST, _MOST_LINKS = 1_000_000, 1024  # what FAISS can count, and hold
 RECALL_QUERIES, RECALL_AT = 200, 10
+
+SHARDS = "shards"  # what the names of their folders begin with
 
 VectorsOf = Callable[[np.ndarray], np.ndarray]
 
@@ -59,8 +63,13 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
     if recipe.metric not in METRICS:
         raise UserError(f"index `metric`: expected one of l2, ip, got {recipe.metric!r}")
     for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
-        if value < 1:
-            raise UserError(f"index `{name}`: expected 1 or more, got {value}")
+        if not 1 <= value <= _MOST:
+            raise UserError(f"index `{name}`: expected 1 to {_MOST}, got {value}")
+    for name in ("links", "quantizer"):
+        if int(match[name] or 0) > _MOST_LINKS:
+            raise UserError(
+                f"index `factory`: expected HNSW1 to HNSW{_MOST_LINKS}, got {match[0]!r}"
+            )
     if match["parts"] and dimension % int(match["parts"]):
         parts = int(match["parts"])
         good = min(
@@ -144,14 +153,14 @@ def build_vectors(
             yield rows, np.ascontiguousarray(vectors, np.float32)
 
     if len(sample) < count:
-        training = training[:0]
+        training = training[:0].copy()  # a view would keep it all
     code = index.code_size + 8 if isinstance(index, faiss.IndexIVF) else 0
     if count * code * recipe.assignments <= _SHARD_BYTES:
         for rows, vectors in chunks(0, count):
             add_vectors(index, vectors, rows, recipe.assignments)
     else:
         size = max(_CHUNK, _SHARD_BYTES // (4 * code * recipe.assignments))
-        with tempfile.TemporaryDirectory(dir=shards, prefix="shards") as folder:
+        with tempfile.TemporaryDirectory(dir=shards, prefix=SHARDS) as folder:
             _add_in_shards(index, recipe, chunks, count, size, pathlib.Path(folder))
     found = search_vectors(index, recipe, exact.queries, RECALL_AT + 1)[1]
     return index, exact.recall(found)
@@ -173,7 +182,8 @@ def _add_in_shards(
             add_vectors(shard, vectors, rows, recipe.assignments)
         sizes += [shard.invlists.list_size(i) for i in range(index.nlist)]
         paths.append(folder / f"{start}.faiss")
-        faiss.write_index(shard, str(paths[-1]))
+        with write_atomically(paths[-1]) as file:
+            faiss.write_index(shard, faiss.PyCallbackIOWriter(file.write))
         del shard
     for i, of_list in enumerate(sizes.tolist()):  # what is resized to nothing keeps its room
         index.invlists.resize(i, of_list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, read_json, write_json
+from qpr_jax.files import Path, locked, read_json, write_json
 
 CHUNK = 16_384  # questions between two points from which it can be taken up
 _HEADER = 128  # bytes
@@ -34,14 +33,43 @@ def encode_to_file(
     encoder (its identity); UserError where they are others. `path` appears when it is whole.
     """
     path = pathlib.Path(path)
-    part, state = (path.with_name(f".{path.name}.{end}") for end in ("part", "state.json"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = read_json(state) if state.exists() and part.exists() else {"rows": 0}
-    if known["rows"]:
+    part, state, lock = (
+        path.with_name(f".{path.name}.{end}") for end in ("part", "state.json", "lock")
+    )
+    with locked(lock) as ours:
+        if not ours:
+            raise UserError(f"{path}: another process is writing it; wait for its end")
+        rows = _write(path, part, state, questions, encode, dimension, encoder, log)
+        os.replace(part, path)
+        state.unlink(missing_ok=True)
+        lock.unlink()
+    return rows
+
+
+def _write(
+    path: pathlib.Path,
+    part: pathlib.Path,
+    state: pathlib.Path,
+    questions: Iterable[str],
+    encode: Callable[[Sequence[str]], np.ndarray],
+    dimension: int,
+    encoder: str,
+    log: Callable[[str], object],
+) -> int:
+    """Write `part`, from where `state` says that it is whole; how many rows it has."""
+    digest, rows, row_bytes = hashlib.sha256(), 0, 4 * dimension
+    known = read_json(state) if state.exists() else {}
+    size = part.stat().st_size if part.exists() else 0
+    if (
+        known.keys() == {"rows", "sha256", "encoder"}
+        and size >= _HEADER + known["rows"] * row_bytes
+    ):
         if known["encoder"] != encoder:
             raise UserError(f"{part}: begun with another encoder; remove it to start anew")
         log(f"{path}: going on after {known['rows']:,} questions")
-    digest, rows, row_bytes = hashlib.sha256(), 0, 4 * dimension
+    else:
+        known = {"rows": 0}
+        state.unlink(missing_ok=True)
     with open(part, "r+b" if known["rows"] else "w+b") as file:
         file.truncate(_HEADER + known["rows"] * row_bytes)
         file.seek(0, os.SEEK_END)
@@ -65,9 +93,6 @@ def encode_to_file(
         file.write(_header(rows, dimension))
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
-    with contextlib.suppress(FileNotFoundError):
-        state.unlink()
     return rows
 
 

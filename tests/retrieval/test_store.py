@@ -17,7 +17,7 @@ from qpr_jax.retrieval.store import (
     FORMAT,
     Store,
     TextsWriter,
-    next_number,
+    new_build,
     only_writer,
     read_store,
     write_store,
@@ -36,10 +36,20 @@ def encode(questions) -> np.ndarray:
 def write(folder: pathlib.Path, questions: dict[int, str], **recipe) -> dict:
     """An index of these questions by their ids."""
     folder.mkdir(exist_ok=True)
-    number, wanted = next_number(folder), Recipe(**recipe)
-    texts, ids = TextsWriter(folder, number).write(questions.items())
+    build, wanted = new_build(), Recipe(**recipe)
+    texts, ids = TextsWriter(folder, build).write(questions.items())
     index = QuestionIndex(build_rows(encode, texts, ids, wanted), wanted, "abc", 5000)
-    return write_store(folder, index, number)
+    return write_store(folder, index, build, "export")
+
+
+def append(store: Store, *change) -> None:
+    with store.change(*change):
+        pass
+
+
+def file_of(folder: pathlib.Path, kind: str) -> pathlib.Path:
+    (path,) = folder.glob(f"{kind}-*")
+    return path
 
 
 def many(count: int) -> dict[int, str]:
@@ -66,29 +76,30 @@ def test_it_comes_back_whole(tmp_path, count):
     (found,) = index.find(encode(["\ud800 alone"]), 3)
     assert found[0].distance == pytest.approx(0, abs=1e-5)
     names = {path.name for path in tmp_path.iterdir()}
+    build = manifest["build"]
     assert names == {
         "manifest.json",
-        "vectors-1.faiss",
-        "texts-1.bin",
-        "offsets-1.npy",
-        "ids-1.npy",
-        "changes-1.jsonl",
+        f"vectors-{build}.faiss",
+        f"texts-{build}.bin",
+        f"offsets-{build}.npy",
+        f"ids-{build}.npy",
+        f"changes-{build}.jsonl",
     }
     assert manifest["format"] == FORMAT == "qpr_jax index 2"
     # A second index in its place leaves nothing of the first.
     write(tmp_path, {8: "eight"})
     assert read(tmp_path) == {8: "eight"}
     assert len(list(tmp_path.iterdir())) == 6
-    assert (tmp_path / "vectors-2.faiss").exists()
+    assert not names - {"manifest.json"} & {path.name for path in tmp_path.iterdir()}
 
 
 def test_changes_are_on_disk_and_the_last_counts(tmp_path):
     store = Store(tmp_path, write(tmp_path, many(20)))
-    store.append([3, 90], ["three", "\ud800\n"], 5000)
-    store.append([6, 90], None, 5000)
-    store.append([3], ["3"], 5001)
+    append(store, [3, 90], ["three", "\ud800\n"], 5000)
+    append(store, [6, 90], None, 5000)
+    append(store, [3], ["3"], 5001)
     store = Store(tmp_path, store.manifest)  # as another process that goes on
-    store.append([90], ["ninety"], 6000)
+    append(store, [90], ["ninety"], 6000)
     expected = many(20) | {3: "3", 90: "ninety"}
     del expected[6]
     index, manifest = read_store(tmp_path, encode)
@@ -104,27 +115,16 @@ def test_another_process_s_changes_are_caught_up_with(tmp_path):
     mine, theirs = Store(tmp_path, manifest), Store(tmp_path, manifest)
     index, _ = read_store(tmp_path, encode)
     assert mine.catch_up(index, encode) is index
-    theirs.append([3], ["three"], 5000)
-    theirs.append([0, 6], None, 7000)
+    append(theirs, [3], ["three"], 5000)
+    append(theirs, [0, 6], None, 7000)
     assert mine.catch_up(index, encode) is index
     assert dict(index) == {i: q for i, q in (many(20) | {3: "three"}).items() if i not in (0, 6)}
     assert index.next_id == 7000
     write(tmp_path, {8: "eight"})  # a compaction, say
     other = mine.catch_up(index, encode)
     assert dict(other) == {8: "eight"}
-    mine.append([9], ["nine"], 10)
+    append(mine, [9], ["nine"], 10)
     assert read(tmp_path) == {8: "eight", 9: "nine"}
-
-
-def test_one_writer_at_a_time(tmp_path):
-    with (
-        only_writer(tmp_path),
-        pytest.raises(UserError, match="another process is changing the index"),
-        only_writer(tmp_path, wait=0.1),
-    ):
-        pass
-    with only_writer(tmp_path):
-        pass
 
 
 def test_an_index_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
@@ -196,9 +196,9 @@ def test_a_kill_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, chang
             killed_at(patch, at)
             try:
                 if change == "put":
-                    store.append([3, 100], ["three", "hundred"], 5000)
+                    append(store, [3, 100], ["three", "hundred"], 5000)
                 elif change == "remove":
-                    store.append([3, 6], None, 5000)
+                    append(store, [3, 6], None, 5000)
                 else:
                     write(folder, before)
                 outcomes.append("done")
@@ -208,7 +208,7 @@ def test_a_kill_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, chang
         assert found in ((after,) if outcomes[-1] == "done" else (before, after)), at
         # And what a kill left behind is no hindrance.
         store = Store(folder, read_store(folder, encode)[1])
-        store.append([7], ["seven"], 5000)
+        append(store, [7], ["seven"], 5000)
         assert read(folder) == found | {7: "seven"}
         write(folder, found)
         assert read(folder) == found
@@ -228,21 +228,21 @@ def test_an_append_that_fails_changes_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            store.append([1], ["one"], 5000)
+            append(store, [1], ["one"], 5000)
     assert read(tmp_path) == many(5)
-    store.append([2], ["two"], 5000)
+    append(store, [2], ["two"], 5000)
     assert read(tmp_path) == many(5) | {2: "two"}
 
 
-FILES = ["vectors-1.faiss", "texts-1.bin", "offsets-1.npy", "ids-1.npy", "changes-1.jsonl"]
+KINDS = ["vectors", "texts", "offsets", "ids", "changes"]
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", ["flip first", "flip last", "cut", "empty", "longer", "remove"])
-def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
+def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, kind, damage):
     store = Store(tmp_path, write(tmp_path, many(1000)))
-    store.append([1], ["one"], 5000)
-    path = tmp_path / name
+    append(store, [1], ["one"], 5000)
+    path = file_of(tmp_path, kind)
     data = bytearray(path.read_bytes())
     if damage == "remove":
         path.unlink()
@@ -252,14 +252,14 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
     else:
         path.write_bytes({"cut": data[:-7], "empty": b"", "longer": data + b"\n"}[damage])
     monkeypatch.setattr(faiss, "read_index", lambda *_: pytest.fail("FAISS saw damaged bytes"))
-    if name == "changes-1.jsonl" and damage == "longer":
+    if kind == "changes" and damage == "longer":
         with pytest.raises(pytest.fail.Exception):  # the end of a change that was never finished
             read(tmp_path)
         return
     message = {"remove": "missing", "flip": "differ from their SHA-256"}.get(
         damage.split()[0], "expected .* bytes, got"
     )
-    with pytest.raises(UserError, match=f"{name}: .*{message}") as error:
+    with pytest.raises(UserError, match=f"{path.name}: .*{message}") as error:
         read(tmp_path)
     assert "\n" not in str(error.value)
 
@@ -278,8 +278,10 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, name, damage):
         ({"probes": "10"}, "the manifest's `probes` is '10'"),
         ({"encoder": None}, "the manifest's `encoder` is None"),
         ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 2', got 'qpr_jax index 1'"),
-        ({"number": 2}, "no entry for vectors-2.faiss"),
-        ({"files": {}}, "no entry for vectors-1.faiss"),
+        ({"build": "2"}, "no entry for vectors-2.faiss"),
+        ({"files": {}}, "no entry for vectors-"),
+        ({"next_id": 7.5}, "the manifest's `next_id` is 7.5"),
+        ({"probes": 10**12}, "the manifest's `probes` is 1000000000000"),
         ({"files": None}, "expected a manifest with `files`"),
     ],
 )
@@ -293,19 +295,20 @@ def test_an_edited_manifest_is_refused(tmp_path, change, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "message"),
+    ("kind", "data", "message"),
     [
-        ("vectors-1.faiss", b"no index at all", "cannot read the index"),
-        ("offsets-1.npy", b"no array at all", "cannot read the index"),
-        ("ids-1.npy", b"", "cannot read the index"),
-        ("texts-1.bin", b"short", "`bytes of texts` is .*, the files hold 5"),
+        ("vectors", b"no index at all", "cannot read the index"),
+        ("offsets", b"no array at all", "cannot read the index"),
+        ("ids", b"", "cannot read the index"),
+        ("texts", b"short", "`bytes of texts` is .*, the files hold 5"),
     ],
 )
-def test_files_with_a_true_hash_but_a_wrong_content_are_refused(tmp_path, name, data, message):
+def test_files_with_a_true_hash_but_a_wrong_content_are_refused(tmp_path, kind, data, message):
     write(tmp_path, many(20))
-    (tmp_path / name).write_bytes(data)
+    path = file_of(tmp_path, kind)
+    path.write_bytes(data)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    manifest["files"][name] = {"bytes": len(data), "sha256": sha256_of(tmp_path / name)}
+    manifest["files"][path.name] = {"bytes": len(data), "sha256": sha256_of(path)}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UserError, match=message) as error:
         read(tmp_path)
@@ -317,6 +320,62 @@ def test_an_index_of_another_encoder_is_refused(tmp_path):
     message = "made with encoder abc, not with def; build the index again"
     with pytest.raises(UserError, match=message):
         read_store(tmp_path, encode, encoder="def")
+
+
+@pytest.mark.parametrize("size", ["100", None, [1], -1, True, 1.0])
+def test_a_size_that_is_none_is_refused(tmp_path, size):
+    manifest = write(tmp_path, many(20))
+    for entry in manifest["files"].values():
+        entry["bytes"] = size
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="no entry for"):
+        read(tmp_path)
+
+
+def test_a_damaged_file_of_changes_is_not_signed(tmp_path):
+    store = Store(tmp_path, write(tmp_path, many(20)))
+    append(store, [3], ["one"], 5000)
+    path = file_of(tmp_path, "changes")
+    for data in (path.read_bytes().replace(b"one", b"two"), path.read_bytes()[:9]):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
+            append(Store(tmp_path, store.manifest), [4], ["four"], 5000)
+        assert path.read_bytes() == data
+
+
+def test_a_digest_is_of_its_own_file(tmp_path):
+    """After another's compaction, and a change as long as ours was."""
+    mine = Store(tmp_path, write(tmp_path, many(20)))
+    append(mine, [100], ["aaaa"], 5000)
+    index, _ = read_store(tmp_path, encode)
+    append(Store(tmp_path, write(tmp_path, many(20))), [200], ["bbbb"], 5000)
+    index = mine.catch_up(index, encode)
+    append(mine, [300], ["cccc"], 5000)
+    assert read(tmp_path) == many(20) | {200: "bbbb", 300: "cccc"}
+
+
+def test_a_change_that_was_not_made_in_memory_is_caught_up_with(tmp_path):
+    store = Store(tmp_path, write(tmp_path, many(20)))
+    index, _ = read_store(tmp_path, encode)
+    with pytest.raises(MemoryError), store.change([100], ["hundred"], 5000):
+        raise MemoryError
+    assert dict(store.catch_up(index, encode)) == many(20) | {100: "hundred"}
+
+
+def test_an_unfinished_build_is_removed_and_nothing_else(tmp_path):
+    write(tmp_path, many(20))
+    (tmp_path / "notes.txt").write_text("mine")
+    for name in (f"texts-{'0' * 16}.bin", f".ids-{'1' * 16}.npy.part", "texts-mine.bin"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "shardsabc").mkdir()
+    TextsWriter(tmp_path, new_build())
+    assert sorted(path.name for path in tmp_path.iterdir() if "-" not in path.name) == [
+        "manifest.json",
+        "notes.txt",
+    ]
+    assert (tmp_path / "texts-mine.bin").exists()
+    assert len(list(tmp_path.iterdir())) == 8
+    assert read(tmp_path) == many(20)
 
 
 def test_no_index_at_all(tmp_path):

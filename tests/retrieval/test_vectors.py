@@ -207,8 +207,11 @@ def test_recall_is_of_other_rows_by_exact_search():
         (Recipe("IVF20,PQ5"), "PQ5 does not divide the 12 dimensions; PQ4 does"),
         (Recipe("IVF20,PQ50"), "PQ50 does not divide the 12 dimensions; PQ12 does"),
         (Recipe(metric="cosine"), "index `metric`: expected one of l2, ip, got 'cosine'"),
-        (Recipe(probes=0), "index `probes`: expected 1 or more, got 0"),
-        (Recipe(assignments=0), "index `assignments`: expected 1 or more, got 0"),
+        (Recipe(probes=0), "index `probes`: expected 1 to 1000000, got 0"),
+        (Recipe(probes=10**12), "index `probes`: expected 1 to 1000000, got 1000000000000"),
+        (Recipe(assignments=0), "index `assignments`: expected 1 to 1000000, got 0"),
+        (Recipe("HNSW99999999"), "expected HNSW1 to HNSW1024, got 'HNSW99999999'"),
+        (Recipe("IVF20_HNSW0,Flat"), "index `factory`: expected `Flat`"),
     ],
 )
 def test_impossible_recipes_are_refused(recipe, message):
