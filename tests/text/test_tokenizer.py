@@ -1,0 +1,91 @@
+import random
+import re
+import time
+
+import pytest
+
+from qpr_jax.data.quora import read_quora
+from qpr_jax.text.tokenizer import END, normalised_text, tokenize, tokens_and_ends
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("How do I learn C++ in 30 days?", ["how", "do", "i", "learn", "c", "in", "30", "days"]),
+        ("Don't e-mail snake_case", ["don", "t", "e", "mail", "snake_case"]),
+        ("", []),
+        (" \t\n", []),
+        ("?!", []),
+        ("Café naïve", ["café", "naïve"]),
+        ("Cafe\u0301", ["café"]),
+        ("ﬁre \uff37\uff49\uff44\uff45 ²", ["fire", "wide", "2"]),
+        ("ÉCOLE STRASSE Straße", ["école", "strasse", "straße"]),
+        ("İs it", ["i\u0307s", "it"]),
+        ("योग वासिष्ठ", ["योग", "वासिष्ठ"]),
+        ("ਬੱਬਰ ਸ਼ੇਰ", ["ਬੱਬਰ", "ਸ਼ੇਰ"]),
+        ("مَرْحَبًا، كيف؟", ["مَرْحَبًا", "كيف"]),
+        ("שָׁלוֹם", ["שָׁלוֹם"]),
+        ("你好 世界", ["你好", "世界"]),
+        ("nul\0nul", ["nul", "nul"]),
+        ("lone \ud800surrogate\udfff é", ["lone", "surrogate", "é"]),
+        ("😀 ❤️ 👨\u200d👩", []),
+        ("1️⃣ first", ["1", "first"]),
+        ("\u0301 alone", ["alone"]),
+    ],
+)
+def test_words(text, words):
+    assert tokenize(text) == words
+
+
+def test_odd_and_huge_strings():
+    every = "".join(map(chr, range(0x110000)))
+    assert len(tokenize(every)) > 500
+    assert tokenize("x" * 1_000_000) == ["x" * 1_000_000]
+    assert len(tokenize("é " * 500_000)) == 500_000
+
+
+def test_a_megabyte_of_combining_marks_takes_no_minutes():
+    for marks in ("\u0315\u0300", "\u0300\uff9e"):
+        start = time.process_time()
+        assert len(tokenize("e" + marks * 250_000 + " end")) == 2
+        assert time.process_time() - start < 5
+
+
+def test_thirty_marks_on_a_letter_are_kept():
+    text = "x" + "\u0315\u0300" * 15
+    assert tokenize(text + " é" * 600)[0] == tokenize(text)[0]
+    assert len(tokenize(text)[0]) == 31
+
+
+def test_the_words_of_many_are_those_of_each():
+    rng = random.Random(0)
+    odd = "aZ0_ \n\t\0?'-éÉΣςσ\u0130\u0301\ufe0f\uff9eﬁ你 योग😀\ud800\u2028\x85\u212a"
+    texts = ["".join(rng.choices(odd, k=rng.randrange(20))) for _ in range(5000)]
+    texts += [letter + "Σ" for letter in map(chr, range(0x3000))]
+    assert tokens_and_ends(texts) == [word for text in texts for word in [*tokenize(text), END]]
+    assert tokens_and_ends([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "normalised"),
+    [
+        ("How  do I?", "how do i"),
+        ("\uff28ow, do \uff29", "how do i"),
+        ("?", "?"),
+        (" ?? ", "??"),
+        ("😀", "😀"),
+        ("", ""),
+        ("  ", ""),
+        ("\uff1f", "?"),
+    ],
+)
+def test_normalised_text(text, normalised):
+    assert normalised_text(text) == normalised
+
+
+def test_english_words_are_those_of_the_plain_pattern(quora_file):
+    questions = read_quora(quora_file, max_rows=20_000).questions
+    plain = [question for question in questions if question.isascii()]
+    assert len(plain) > 20_000
+    for question in plain:
+        assert tokenize(question) == re.findall(r"\w+", question.lower())
