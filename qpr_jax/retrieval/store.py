@@ -47,7 +47,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.retrieval.index import Encode, QuestionIndex, Rows
 from qpr_jax.retrieval.texts import Texts, encoded
-from qpr_jax.retrieval.vectors import METRICS, SHARDS, Recipe
+from qpr_jax.retrieval.vectors import METRICS, MOST, SHARDS, Recipe
 
 FORMAT = "qpr_jax index 2"
 LOCK = ".lock"
@@ -58,7 +58,7 @@ _FILES = {
     "ids": "ids-{}.npy",
     "changes": "changes-{}.jsonl",
 }
-_OURS = re.compile(r"\.?(vectors|texts|offsets|ids|changes)-[0-9a-f]{16}\.\w+(\.part)?")
+_OURS = re.compile(rf"\.?({'|'.join(_FILES)})-[0-9a-f]{{16}}\.\w+(\.part)?")
 _AT_ONCE = 32_768  # changes that are encoded together
 _FACTS: dict[str, type] = {
     "build": str,
@@ -75,14 +75,12 @@ _FACTS: dict[str, type] = {
     "next_id": int,
     "encoder": str,
 }
-_FROM_ONE, _MOST = ("probes", "assignments", "wanted_assignments", "dimension"), 1_000_000
+_FROM_ONE = ("probes", "assignments", "wanted_assignments", "dimension")
 
 
-@contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path) -> contextlib.AbstractContextManager[bool]:
     """Hold the folder's lock, after any other process that does."""
-    with locked(pathlib.Path(folder, LOCK), wait=True):
-        yield
+    return locked(pathlib.Path(folder, LOCK), wait=True)
 
 
 class TextsWriter:
@@ -318,7 +316,7 @@ def _check_manifest(manifest: dict[str, Any], folder: Path) -> None:
     for name, kind in _FACTS.items():
         value = manifest.get(name)
         wrong = type(value) is not kind and not (kind is float and type(value) is int)
-        if wrong or (isinstance(value, int) and name in _FROM_ONE and not 1 <= value <= _MOST):
+        if wrong or (isinstance(value, int) and name in _FROM_ONE and not 1 <= value <= MOST):
             raise UserError(f"{folder}: the manifest's `{name}` is {value!r}; build it again")
     if manifest["metric"] not in METRICS:
         raise UserError(f"{folder}: the manifest's `metric` is {manifest['metric']!r}; remake it")

@@ -28,7 +28,7 @@ _CHUNK = 32_768
 # A list grows by doubling, so one index built at once may hold its codes twice. Above this many
 # bytes it is built in shards on disk, whose sizes say how much each list of the whole takes.
 _SHARD_BYTES = 1 << 30
-_MOST, _MOST_LINKS = 1_000_000, 1024  # what FAISS can count, and hold
+MOST, _MOST_LINKS = 1_000_000, 1024  # what FAISS can count, and hold
 RECALL_QUERIES, RECALL_AT = 200, 10
 
 SHARDS = "shards"  # what the names of their folders begin with
@@ -63,8 +63,8 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
     if recipe.metric not in METRICS:
         raise UserError(f"index `metric`: expected one of l2, ip, got {recipe.metric!r}")
     for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
-        if not 1 <= value <= _MOST:
-            raise UserError(f"index `{name}`: expected 1 to {_MOST}, got {value}")
+        if not 1 <= value <= MOST:
+            raise UserError(f"index `{name}`: expected 1 to {MOST}, got {value}")
     for name in ("links", "quantizer"):
         if int(match[name] or 0) > _MOST_LINKS:
             raise UserError(
@@ -103,16 +103,13 @@ def recipe_for(recipe: Recipe, count: int) -> Recipe:
     if not wanted:
         return dataclasses.replace(recipe, assignments=1)
     lists = lists_for(count, wanted, probes=recipe.probes)
-    _, codes = recipe.factory.split(",")
+    if not lists:
+        return dataclasses.replace(recipe, factory="Flat", assignments=1)
+    head, codes = recipe.factory.split(",")
     if codes.startswith("PQ") and count < _PQ_POINTS:
         codes = "Flat"
-    quantizer = recipe.factory.partition(",")[0].partition("_")[2]
-    head = f"IVF{lists}" + (f"_{quantizer}" if quantizer else "") if lists else ""
-    return dataclasses.replace(
-        recipe,
-        factory=f"{head},{codes}" if lists else "Flat",
-        assignments=min(recipe.assignments, lists) or 1,
-    )
+    factory = f"{head.replace(f'IVF{wanted}', f'IVF{lists}')},{codes}"
+    return dataclasses.replace(recipe, factory=factory, assignments=min(recipe.assignments, lists))
 
 
 def build_vectors(
