@@ -137,7 +137,7 @@ def build_vectors(
     check_recipe(recipe, training.shape[1])
     index = faiss.index_factory(training.shape[1], recipe.factory, METRICS[recipe.metric])
     queries = _sample(rng, count, RECALL_QUERIES)
-    exact = _Nearest(queries, np.ascontiguousarray(vectors_of(queries), np.float32), recipe.metric)
+    exact = Nearest(queries, np.ascontiguousarray(vectors_of(queries), np.float32), recipe.metric)
     if not index.is_trained:
         index.train(training)
 
@@ -279,14 +279,18 @@ def _sample(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
     return np.sort(rng.choice(count, size, replace=False))
 
 
-class _Nearest:
-    """The true nearest rows of some rows, gathered as rows pass by."""
+class Nearest:
+    """The true nearest rows of queries, gathered as rows pass by, one more than `RECALL_AT`.
 
-    def __init__(self, rows: np.ndarray, queries: np.ndarray, metric: str) -> None:
+    rows: int64 [n, k], nearest first.
+    """
+
+    def __init__(self, itself: np.ndarray, queries: np.ndarray, metric: str) -> None:
+        """itself: the row of each query float32 [n, d], -1 for none."""
         self.queries = queries
-        self._rows, self._metric = rows, METRICS[metric]
-        self._near = np.zeros((len(rows), 0), np.float32)
-        self._at = np.zeros((len(rows), 0), np.int64)
+        self._itself, self._metric = itself, METRICS[metric]
+        self._near = np.zeros((len(itself), 0), np.float32)
+        self.rows = np.zeros((len(itself), 0), np.int64)
 
     def see(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Take these rows into account."""
@@ -294,15 +298,15 @@ class _Nearest:
         near, at = faiss.knn(self.queries, vectors, reach, metric=self._metric)
         sign = 1 if self._metric == faiss.METRIC_L2 else -1
         near = np.concatenate([self._near, sign * near], axis=1)
-        at = np.concatenate([self._at, rows[at]], axis=1)
+        at = np.concatenate([self.rows, rows[at]], axis=1)
         order = np.argsort(near, axis=1, kind="stable")[:, : RECALL_AT + 1]
         self._near = np.take_along_axis(near, order, axis=1)
-        self._at = np.take_along_axis(at, order, axis=1)
+        self.rows = np.take_along_axis(at, order, axis=1)
 
     def recall(self, found: np.ndarray) -> float:
         """The share of the nearest other rows that are among those found, int64 [n, k]."""
         shares = []
-        for row, true, got in zip(self._rows, self._at, found, strict=True):
+        for row, true, got in zip(self._itself, self.rows, found, strict=True):
             nearest = [at for at in true if at != row][:RECALL_AT]
             if not nearest:
                 return 1.0  # one row has no others
