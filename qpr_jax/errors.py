@@ -18,7 +18,7 @@ def told(error: BaseException) -> tuple[str, int] | None:
         case UserError():
             return f"error: {error}", 1
         case KeyboardInterrupt():
-            return "stopped; the same command goes on", 130
+            return "stopped", 130
         case OSError():
             return f"error: {error}; give the command again when this is put right", 1
     return None

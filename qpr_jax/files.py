@@ -73,7 +73,7 @@ def read_json(path: Path) -> Any:
         return json.loads(pathlib.Path(path).read_bytes())
     except FileNotFoundError:
         raise UserError(f"{path}: the file is missing; remake it") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path}: expected JSON, got {error}; restore or remake the file"
         ) from error

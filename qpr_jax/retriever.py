@@ -38,6 +38,7 @@ from qpr_jax.retrieval.store import (
     Store,
     TextsWriter,
     new_build,
+    nothing_left,
     only_writer,
     read_store,
     write_store,
@@ -127,23 +128,24 @@ class Retriever:
         *,
         run: Path,
         recipe: Recipe | None = None,
+        source: str = "questions",
         log: Callable[[str], object] = lambda line: None,
     ) -> Retriever:
         """An index in `folder` of more questions than memory holds; see `build`.
 
         entries: (line, id, question), as of `data.questions.read_questions`: either all with
-        distinct ids, or all with None, for 0, 1, 2, ...; a UserError names the line.
+        distinct ids, or all with None, for 0, 1, 2, ...; a UserError names `source` and the line.
         """
         encoder = run_encoder(run)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
         where = pathlib.Path(folder, "index")
-        with only_writer(where):
+        with only_writer(where), nothing_left(where):
             build, lines = new_build(), array.array("q")
-            texts, ids = TextsWriter(where, build).write(_numbered(entries, lines))
-            _refuse_repeated(ids, lines)
+            texts, ids = TextsWriter(where, build).write(_numbered(entries, lines, source))
+            _refuse_repeated(ids, lines, source)
             if not len(ids):
-                raise UserError("expected questions to index, got none")
+                raise UserError(f"{source}: expected questions to index, got none")
             rows = build_rows(encoder.encode, texts, ids, recipe, shards=where)
             tell(rows, recipe, log)
             index = QuestionIndex(rows, recipe, encoder.identity)
@@ -183,10 +185,10 @@ class Retriever:
                     self.index.put(checked, questions, vectors)
             return listed
 
-    def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> None:
+    def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> int:
         """Remove the questions of these ids; UserError, and no change, where one is not there.
 
-        ignore_missing: pass over those that are not there instead.
+        ignore_missing: pass over those that are not there instead. Returns how many are removed.
         """
         given = list(ids)
         with self._changing():
@@ -203,6 +205,7 @@ class Retriever:
             if len(checked):
                 with self._on_disk(checked.tolist(), None, self.index.next_id):
                     self.index.remove(checked)
+            return len(checked)
 
     def compact(self, log: Callable[[str], object] = lambda line: None) -> None:
         """Index anew what is there now, with lists and codes made for it.
@@ -295,7 +298,7 @@ def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
 
 
 def _numbered(
-    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int]
+    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int], source: str
 ) -> Iterator[tuple[int, str]]:
     """(id, question) of each entry; the lines are noted down."""
     with_ids: bool | None = None
@@ -304,21 +307,22 @@ def _numbered(
             with_ids = value is not None
         if with_ids != (value is not None):
             raise UserError(
-                f"line {line}: expected {'an' if with_ids else 'no'} id, as in the rows before; "
-                "give one to every question, or to none"
+                f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
+                "before; give one to every question, or to none"
             )
-        (text,) = question_list([question], f"line {line}")
+        (text,) = question_list([question], f"{source}, line {line}")
         lines.append(line)
-        yield number if value is None else checked_id(value, f"in line {line}"), text
+        yield number if value is None else checked_id(value, f"in {source}, line {line}"), text
 
 
-def _refuse_repeated(ids: np.ndarray, lines: Sequence[int]) -> None:
+def _refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
     order = np.argsort(ids, kind="stable")
     again = order[1:][np.diff(ids[order]) == 0]
     if len(again):
         first = again.min()
         raise UserError(
-            f"line {lines[first]}: the id {ids[first]} stands twice; give each question its own"
+            f"{source}, line {lines[first]}: the id {ids[first]} stands twice; "
+            "give each question its own"
         )
 
 

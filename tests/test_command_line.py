@@ -215,12 +215,22 @@ def test_evaluated(qpr, index, tmp_path):
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
         (("index", "mine"), b"a", 2, "Missing option '--run'"),
-        (("index", "other", "--run", "mine"), b"", 1, "error: expected questions to index, got"),
+        (
+            ("index", "other", "--run", "mine"),
+            b"",
+            1,
+            "error: standard input: expected questions to index, got",
+        ),
         (("index", "other", "--run", "mine", "--factory", "LSH"), b"a", 1, "got 'LSH'"),
-        (("index", "other", "--run", "mine", "--probes", "0"), b"a", 1, "`probes`: expected 1 to"),
+        (("index", "other", "--run", "mine", "--probes", "0"), b"a", 1, "`probes`: expected a number 1 to"),
         (("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"), b"a", 1, "PQ3 does"),
         (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
-        (("remove", "mine"), b"5\nx\n", 1, "-, line 2: expected an id, 0 to 9223372036854775807;"),
+        (
+            ("remove", "mine"),
+            b"5\nx\n",
+            1,
+            "standard input, line 2: expected an id, 0 to 9223372036854775807;",
+        ),
         (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id; say --format"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\tb\n", 1, "line 2: expected a"),
@@ -240,10 +250,10 @@ def test_ids_must_be_each_question_s_own(qpr, run):
     twice = b'{"id": 1, "question": "a"}\n{"id": 1, "question": "b"}\n'
     status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=twice)
     assert status == 1
-    assert "error: line 2: the id 1 stands twice" in told
+    assert "error: standard input, line 2: the id 1 stands twice" in told
     some = b'{"id": 1, "question": "a"}\n\n{"question": "b"}\n'
     status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=some)
-    assert "error: line 3: expected an id, as in the rows before" in told
+    assert "error: standard input, line 3: expected an id, as in the rows before" in told
 
 
 @pytest.mark.parametrize(

@@ -186,10 +186,10 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
     for entries, message in (
         (broken(), "a bad row"),
         ([], "expected questions to index, got none"),
-        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in line 1"),
-        ([(1, 2**63, "x")], "in line 1"),
-        ([(1, "a", "x")], "expected whole numbers, got 'a' in line 1"),
-        ([(1, None, None)], "`line 1`: expected strings, got NoneType"),
+        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in questions, line 1"),
+        ([(1, 2**63, "x")], "in questions, line 1"),
+        ([(1, "a", "x")], "expected whole numbers, got 'a' in questions, line 1"),
+        ([(1, None, None)], "`questions, line 1`: expected strings, got NoneType"),
     ):
         with pytest.raises(UserError, match=message):
             Retriever.build_in(tmp_path / "saved", entries, run=other)

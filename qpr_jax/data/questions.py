@@ -106,6 +106,7 @@ def read_rows(
 
 def parse_id(value: object) -> int | None:
     """An id of a file, None where it is none."""
+    value = value.strip() if isinstance(value, str) else value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)
     good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
@@ -199,6 +200,8 @@ def _cells(
             break
         if header is None:
             header = [name.strip() for name in row]
+            if twice := [name for name in (*columns, "id") if header.count(name) > 1]:
+                raise UserError(f"{named(path)}: expected one column `{twice[0]}`, got several")
             if missing := [name for name in columns if name not in header]:
                 raise UserError(
                     f"{named(path)}: expected a header with `{missing[0]}`, got {_short(header)}; "

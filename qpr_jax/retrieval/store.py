@@ -1,7 +1,8 @@
 """An index in a folder: every change is on disk before it counts, and nothing unverified is used.
 
     manifest.json           what there is: facts, and size and SHA-256 of each file; the only file
-                            that is replaced, so a change has happened when it says so
+                            that is replaced, so a change has happened when it says so; `sha256` is
+                            of all else that it says
     vectors-BUILD.faiss     as FAISS writes it
     texts-BUILD.bin         UTF-8 of all questions, one after the other
     offsets-BUILD.npy       where each begins, and the end
@@ -47,10 +48,11 @@ from qpr_jax.files import (
 )
 from qpr_jax.retrieval.index import Encode, QuestionIndex, Rows
 from qpr_jax.retrieval.texts import Texts, encoded
-from qpr_jax.retrieval.vectors import METRICS, MOST, SHARDS, Recipe
+from qpr_jax.retrieval.vectors import SHARDS, Recipe
 
-FORMAT = "qpr_jax index 2"
+FORMAT = "qpr_jax index 3"
 LOCK = ".lock"
+SEAL = "sha256"
 _FILES = {
     "vectors": "vectors-{}.faiss",
     "texts": "texts-{}.bin",
@@ -60,22 +62,6 @@ _FILES = {
 }
 _OURS = re.compile(rf"\.?({'|'.join(_FILES)})-[0-9a-f]{{16}}\.\w+(\.part)?")
 _AT_ONCE = 32_768  # changes that are encoded together
-_FACTS: dict[str, type] = {
-    "build": str,
-    "export": str,
-    "factory": str,
-    "wanted_factory": str,
-    "metric": str,
-    "probes": int,
-    "assignments": int,
-    "wanted_assignments": int,
-    "count": int,
-    "dimension": int,
-    "recall@10": float,
-    "next_id": int,
-    "encoder": str,
-}
-_FROM_ONE = ("probes", "assignments", "wanted_assignments", "dimension")
 
 
 def only_writer(folder: Path) -> contextlib.AbstractContextManager[bool]:
@@ -127,6 +113,16 @@ def remove_others(folder: pathlib.Path) -> None:
             path.unlink()
 
 
+@contextlib.contextmanager
+def nothing_left(folder: Path) -> Iterator[None]:
+    """Remove what a build in the block leaves in the folder when it fails."""
+    try:
+        yield
+    except BaseException:
+        remove_others(pathlib.Path(folder))
+        raise
+
+
 def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> dict[str, Any]:
     """Write what `TextsWriter` has not, then the manifest, then remove all older files.
 
@@ -162,6 +158,7 @@ def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> 
             for name in names.values()
         },
     }
+    manifest = sealed(manifest)
     write_json(folder / MANIFEST, manifest)
     remove_others(folder)
     return manifest
@@ -171,7 +168,8 @@ class Store:
     """The folder of an index, as this process last saw it. Changes need `only_writer`."""
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.folder, self.manifest = pathlib.Path(folder), manifest
+        # A relative one would mean another after a change of the working directory.
+        self.folder, self.manifest = pathlib.Path(folder).absolute(), manifest
         # Of the file of changes, and the entry that it belongs to.
         self._digest, self._digested = hashlib.sha256(), {"bytes": 0, "sha256": ""}
 
@@ -207,7 +205,7 @@ class Store:
             os.fsync(file.fileno())
         entry = {"bytes": size + len(data), "sha256": digest.hexdigest()}
         files = self.manifest["files"] | {name: entry}
-        changed = self.manifest | {"next_id": next_id, "files": files}
+        changed = sealed(self.manifest | {"next_id": next_id, "files": files})
         write_json(self.folder / MANIFEST, changed)
         yield
         self.manifest, self._digest, self._digested = changed, digest, entry
@@ -217,10 +215,9 @@ class Store:
 
         UserError where there is an index of another encoder now.
         """
-        present = read_manifest(self.folder, format=FORMAT)
+        present = _read_manifest(self.folder)
         if present == self.manifest:
             return index
-        _check_manifest(present, self.folder)
         if present["build"] != self.manifest["build"]:
             index, self.manifest = read_store(self.folder, encode, encoder=index.encoder)
             return index
@@ -246,12 +243,12 @@ def read_store(
     """
     folder = pathlib.Path(folder)
     while True:
-        manifest = read_manifest(folder, format=FORMAT)
+        manifest = _read_manifest(folder)
         try:
             return _read(folder, manifest, encode, encoder), manifest
         except (UserError, FileNotFoundError) as error:
             # Another process may have put a new index there in the meantime.
-            if read_manifest(folder, format=FORMAT)["files"] != manifest["files"]:
+            if _read_manifest(folder)["files"] != manifest["files"]:
                 continue
             if isinstance(error, UserError):
                 raise
@@ -261,7 +258,6 @@ def read_store(
 def _read(
     folder: pathlib.Path, manifest: dict[str, Any], encode: Encode, encoder: str | None
 ) -> QuestionIndex:
-    _check_manifest(manifest, folder)
     if encoder is not None and manifest["encoder"] != encoder:
         raise UserError(
             f"{folder}: the index was made with encoder {manifest['encoder'][:12]}, not with "
@@ -278,7 +274,6 @@ def _read(
         reason = str(error).splitlines()[0]
         raise UserError(f"{folder}: cannot read the index ({reason}); build it again") from None
     recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
-    _check_fit(folder, manifest, vectors, texts, ids)
     rows = Rows(vectors, texts, ids, recipe, manifest["recall@10"])
     wanted = Recipe(
         manifest["wanted_factory"], recipe.metric, recipe.probes, manifest["wanted_assignments"]
@@ -312,36 +307,18 @@ def _map_texts(texts: pathlib.Path, offsets: pathlib.Path) -> Texts:
     return Texts(data, np.load(offsets, mmap_mode="r", allow_pickle=False))
 
 
-def _check_manifest(manifest: dict[str, Any], folder: Path) -> None:
-    for name, kind in _FACTS.items():
-        value = manifest.get(name)
-        wrong = type(value) is not kind and not (kind is float and type(value) is int)
-        if wrong or (isinstance(value, int) and name in _FROM_ONE and not 1 <= value <= MOST):
-            raise UserError(f"{folder}: the manifest's `{name}` is {value!r}; build it again")
-    if manifest["metric"] not in METRICS:
-        raise UserError(f"{folder}: the manifest's `metric` is {manifest['metric']!r}; remake it")
+def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with the SHA-256 of all else that it says."""
+    said = {name: value for name, value in manifest.items() if name != SEAL}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode("ascii")).hexdigest()
+    return said | {SEAL: digest}
 
 
-def _check_fit(
-    folder: Path, manifest: dict[str, Any], vectors: faiss.Index, texts: Texts, ids: np.ndarray
-) -> None:
-    """UserError where the files are whole, but not of one index."""
-    count = manifest["count"]
-    lists = vectors.nlist if isinstance(vectors, faiss.IndexIVF) else 0
-    named = re.match(r"IVF(\d+)", manifest["factory"])
-    metric = {code: name for name, code in METRICS.items()}.get(vectors.metric_type, "another")
-    held = {
-        "factory": (int(named[1]) if named else 0, lists),
-        "metric": (manifest["metric"], metric),
-        "dimension": (manifest["dimension"], vectors.d),
-        "count": (count, len(texts)),
-        "count of ids": (count, len(ids) if ids.dtype == np.int64 else -1),
-        "count x assignments": (count * manifest["assignments"], vectors.ntotal),
-        "bytes of texts": (int(texts.offsets[-1]) if len(texts) else 0, len(texts.data)),
-    }
-    for name, (expected, got) in held.items():
-        if got != expected:
-            raise UserError(
-                f"{folder}: the manifest's `{name}` is {expected}, the files hold {got}; "
-                "build the index again"
-            )
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    manifest = read_manifest(folder, format=FORMAT)
+    if sealed(manifest) != manifest:
+        raise UserError(
+            f"{pathlib.Path(folder, MANIFEST)}: what it says differs from its `{SEAL}`; "
+            "restore the file, or build the index again"
+        )
+    return manifest

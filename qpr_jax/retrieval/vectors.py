@@ -54,7 +54,9 @@ class Recipe:
 
 def check_recipe(recipe: Recipe, dimension: int) -> None:
     """UserError where vectors of this dimension cannot be indexed so."""
-    match = _FACTORY.fullmatch(recipe.factory)
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"`recipe`: expected a Recipe, got {recipe!r}")
+    match = _FACTORY.fullmatch(recipe.factory) if isinstance(recipe.factory, str) else None
     if not match or (match["parts"] and not match["lists"]):
         raise UserError(
             "index `factory`: expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, "
@@ -63,8 +65,8 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
     if recipe.metric not in METRICS:
         raise UserError(f"index `metric`: expected one of l2, ip, got {recipe.metric!r}")
     for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
-        if not 1 <= value <= MOST:
-            raise UserError(f"index `{name}`: expected 1 to {MOST}, got {value}")
+        if type(value) is not int or not 1 <= value <= MOST:
+            raise UserError(f"index `{name}`: expected a number 1 to {MOST}, got {value!r}")
     for name in ("links", "quantizer"):
         if int(match[name] or 0) > _MOST_LINKS:
             raise UserError(

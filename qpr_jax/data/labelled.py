@@ -1,0 +1,60 @@
+"""Pairs of questions with a verdict: whether they mean the same."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.data.questions import STANDARD_INPUT, named, read_rows
+from qpr_jax.data.quora import HEADER, read_quora
+from qpr_jax.errors import UserError
+
+COLUMNS = ("question1", "question2", "is_duplicate")
+_VERDICTS = {"1": True, "0": False, "true": True, "false": False}
+
+
+class Labelled(NamedTuple):
+    """Q distinct questions, pairs of their positions int [P, 2], and `is_duplicate` bool [P]."""
+
+    questions: list[str]
+    pairs: np.ndarray
+    is_duplicate: np.ndarray
+
+
+def read_labelled(path: str, *, format: str = "") -> Labelled:
+    """The pairs of a file with the columns `question1`, `question2` and `is_duplicate` (0 or 1).
+
+    In a format of `read_questions` with columns, or in that of Quora's pair file, which is known by
+    its header. UserError names the line of what cannot be read.
+    """
+    if _of_quora(path):
+        data = read_quora(path)
+        return Labelled(data.questions, data.pairs, data.is_duplicate)
+    positions: dict[str, int] = {}
+    pairs, verdicts = [], []
+    for line, fields in read_rows(path, COLUMNS, format=format):
+        got = fields
+        if not isinstance(fields, str):
+            first, second, label = (fields[name] for name in COLUMNS)
+            verdict = _VERDICTS.get(str(label).strip().lower())
+            if isinstance(first, str) and isinstance(second, str) and verdict is not None:
+                pairs.append(
+                    [positions.setdefault(text, len(positions)) for text in (first, second)]
+                )
+                verdicts.append(verdict)
+                continue
+            got = f"got {first!r}, {second!r} and {label!r}"
+        raise UserError(f"{named(path)}, line {line}: expected two questions and 0 or 1; {got}")
+    if not pairs:
+        raise UserError(f"{named(path)}: expected labelled pairs, got none")
+    return Labelled([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
+
+
+def _of_quora(path: str) -> bool:
+    if path == STANDARD_INPUT or not pathlib.Path(path).is_file():
+        return False
+    with open(path, "rb") as file:
+        first = file.readline(200).removeprefix(b"\xef\xbb\xbf")
+    return first.rstrip(b"\r\n").split(b"\t") == [name.encode() for name in HEADER]

@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+from qpr_jax.data.labelled import read_labelled
+from qpr_jax.errors import UserError
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_json_lines(tmp_path):
+    rows = [("a", "b", 1), ("b", "c", False), ("a", "a", "1")]
+    names = ("question1", "question2", "is_duplicate")
+    text = "\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+    labelled = read_labelled(write(tmp_path / "a.jsonl", text))
+    assert labelled.questions == ["a", "b", "c"]
+    assert labelled.pairs.tolist() == [[0, 1], [1, 2], [0, 0]]
+    assert labelled.is_duplicate.tolist() == [True, False, True]
+
+
+def test_quoras_own_format_is_known_by_its_header(tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    path = write(tmp_path / "a.tsv", header + '0\t1\t2\t"a ""quoted""\tone"\tb\t0\n')
+    assert read_labelled(path).questions == ['a "quoted"\tone', "b"]
+
+
+def test_other_tsv(tmp_path):
+    path = write(tmp_path / "a.tsv", "question1\tis_duplicate\tquestion2\na\ttrue\tb\n")
+    assert read_labelled(path).is_duplicate.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("question1\tquestion2\tis_duplicate\na\tb\t2\n", "line 2: expected two questions and 0"),
+        ("question1\tquestion2\tis_duplicate\na\tb\n", "line 2: .*expected 3 fields"),
+        ("question1\tquestion2\n", "expected a header with `is_duplicate`"),
+        ("question1\tquestion2\tis_duplicate\n", "expected labelled pairs, got none"),
+        ("", "expected a header"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        read_labelled(write(tmp_path / "a.tsv", text))
