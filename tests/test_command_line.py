@@ -222,7 +222,12 @@ def test_evaluated(qpr, index, tmp_path):
             "error: standard input: expected questions to index, got",
         ),
         (("index", "other", "--run", "mine", "--factory", "LSH"), b"a", 1, "got 'LSH'"),
-        (("index", "other", "--run", "mine", "--probes", "0"), b"a", 1, "`probes`: expected a number 1 to"),
+        (
+            ("index", "other", "--run", "mine", "--probes", "0"),
+            b"a",
+            1,
+            "`probes`: expected a number 1 to",
+        ),
         (("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"), b"a", 1, "PQ3 does"),
         (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -13,9 +13,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import MANIFEST, Path, read_manifest, verify, write_manifest
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.step import TrainState
+
+FORMAT = "qpr_jax checkpoint 1"
 
 
 @contextlib.contextmanager
@@ -23,8 +25,11 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
     """A manager that keeps the latest checkpoint and the one saved last as the best.
 
     Saves run in the background; leaving the context waits for the last. A save that a kill cuts
-    off is never taken for a checkpoint: Orbax renames it into place when it is whole.
+    off is never taken for a checkpoint: Orbax renames it into place when it is whole. UserError
+    where a file is not as it was saved (unless a kill came before its hash was taken).
     """
+    folder = pathlib.Path(folder).absolute()
+    _verify(folder)
     options = ocp.CheckpointManagerOptions(
         preservation_policy=policies.AnyPreservationPolicy(
             [
@@ -38,7 +43,7 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
         best_fn=_step_if_best,
         cleanup_tmp_directories=True,
     )
-    manager = ocp.CheckpointManager(pathlib.Path(folder).absolute(), options=options)
+    manager = ocp.CheckpointManager(folder, options=options)
     try:
         yield manager
         wait(manager)
@@ -52,6 +57,34 @@ def wait(manager: ocp.CheckpointManager) -> None:
     """Wait until the last save is whole; UserError where it failed."""
     with _failed_write(manager):
         manager.wait_until_finished()
+        if jax.process_index() == 0:
+            _record(pathlib.Path(manager.directory), manager.all_steps())
+
+
+def _record(folder: pathlib.Path, steps: Iterable[int]) -> None:
+    """Record the files of finished checkpoints in a manifest each."""
+    for step in (folder / str(step) for step in steps):
+        if not (step / MANIFEST).exists():
+            files = [f"{path.relative_to(step)}" for path in step.rglob("*") if path.is_file()]
+            write_manifest(step, files, format=FORMAT)
+
+
+def _verify(folder: pathlib.Path) -> None:
+    for path in folder.glob(f"*/{MANIFEST}"):
+        try:
+            manifest = read_manifest(path.parent, format=FORMAT)
+            for name in manifest["files"]:
+                verify(path.parent, name, manifest)
+        except UserError as error:
+            raise _unreadable(path.parent, error) from error
+
+
+def _unreadable(step: pathlib.Path, reason: object) -> UserError:
+    first_line = str(reason).split("\n")[0]
+    return UserError(
+        f"{step}: the checkpoint cannot be read ({first_line}); remove this folder to go on from "
+        "an earlier one, or start anew with `--config.overwrite=True`"
+    )
 
 
 @contextlib.contextmanager
@@ -78,6 +111,7 @@ def save(
     step = int(state.step)
     if step in manager.all_steps():
         return
+    wait(manager)
     with _failed_write(manager):
         manager.save(
             step,
@@ -102,9 +136,5 @@ def restore(
             ),
         )
     except (ValueError, KeyError, OSError) as error:
-        reason = str(error).split("\n")[0]
-        raise UserError(
-            f"{manager.directory}/{step}: the checkpoint cannot be read ({reason}); remove this "
-            "folder to go on from an earlier one, or start anew with `--config.overwrite=True`"
-        ) from error
+        raise _unreadable(pathlib.Path(manager.directory, str(step)), error) from error
     return TrainState(**found["state"]), EarlyStopping(**found["stopping"])

@@ -18,6 +18,8 @@ from qpr_jax.training.batches import BatchShape
 GIB = 2**30
 # Questions at a time of which the kept activations are small beside everything else.
 SMALL_CHUNK = 4096
+# A batch of fewer is no remedy.
+FEWEST_PAIRS = 32
 
 
 class Memory(NamedTuple):
@@ -122,17 +124,41 @@ def refuse_too_large(
     found = memory_of(size, chunk)
     if sharing * sum(found) <= limit:
         return found
-    small = min(chunk or SMALL_CHUNK, SMALL_CHUNK)
-    while size >= devices and sharing * sum(memory_of(size, small)) > limit:
-        size = size // 2 - size // 2 % devices
-    if size < devices:
-        remedy = "lower `--config.filters` or `--config.vocabulary_size`"
-    else:
-        settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
-        settled += [f"`--config.encode_chunk={small}`"] if small != chunk else []
-        remedy = f"set {' and '.join(settled)}"
-    more = "" if sharing > 1 else ", or train on more devices"
+    # On CPU they would share what there is.
+    more = jax.default_backend() != "cpu" and found.state < limit
     raise UserError(
         f"a step needs about {sharing * sum(found) / GIB:.1f} GiB of memory, and "
-        f"{limit / GIB:.1f} GiB are there; {remedy}{more}"
+        f"{limit / GIB:.1f} GiB are there; "
+        + _remedy(settings, lambda *sizes: sharing * sum(memory_of(*sizes)) <= limit, devices)
+        + (", or train on more devices" if more else "")
     )
+
+
+def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int) -> str:
+    """What would make a step fit; fits: (batch size, chunk) -> whether they do."""
+    size, chunk = settings.batch_size, settings.encode_chunk
+    small = min(chunk or SMALL_CHUNK, SMALL_CHUNK)
+    while size >= max(devices, FEWEST_PAIRS) and not fits(size, small):
+        size = size // 2 - size // 2 % devices
+    if size < max(devices, FEWEST_PAIRS):
+        largest = max(_parts(settings).items(), key=lambda part: part[1])[0]
+        return f"lower {largest}"
+    settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
+    if not fits(size, chunk):
+        settled.append(f"`--config.encode_chunk={small}`")
+    return f"set {' and '.join(settled)}"
+
+
+def _parts(settings: ConfigDict) -> dict[str, int]:
+    """How many numbers the model's parts have, by the settings that say so."""
+    embedding, filters = settings.embedding_dim, settings.filters
+    return {
+        "`--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`": embedding
+        * (settings.vocabulary_size + settings.hash_bins),
+        "`--config.filters`, `--config.windows` or `--config.embedding_dim`": embedding
+        * filters
+        * sum(settings.windows),
+        "`--config.output_dim` or `--config.filters`": filters
+        * len(settings.windows)
+        * settings.output_dim,
+    }

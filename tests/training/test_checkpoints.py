@@ -24,7 +24,7 @@ def save(folder, *steps):
         for step in steps:
             stopping = EarlyStopping(best_step=abs(step))
             checkpoints.save(manager, state_at(abs(step)), stopping, best=step < 0)
-        manager.wait_until_finished()
+        checkpoints.wait(manager)
         return sorted(manager.all_steps())
 
 
@@ -60,6 +60,30 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
         pytest.raises(UserError, match=r"/1: the checkpoint cannot be read"),
     ):
         checkpoints.restore(manager, other, 1)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
+def test_a_damaged_file_never_reaches_orbax(tmp_path, damage):
+    save(tmp_path, 1, -2, 3)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+    assert len(files) > 20
+    for path in files:
+        if path.name == "manifest.json" and damage == "remove":
+            continue
+        data = path.read_bytes()
+        middle = len(data) // 2
+        if damage == "remove":
+            path.unlink()
+        else:
+            flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+            path.write_bytes(flipped if damage == "flip" else data[:middle])
+        with (
+            pytest.raises(UserError, match=r"/[23]: the checkpoint cannot be read .*remove this"),
+            checkpoints.open_checkpoints(tmp_path),
+        ):
+            pytest.fail("it was opened")
+        path.write_bytes(data)
+    assert save(tmp_path, 4) == [2, 4]
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path, monkeypatch):

@@ -109,17 +109,21 @@ def refuse(limit, devices=1, sharing=1, **changes):
         (0.5, {}, "set `--config.encode_chunk=4096`, or train"),
         (0.4, {}, "set `--config.batch_size=2048` and `--config.encode_chunk=4096`, or train"),
         (0.4, {"encode_chunk": 256}, "set `--config.batch_size=2048`, or train"),
+        (0.4, {"encode_chunk": 9999}, "set `--config.batch_size=2048`, or train"),
         (
-            0.4,
-            {"encode_chunk": 9999},
-            "`--config.batch_size=2048` and `--config.encode_chunk=4096`",
+            0.09,
+            {},
+            "lower `--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`",
         ),
-        (0.09, {}, "lower `--config.filters` or `--config.vocabulary_size`, or train"),
+        (1, {"embedding_dim": 10**8}, "lower `--config.vocabulary_size`, `--config.hash_bins` or"),
+        (1, {"windows": (10**6,)}, "lower `--config.filters`, `--config.windows` or"),
+        (1, {"output_dim": 10**8}, "lower `--config.output_dim` or `--config.filters`"),
     ],
 )
-def test_what_cannot_fit_is_refused_with_what_would(limit, changes, remedy):
+def test_what_cannot_fit_is_refused_with_what_would(monkeypatch, limit, changes, remedy):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(UserError, match=re.escape(remedy)) as caught:
-        refuse(limit, filters=1200, **changes)
+        refuse(limit, **({"filters": 1200} | changes))
     found = dict(re.findall(r"--config\.(\w+)=(\d+)", str(caught.value)))
     if found:  # it would indeed
         refuse(limit, filters=1200, **(changes | {key: int(v) for key, v in found.items()}))
