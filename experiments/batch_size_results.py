@@ -10,6 +10,7 @@ import numpy as np
 from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_csv
 from experiments.paper_scores import Scores, read_rows
+from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, write_atomically
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.report import save_figure
@@ -28,6 +29,10 @@ def write_results(results: pathlib.Path) -> None:
     """Write README.md, rows.csv and plots/ from `rows/`, bench.jsonl and discussion.md."""
     scores, table = _records(results / "rows")
     bench = read_json_lines(results / BENCH_FILE)
+    if not table and not bench:
+        raise UserError(
+            f"{results}: expected rows/ or {BENCH_FILE}, found neither; make some first"
+        )
     lines = [
         "# Quality, time and memory against the size of a batch",
         "",
@@ -54,6 +59,8 @@ def _records(rows: pathlib.Path) -> tuple[Scores, list[dict[str, Any]]]:
     scores = Scores(read_rows(rows), "validation", "pair")
     table = []
     for name in scores.by_seed:
+        if name.rpartition("_")[2] not in LABELS:
+            raise UserError(f"{rows / name}: not a row of this study; remove the folder")
         report, metrics = read_json(rows / name / "report.json"), rows / name / "metrics.jsonl"
         steps = read_json_lines(metrics)
         low, high = scores.interval(name)

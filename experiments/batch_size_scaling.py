@@ -2,7 +2,8 @@
 
     python -m experiments.batch_size_scaling              train all rows, then page and plots
     python -m experiments.batch_size_scaling --sizes=512,4096 --rules=sqrt
-    python -m experiments.batch_size_scaling --bench      time and memory of a step, to 131,072
+    python -m experiments.batch_size_scaling --bench      time and memory of a step, to 131,072;
+                                                          --sizes=512 --bench measures one anew
     python -m experiments.batch_size_scaling --rebuild    page and plots from what is kept
 
 All rows of a rule see the same number of pairs. The rules say how the learning rate grows with
@@ -79,6 +80,7 @@ def measure(size: int) -> dict[str, Any]:
     import time
 
     import jax
+    import jax.numpy as jnp
 
     from experiments.measuring import peak_gib
     from qpr_jax.data.sources import find_quora
@@ -89,11 +91,15 @@ def measure(size: int) -> dict[str, Any]:
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
     mesh, feed, _, train_step, state = set_up(config, prepare(config, find_quora()))
     jitted: Any = train_step.step
-    step = jitted.lower(state, feed.batch_at(0).placed(mesh)).compile()
+    first = feed.batch_at(0).placed(mesh)
+    step = jitted.lower(state, first).compile()
     times = []
     for number in range(max(1, BENCH_PAIRS // size)):
         start = time.perf_counter()
-        state, metrics = step(state, feed.batch_at(number % feed.epoch).placed(mesh))
+        batch = feed.batch_at(number % feed.epoch).placed(mesh)
+        if jax.tree.map(jnp.shape, batch) != jax.tree.map(jnp.shape, first):
+            continue  # one that is laid out otherwise would have to be compiled
+        state, metrics = step(state, batch)
         value = float(metrics["loss"])
         times.append(time.perf_counter() - start)
     return {
@@ -111,10 +117,13 @@ def measure(size: int) -> dict[str, Any]:
 def bench(results: pathlib.Path) -> list[str]:
     """Measure each size in a process of its own, and keep it beside those measured before.
 
-    Returns the sizes that could not be measured, each with the reason.
+    Those are measured anew only where `--sizes` names them. Returns the sizes that could not be
+    measured, each with the reason.
     """
     path, failed = results / BENCH_FILE, []
-    for size in _numbers("sizes", _SIZES.value) or BENCH_SIZES:
+    known = {row["batch_size"] for row in read_json_lines(path)}
+    left = [size for size in BENCH_SIZES if size not in known]
+    for size in _numbers("sizes", _SIZES.value) or left:
         try:
             row = run("experiments.batch_size_scaling", {"size": size})
         except UserError as error:
@@ -126,15 +135,16 @@ def bench(results: pathlib.Path) -> list[str]:
             "N = %s: %.2f s a step, %s pairs/s, %.2f GiB",
             *(f"{size:,}", row["seconds"], f"{rate:,.0f}", row["peak_gib"]),
         )
-        known = {row["batch_size"]: row for row in read_json_lines(path)} | {size: row}
-        results.mkdir(parents=True, exist_ok=True)
+        rows = {row["batch_size"]: row for row in read_json_lines(path)} | {size: row}
         with write_atomically(path, "w") as file:
-            file.writelines(json.dumps(known[size]) + "\n" for size in sorted(known))
+            file.writelines(json.dumps(rows[size]) + "\n" for size in sorted(rows))
     return failed
 
 
 def study() -> int:
     """Make rows or measure, then the page; the exit status."""
+    if _BENCH.value and _REBUILD.value:
+        raise UserError("`--bench`, `--rebuild`: expected one of the two, got both; leave one out")
     results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
     rows = chosen_rows(workdir)
 

@@ -29,7 +29,6 @@ def _losses(split: str, tl_euc: Triple, tl_ssd: Triple, sdml: Triple) -> Table:
             (("TL (Hard)", "EUC"), "tl_hard_euc", None),
             (("TL (Hard)", "SSD"), "tl_hard_ssd", None),
             (("TL (Hard, to the anchor)", "SSD"), "tl_hard_anchor_ssd", None),
-            (("TL (Rand), margin 5", "EUC"), "tl_euc_margin_5", None),
             (("TL (Rand), margin 5", "SSD"), "tl_ssd_margin_5", None),
             (("TL (Rand), margin 50", "SSD"), "tl_ssd_margin_50", None),
             (("SDML", "EUC"), "sdml_euc", None),

@@ -97,7 +97,7 @@ def _introduction(rows: pathlib.Path) -> list[str]:
         "Scores are per pair, as in the paper, through the index (20 questions, 10 probes); in",
         "brackets the 95 % interval of a bootstrap over clusters; ± is the standard deviation over",
         "seeds, where a row was trained more than once; epochs are those to the kept weights, of",
-        "those trained.",
+        "those trained, by the first seed.",
         "",
     ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import zipfile
+import zlib
 
 import numpy as np
 
@@ -69,8 +71,14 @@ def read_rows(folder: pathlib.Path) -> dict[str, list[dict[str, np.ndarray]]]:
     queries: dict[bytes, list[str]] = {}
     # What begins with a dot is the half of a row that a kill left.
     for path in sorted(folder.glob("[!.]*/ranks.npz")):
-        with np.load(path, allow_pickle=False) as file:
-            ranks = dict(file)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                ranks = dict(file)
+        except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(
+                f"{path}: expected the ranks of a row, got {error}; remove the folder and make the "
+                "row anew"
+            ) from error
         rows.setdefault(path.parent.name.partition("-seed")[0], []).append(ranks)
         asked = b"".join(ranks[f"{split}_ids"].tobytes() for split in HELD_OUT)
         queries.setdefault(asked, []).append(path.parent.name)

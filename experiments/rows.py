@@ -150,10 +150,10 @@ def finish_study(
         failed = make()
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
-    with locked(results / ".pages.lock") as ours:
-        if ours:
-            write_results(results)
-            log.info("see %s", results / "README.md")
+    # A page that another process writes may be without the rows just made.
+    with locked(results / ".pages.lock", wait=True):
+        write_results(results)
+    log.info("see %s", results / "README.md")
     if failed:
         raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
     return 0

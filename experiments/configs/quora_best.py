@@ -2,9 +2,9 @@
 
     python -m experiments.main --config=quora_best
 
-On one core of an AMD EPYC (Zen 4), beside another training: 40 minutes, 2.3 GiB.
-Through the index, H@1 and MRR: validation 0.790 and 0.857 per pair, 0.802 and 0.863 per query;
-test 0.818 and 0.874, 0.824 and 0.876. Trainings differ by about 0.01.
+On one core of an AMD EPYC (Zen 4), beside another training: 12 epochs of 140 s, 2.2 GiB.
+Through the index, H@1 and MRR: validation 0.787 and 0.850 per pair, 0.796 and 0.853 per query;
+test 0.803 and 0.862, 0.815 and 0.869.
 What each change is worth by itself: results/quora/README.md.
 """
 

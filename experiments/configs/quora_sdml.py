@@ -4,7 +4,7 @@
 
 On 2 cores of an AMD EPYC (Zen 4): 9 minutes in all, 45 s an epoch, 2.6 GiB.
 Through the index, H@1 and MRR: validation 0.736 and 0.810 per pair, 0.744 and 0.809 per query;
-test 0.756 and 0.817, 0.757 and 0.815. Trainings differ by about 0.005.
+test 0.756 and 0.817, 0.757 and 0.815.
 The paper's are all settings but those it does not give (600 filters) and two that are measured in
 BUILD.md: early stopping on MRR, and three lists for each question of the index.
 """

@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboardX import SummaryWriter
 
+from qpr_jax.errors import UserError
+
 log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,11 @@ def _step_of(line: bytes) -> int | None:
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
     """All rows of a file that `JsonLines` wrote; none where there is no file."""
-    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise UserError(f"{path}: expected JSON lines, got {error}; restore or remake it") from None
 
 
 class Records:

@@ -113,11 +113,10 @@ def validate(settings: ConfigDict) -> None:
         "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
         "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps"
     )
-    for name in ("seed", "data.split_seed"):
-        _require(settings, name, lambda value: value < 2**32, "below 2**32")
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
+            _require(settings, name, lambda value: value < 2**32, "below 2**32")
     check_recipe(Recipe(settings.index.factory, probes=settings.index.probes), settings.output_dim)
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
@@ -132,7 +131,7 @@ def validate(settings: ConfigDict) -> None:
     _require(
         settings,
         "windows",
-        lambda value: len(value) > 0 and all(isinstance(w, int) and w > 0 for w in value),
+        lambda value: len(value) > 0 and all(type(w) is int and w > 0 for w in value),
         "one or more positive numbers of words, as (3,5)",
     )
     together = settings.distributed
