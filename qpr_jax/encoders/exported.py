@@ -77,6 +77,10 @@ class ExportedEncoder:
 
         return self._joined(encode, len(questions))
 
+    def make_ready(self) -> None:
+        """Make now what the first questions would have to wait for: the tables of all words."""
+        self._tables.make(np.arange(len(self.embedding)))
+
     def encode_words(self, words: np.ndarray) -> np.ndarray:
         """Vectors of word ids int32 [n, L], zero-padded on the right: float32 [n, d].
 

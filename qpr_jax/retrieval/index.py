@@ -45,7 +45,8 @@ class Rows:
 
     texts: of the first rows. added: texts of the rows after. ids: int64, and dead: bool, both of
     the first `count` places. alive: a bit a row for FAISS, None where no row is dead. recipe: as
-    built. recall: of the 10 nearest, among the rows it was built of.
+    built. recall: of the 10 nearest, among the rows it was built of. dimension: of a vector as the
+    encoder makes it.
     """
 
     vectors: faiss.Index
@@ -53,6 +54,7 @@ class Rows:
     ids: np.ndarray
     recipe: Recipe
     recall: float
+    dimension: int
     added: list[str] = field(default_factory=list)
     dead: np.ndarray = field(init=False)
     alive: np.ndarray | None = None
@@ -144,7 +146,7 @@ class QuestionIndex:
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return int(self.rows.vectors.d)
+        return self.rows.dimension
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The `k` nearest rows of each vector float32 [n, d], nearest first.
@@ -251,14 +253,13 @@ def build_rows(
     check_recipe(wanted, dimension)
     if len(texts) == 0:
         empty = faiss.IndexFlat(dimension, METRICS[wanted.metric])
-        return Rows(
-            empty, texts, ids, dataclasses.replace(wanted, factory="Flat", assignments=1), 1.0
-        )
+        flat = dataclasses.replace(wanted, factory="Flat", assignments=1)
+        return Rows(empty, texts, ids, flat, 1.0, dimension)
     recipe = recipe_for(wanted, len(texts))
     vectors, recall = build_vectors(
         recipe, lambda rows: encode(texts.some(rows.tolist())), len(texts), shards=shards
     )
-    return Rows(vectors, texts, ids, recipe, recall)
+    return Rows(vectors, texts, ids, recipe, recall, dimension)
 
 
 def build_index(

@@ -50,7 +50,7 @@ from qpr_jax.retrieval.index import Encode, QuestionIndex, Rows
 from qpr_jax.retrieval.texts import Texts, encoded
 from qpr_jax.retrieval.vectors import SHARDS, Recipe
 
-FORMAT = "qpr_jax index 3"
+FORMAT = "qpr_jax index 4"
 LOCK = ".lock"
 SEAL = "sha256"
 _FILES = {
@@ -274,7 +274,7 @@ def _read(
         reason = str(error).splitlines()[0]
         raise UserError(f"{folder}: cannot read the index ({reason}); build it again") from None
     recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
-    rows = Rows(vectors, texts, ids, recipe, manifest["recall@10"])
+    rows = Rows(vectors, texts, ids, recipe, manifest["recall@10"], manifest["dimension"])
     wanted = Recipe(
         manifest["wanted_factory"], recipe.metric, recipe.probes, manifest["wanted_assignments"]
     )

@@ -86,7 +86,7 @@ def test_it_comes_back_whole(tmp_path, count):
         f"ids-{build}.npy",
         f"changes-{build}.jsonl",
     }
-    assert manifest["format"] == FORMAT == "qpr_jax index 3"
+    assert manifest["format"] == FORMAT == "qpr_jax index 4"
     # A second index in its place leaves nothing of the first.
     write(tmp_path, {8: "eight"})
     assert read(tmp_path) == {8: "eight"}
@@ -268,7 +268,7 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, kind, damage):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 3', got 'qpr_jax index 1'"),
+        ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 4', got 'qpr_jax index 1'"),
         ({"files": None}, "expected a manifest with `files`"),
         ({"count": 999}, "differs from its `sha256`; restore the file, or build the index again"),
         ({"probes": 11}, "manifest.json: what it says differs"),

@@ -1,0 +1,1 @@
+"""The retriever as a service over HTTP."""

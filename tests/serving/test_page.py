@@ -1,0 +1,153 @@
+"""The page in a real browser."""
+
+import os
+import shutil
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from tests.serving.conftest import QUESTIONS
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("needs chromium on the PATH")
+    with sync_playwright() as playwright:
+        # Chromium refuses to run in its sandbox as root.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def wrong():
+    """What the browser finds wrong with the page."""
+    return []
+
+
+@pytest.fixture
+def page(browser, address, wrong):
+    """The page of a server, of which nothing may be wrong at the end."""
+    context = browser.new_context()
+    page = context.new_page()
+    elsewhere = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda r: None if r.url.startswith(address) else elsewhere.append(r.url))
+    page.goto(address)
+    yield page
+    assert wrong == []
+    assert elsewhere == []
+    context.close()
+
+
+def results(page):
+    """The questions shown, when all four are."""
+    rows = page.locator("#results li")
+    expect(rows).to_have_count(4)
+    return [rows.nth(i).locator(".question").inner_text() for i in range(4)]
+
+
+def test_questions_are_found_while_one_types(page):
+    page.keyboard.type("learn python")  # the input has the focus
+    assert {*results(page)} == {*QUESTIONS.values()}
+    expect(page.locator("#status")).to_have_text("4 questions found")
+    rows = page.locator("#results li")
+    assert [rows.nth(i).locator(".rank").inner_text() for i in range(4)] == ["1", "2", "3", "4"]
+    near = [float(rows.nth(i).locator(".distance").inner_text().split()[-1]) for i in range(4)]
+    assert near == sorted(near)
+    page.locator("#query").fill("")
+    expect(rows).to_have_count(0)
+    expect(page.locator("#status")).to_have_text("")
+
+
+def test_what_was_asked_before_is_text_and_never_runs(page):
+    page.keyboard.type("<b>cook</b> rice<script>document.title='run'</script>")
+    results(page)
+    assert page.locator("#results img, #results b, #results script").count() == 0
+    assert "<img src=x" in page.locator("#results").inner_text()
+    assert page.title() == "Paraphrases"
+
+
+def test_it_is_used_by_the_keyboard(page):
+    page.keyboard.type("rice")
+    results(page)
+    focused = "document.activeElement.querySelector?.('.rank')?.textContent"
+    for key, rank in [("ArrowDown", "1"), ("ArrowDown", "2"), ("ArrowUp", "1")]:
+        page.keyboard.press(key)
+        assert page.evaluate(focused) == rank
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.id") == "query"
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) == "1"
+
+
+def test_a_screen_reader_hears_what_it_is(page):
+    page.keyboard.type("rice")
+    results(page)
+    query = page.get_by_role("searchbox", name="Type a question; those that mean the same")
+    assert query.count() == 1
+    assert page.get_by_role("status").inner_text() == "4 questions found"
+    assert page.get_by_role("list", name="Questions found, nearest first").count() == 1
+    assert page.get_by_role("heading", level=1).count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.keyboard.type("rice")
+    results(page)
+
+    def luminance(color):
+        levels = [int(v) / 255 for v in color.removeprefix("rgb(").rstrip(")").split(",")]
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in levels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    style = "(s) => getComputedStyle(document.querySelector(s))"
+    paper = luminance(page.evaluate(f"{style}.backgroundColor", "body"))
+    assert (paper > 0.5) == (scheme == "light")
+    for selector in ("h1", "#status", ".distance", ".question"):
+        ink = luminance(page.evaluate(f"{style}.color", selector))
+        # WCAG 2.2, 1.4.3: contrast of text.
+        assert (max(ink, paper) + 0.05) / (min(ink, paper) + 0.05) >= 4.5
+
+
+def test_a_server_that_refuses_is_told(page, wrong):
+    page.evaluate("document.getElementById('query').removeAttribute('maxlength')")
+    page.locator("#query").fill("x" * 300)
+    expect(page.locator("#status")).to_contain_text("String should have at most 200 characters")
+    # The browser itself notes the answer.
+    assert all("422" in said for said in wrong)
+    wrong.clear()
+
+
+def test_a_server_that_is_gone_is_told(page, wrong):
+    page.route("**/search", lambda route: route.abort())
+    page.keyboard.type("rice")
+    expect(page.locator("#status")).to_contain_text("Not searched: ")
+    wrong.clear()
+
+
+def test_an_older_answer_never_covers_a_newer_one(page):
+    page.evaluate(
+        """() => {
+          const real = window.fetch;
+          let calls = 0;
+          window.fetch = async (path, options) => {
+            const late = calls++ === 0;
+            const answer = await real(path, {...options, signal: undefined});
+            if (late) await new Promise((done) => setTimeout(done, 600));
+            return answer;
+          };
+        }"""
+    )
+    page.keyboard.type("cook rice")
+    page.wait_for_timeout(150)
+    page.keyboard.type(" how")
+    first = results(page)
+    page.wait_for_timeout(800)
+    assert results(page) == first
