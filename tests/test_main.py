@@ -43,6 +43,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
     }
     assert {path.name for path in (workdir / "splits").iterdir()} == {
         *("train.tsv", "validation.tsv", "test.tsv"),
+        *("labelled_validation.jsonl", "labelled_test.jsonl"),
     }
     steps = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in steps] == list(range(1, 13))

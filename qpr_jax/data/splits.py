@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, linked
+from qpr_jax.data.labelled import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
@@ -113,13 +115,25 @@ def permuted_to_other_clusters(clusters: np.ndarray, *, seed: int) -> np.ndarray
     return result
 
 
-def write_splits(folder: Path, splits: Splits, ids: Sequence[int] | np.ndarray) -> None:
-    """Write {train,validation,test}.tsv: a header `id1 id2`, then a pair of ids a line."""
+def write_splits(
+    folder: Path, splits: Splits, ids: Sequence[int] | np.ndarray, questions: Sequence[str]
+) -> None:
+    """Write {train,validation,test}.tsv: a header `id1 id2`, then a pair of ids a line.
+
+    And labelled_{validation,test}.jsonl, of `data.labelled`: these pairs and those labelled
+    non-duplicates.
+    """
     ids = np.asarray(ids)
     for name in SPLITS:
         with write_atomically(pathlib.Path(folder) / f"{name}.tsv", "w") as file:
             file.write("id1\tid2\n")
             file.writelines(f"{a}\t{b}\n" for a, b in ids[splits.pairs[name]].tolist())
+    for name in HELD_OUT:
+        with write_atomically(pathlib.Path(folder) / f"labelled_{name}.jsonl", "w") as file:
+            for pairs, verdict in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):
+                for a, b in pairs.tolist():
+                    row = (questions[a], questions[b], verdict)
+                    file.write(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n")
 
 
 def _groups(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:

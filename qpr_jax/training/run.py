@@ -84,7 +84,8 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             return read_json(folder / "report.json") if first else {}
         prepared = prepare(settings, path)
         if first:
-            write_splits(folder / "splits", prepared.splits, prepared.data.ids)
+            data = prepared.data
+            write_splits(folder / "splits", prepared.splits, data.ids, data.questions)
         if not trained:
             params = train(settings, prepared, folder)
             processes.leave()

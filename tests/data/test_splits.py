@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.labelled import read_labelled
 from qpr_jax.data.quora import QuestionPairs, gather_pairs, read_quora
 from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, write_splits
 from qpr_jax.errors import UserError
@@ -141,11 +142,17 @@ def test_written_splits(tmp_path):
         "validation": np.array([[3, 0]], np.int32),
         "test": np.zeros((0, 2), np.int32),
     }
-    splits = Splits(np.zeros(4, np.int8), pairs, {})
-    write_splits(tmp_path / "splits", splits, np.array([10, 11, 12, 2**62]))
+    others = {"validation": np.array([[3, 2]], np.int32), "test": np.zeros((0, 2), np.int32)}
+    splits = Splits(np.zeros(4, np.int8), pairs, others)
+    write_splits(tmp_path / "splits", splits, np.array([10, 11, 12, 2**62]), ["a", "b", "c\t", "d"])
     assert (tmp_path / "splits" / "train.tsv").read_bytes() == b"id1\tid2\n10\t11\n11\t12\n"
     assert (tmp_path / "splits" / "validation.tsv").read_text() == f"id1\tid2\n{2**62}\t10\n"
     assert (tmp_path / "splits" / "test.tsv").read_text() == "id1\tid2\n"
+    labelled = read_labelled(str(tmp_path / "splits" / "labelled_validation.jsonl"))
+    assert labelled.questions == ["d", "a", "c\t"]
+    assert labelled.pairs.tolist() == [[0, 1], [0, 2]]
+    assert labelled.is_duplicate.tolist() == [True, False]
+    assert (tmp_path / "splits" / "labelled_test.jsonl").read_text() == ""
 
 
 def test_the_real_file(quora_file):

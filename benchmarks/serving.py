@@ -1,0 +1,193 @@
+"""Searches a second over HTTP, and whether anything that was acknowledged is lost by a kill.
+
+    python -m benchmarks.serving --index my_index --queries questions.txt
+
+`wrk` (which must be on the PATH) asks one question a request over 32 connections, on the same
+cores. Then searches go on for `--minutes` while one client adds, replaces and removes; half way the
+server is killed and started again, and at the end every change that was answered must be there. The
+index is copied first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.measuring import positive
+from qpr_jax.console import told_in_one_line
+from qpr_jax.errors import UserError
+from qpr_jax.retriever import Retriever
+
+TOKEN = "of the benchmark"
+CONNECTIONS = 32
+ASK = """
+local queries, at = {}, 0
+for line in io.lines("%s") do queries[#queries + 1] = line end
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+request = function()
+  at = at %% #queries + 1
+  return wrk.format(nil, "/search", nil, queries[at])
+end
+"""
+
+
+@contextlib.contextmanager
+def server(index: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    command = [sys.executable, "-m", "qpr_jax.command_line", "serve", str(index), "--port", "0"]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "QPR_TOKEN": TOKEN}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr
+        told = process.stderr.readline()
+        address = re.search(r"http://\S+:\d+", told)
+        if not address:
+            raise UserError(f"the server did not start: {told.strip()}")
+        yield address[0], process
+        process.kill()
+
+
+def wrk(address: str, script: pathlib.Path, seconds: float) -> subprocess.Popen[str]:
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "--latency", f"-s{script}"]
+    return subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True)
+
+
+def measured(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a load that has ended says."""
+    said, _ = load.communicate()
+    rate, latency = re.search(r"Requests/sec:\s+([\d.]+)", said), dict(re.findall(_PLACE, said))
+    if not rate or load.returncode:
+        raise UserError(f"wrk failed: {said}")
+    wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
+    broken = re.search(r"Socket errors: (.*)", said)
+    return {
+        "searches_per_second": float(rate[1]),
+        "ms_p50": milliseconds(latency["50"]),
+        "ms_p99": milliseconds(latency["99"]),
+        "errors": int(wrong[1]) if wrong else 0,
+        "socket_errors": broken[1] if broken else "none",
+    }
+
+
+_PLACE = r"(\d+)%\s+([\d.]+\w+)"
+
+
+def milliseconds(text: str) -> float:
+    number, unit = re.fullmatch(r"([\d.]+)(\w+)", text).groups()  # type: ignore[union-attr]
+    return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
+
+
+def change(address: str, method: str, path: str, body: Any = None) -> bool:
+    """Whether a change was acknowledged."""
+    request = urllib.request.Request(
+        address + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+        method=method,
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status in (200, 204)
+    except urllib.error.HTTPError as error:
+        raise UserError(f"{method} {path}: {error.code} {error.read().decode()}") from None
+    except OSError:
+        return False
+
+
+class Changes:
+    """Adds, replaces and removes, and knows what was acknowledged; None: not known."""
+
+    def __init__(self, index: pathlib.Path) -> None:
+        self.known: dict[int, set[str | None]] = {}
+        self._draw = random.Random(0)
+        self._next = 1 + max(value for value, _ in Retriever.load(index).index)
+        self.acknowledged = 0
+
+    def go_on(self, address: str, seconds: float) -> None:
+        """Until the time is over or the server does not answer."""
+        stop = time.monotonic() + seconds
+        while time.monotonic() < stop and self._one(address):
+            self.acknowledged += 1
+            time.sleep(0.02)
+
+    def _one(self, address: str) -> bool:
+        there = [value for value, states in self.known.items() if states != {None}]
+        if there and self._draw.random() < 0.4:
+            value, wanted = self._draw.choice(there), None
+        else:
+            replaced = there and self._draw.random() < 0.3
+            value = self._draw.choice(there) if replaced else self._next
+            self._next += value == self._next
+            wanted = f"what is number {value} of {self._draw.random()}?"
+        before = self.known.get(value, {None})
+        self.known[value] = before | {wanted}  # until it is answered, either may be
+        if wanted is None:
+            done = change(address, "DELETE", f"/questions/{value}")
+        else:
+            done = change(address, "POST", "/questions", {"questions": [wanted], "ids": [value]})
+        if done:
+            self.known[value] = {wanted}
+        return done
+
+    def lost(self, index: pathlib.Path) -> int:
+        """How many of the acknowledged changes are not in the folder."""
+        there = dict(Retriever.load(index).index)
+        return sum(there.get(value) not in states for value, states in self.known.items())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--index", type=pathlib.Path, required=True)
+    parser.add_argument("--queries", type=pathlib.Path, required=True, help="A question a line.")
+    parser.add_argument("--seconds", type=positive, default=30)
+    parser.add_argument("--minutes", type=positive, default=10)
+    given = parser.parse_args()
+    if not shutil.which("wrk"):
+        raise UserError("expected wrk on the PATH, found none; install it")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        index = shutil.copytree(
+            given.index, folder / "index", ignore=shutil.ignore_patterns("checkpoints")
+        )
+        asked = [line for line in given.queries.read_text("utf-8").splitlines() if line.strip()]
+        bodies = [json.dumps({"queries": [line[:2000]], "k": 5}) for line in asked[:20_000]]
+        random.Random(0).shuffle(bodies)
+        (folder / "bodies").write_text("\n".join(bodies) + "\n")
+        script = folder / "ask.lua"
+        script.write_text(ASK % (folder / "bodies"))
+        with server(index) as (address, _):
+            measured(wrk(address, script, 3))
+            print(json.dumps({"reads": measured(wrk(address, script, given.seconds))}), flush=True)
+        changes, half = Changes(index), 30 * given.minutes
+        for killed in (True, False):
+            with server(index) as (address, process):
+                load = wrk(address, script, half)
+                if killed:  # while a change is being made
+                    threading.Timer(half, process.kill).start()
+                changes.go_on(address, half + 10 if killed else half)
+                if killed:
+                    load.kill()
+                    load.communicate()
+                else:
+                    print(json.dumps({"reads, with writes": measured(load)}), flush=True)
+        lost = changes.lost(index)
+        print(json.dumps({"acknowledged_changes": changes.acknowledged, "lost": lost}))
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(told_in_one_line(main))
