@@ -31,8 +31,9 @@ SETTINGS = (
     ("IVF2000,Flat", 2),
     ("IVF2000,Flat", 3),
     ("IVF2000,Flat", 4),
+    ("IVF2000,SQfp16", 3),
+    ("IVF2000,SQ8", 3),
     ("IVF640,Flat", 1),
-    ("IVF640,Flat", 2),
     ("IVF640,Flat", 3),
 )
 
@@ -77,7 +78,7 @@ def main() -> None:
         found = {name: scores(index_search(index, vectors), name) for name in splits}
         per_query = (time.perf_counter() - start) * 1e3 / sum(map(len, queries.values()))
         recall = np.mean([index_recall(found[name][0], exact[name][0]) for name in splits])
-        stored = index.rows.vectors.ntotal * (4 * encoder.dimension + 8) / 2**20
+        stored = index.rows.vectors.ntotal * (index.rows.vectors.code_size + 8) / 2**20
         facts = f"{factory} | {assignments} | {stored:.0f} | {per_query:.2f} | {recall:.3f}"
         print(f"| {facts} | {' | '.join(row for _, row in found.values())} |", flush=True)
 
