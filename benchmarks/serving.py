@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -50,15 +51,17 @@ end
 @contextlib.contextmanager
 def server(index: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     command = [sys.executable, "-m", "qpr_jax.command_line", "serve", str(index), "--port", "0"]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "QPR_TOKEN": TOKEN}
+    environment = os.environ | {"QPR_TOKEN": TOKEN}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr
         told = process.stderr.readline()
         address = re.search(r"http://\S+:\d+", told)
         if not address:
             raise UserError(f"the server did not start: {told.strip()}")
-        yield address[0], process
-        process.kill()
+        try:
+            yield address[0], process
+        finally:
+            process.kill()
 
 
 def wrk(address: str, script: pathlib.Path, seconds: float) -> subprocess.Popen[str]:
@@ -104,7 +107,7 @@ def change(address: str, method: str, path: str, body: Any = None) -> bool:
             return answer.status in (200, 204)
     except urllib.error.HTTPError as error:
         raise UserError(f"{method} {path}: {error.code} {error.read().decode()}") from None
-    except OSError:
+    except (OSError, http.client.HTTPException):  # it was killed before it answered
         return False
 
 

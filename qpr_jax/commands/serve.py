@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import pathlib
@@ -10,6 +11,7 @@ import socket
 import click
 
 from qpr_jax.commands.streams import NamedPath
+from qpr_jax.console import use_huge_pages
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
@@ -22,6 +24,7 @@ TOKEN = "QPR_TOKEN"
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: from elsewhere too.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--token-file", type=NamedPath(), help=f"Of those who may write; else ${TOKEN}.")
+@click.option("--threads", type=click.IntRange(min=1), help="That search; as many as cores.")
 @click.option("--max-body", default=1 << 20, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-k", default=100, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-characters", default=2000, show_default=True, type=click.IntRange(min=1))
@@ -32,6 +35,7 @@ def serve(
     host: str,
     port: int,
     token_file: str | None,
+    threads: int | None,
     max_body: int,
     max_k: int,
     max_characters: int,
@@ -47,6 +51,7 @@ def serve(
 
     Example: qpr serve my_index --port 8000
     """
+    use_huge_pages()
     try:
         import uvicorn
 
@@ -58,6 +63,7 @@ def serve(
     from qpr_jax.retriever import Retriever
 
     token = _token(token_file)
+    threads = threads or len(os.sched_getaffinity(0))
     retriever = Retriever.load(folder)
     retriever.encoder.make_ready()
     limits = Limits(max_body, max_k, max_characters, max_questions, max_concurrent)
@@ -72,12 +78,14 @@ def serve(
         "with the token" if token else "off",
     )
     config = uvicorn.Config(
-        make_app(retriever, token=token, limits=limits),
+        make_app(retriever, token=token, limits=limits, threads=threads),
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_level="warning",
         timeout_graceful_shutdown=30,
     )
+    gc.freeze()  # what is loaded stays, and need not be looked through
     uvicorn.Server(config).run([listening])
 
 

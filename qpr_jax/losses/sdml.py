@@ -114,18 +114,7 @@ def sdml_loss(
     size = tile_of(tile, n, len(everyone), by_hand=by_hand)
     told = f"{size} rows a tile" if size else "all at once"
     log.info("loss: %d x %d distances, %s", n, len(everyone), told)
-    if distance == "ssd":
-        # Distances do not change when one vector is subtracted from all; without it a common
-        # offset would drown them when the square is expanded. (Euclidean distances of vectors
-        # that nearly coincide are taken from the vectors as they are.)
-        centre = mean_vector(everyone)[None]
-        queries, candidates, everyone = queries - centre, candidates - centre, everyone - centre
-    # Squares are relative to a mean, dimension by dimension, that no large number is rounded.
-    mean = lax.stop_gradient((everyone**2).mean(axis=0, keepdims=True))
-    squares = [(side**2 - mean).sum(axis=1) for side in (queries, candidates[:n], everyone)]
-    pairs = Pairs(queries, candidates[:n], squares[0], squares[1])
-    targets = Candidates(everyone, squares[2])
-
+    pairs, targets = _sides(queries, candidates, everyone, centred=distance == "ssd")
     if size is not None and by_hand:
         numbers = Numbers(own[:, 0], known)
         how = (smoothing, symmetric, size, axis_name, precision)
@@ -142,8 +131,8 @@ def sdml_loss(
     )
     directions = [(pairs, targets)]
     if symmetric:
-        back = Pairs(pairs.candidates, pairs.queries, squares[1], squares[0])
-        of_all = (gather(side, n, axis_name) for side in (queries, squares[0]))
+        back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
+        of_all = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
         directions.append((back, Candidates(*of_all)))
     loss = jnp.zeros(())
     for rows, others in directions:
@@ -155,6 +144,23 @@ def sdml_loss(
             loss += summed / n
     loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _sides(
+    queries: jax.Array, candidates: jax.Array, everyone: jax.Array, *, centred: bool
+) -> tuple[Pairs, Candidates]:
+    """The vectors and their squares. everyone: the candidates of all devices."""
+    if centred:
+        # Distances do not change when one vector is subtracted from all; without it a common
+        # offset would drown them when the square is expanded. (Euclidean distances of vectors
+        # that nearly coincide are taken from the vectors as they are.)
+        centre = mean_vector(everyone)[None]
+        queries, candidates, everyone = queries - centre, candidates - centre, everyone - centre
+    # Squares are relative to a mean, dimension by dimension, that no large number is rounded.
+    mean = lax.stop_gradient((everyone**2).mean(axis=0, keepdims=True))
+    own = candidates[: len(queries)]
+    squares = [(side**2 - mean).sum(axis=1) for side in (queries, own, everyone)]
+    return Pairs(queries, own, squares[0], squares[1]), Candidates(everyone, squares[2])
 
 
 def _divergences(

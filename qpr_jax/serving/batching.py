@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import faiss
+
 from qpr_jax.retriever import Hit
 
 Search = Callable[[Sequence[str], int], list[list[Hit]]]
@@ -19,31 +21,38 @@ class _Request(NamedTuple):
 
 
 class Batcher:
-    """Searches in one thread, while what arrives meanwhile waits to be the next batch.
+    """Searches in a few threads; what arrives while all of them search is the next batch.
 
     Nobody waits for a batch to fill: one that comes alone is searched at once.
     """
 
-    def __init__(self, search: Search, *, most: int, seen: Callable[[int], object]) -> None:
+    def __init__(
+        self, search: Search, *, threads: int, most: int, seen: Callable[[int], object]
+    ) -> None:
         """most: queries of a batch, if no request has more. seen: is told the size of each."""
         self._search, self._most, self._seen = search, most, seen
         self._waiting: list[_Request] = []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._working: asyncio.Task[None] | None = None
+        # FAISS's own threads would be in the way of the others.
+        self._pool = ThreadPoolExecutor(threads, "search", lambda: faiss.omp_set_num_threads(1))
+        self._idle = threads
+        self._working: set[asyncio.Task[None]] = set()
 
     async def search(self, queries: list[str], k: int) -> list[list[Hit]]:
         """As of a `Retriever`."""
         request = _Request(queries, k, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
-        if self._working is None:
-            self._working = asyncio.create_task(self._work())
+        if self._idle:
+            self._idle -= 1
+            task = asyncio.create_task(self._work())
+            self._working.add(task)  # the loop itself would forget it
+            task.add_done_callback(self._working.discard)
         return await request.answer
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
         while batch := self._next():
             try:
-                found = await loop.run_in_executor(self._thread, self._found, batch)
+                found = await loop.run_in_executor(self._pool, self._found, batch)
             except Exception as error:
                 for request in batch:
                     if not request.answer.done():
@@ -52,7 +61,7 @@ class Batcher:
             for request, hits in zip(batch, found, strict=True):
                 if not request.answer.done():  # who asked may have gone
                     request.answer.set_result(hits)
-        self._working = None
+        self._idle += 1
 
     def _next(self) -> list[_Request]:
         """The requests of the next batch, one at least if any waits."""
