@@ -108,15 +108,17 @@ def add(folder: str, questions: str, **how: Any) -> None:
 
     retriever = Retriever.load(folder)
     count = 0
-    for batch in batches(counted(questions_of(questions, **how), "added")):
-        for some, given in _runs(batch):
-            texts = [entry.question for entry in some]
-            ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]
-            count += len(ids)
-            pairs = zip(ids, texts, strict=True)
-            sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
-        sys.stdout.flush()
-    log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
+    try:
+        for batch in batches(counted(questions_of(questions, **how), "added")):
+            for some, given in _runs(batch):
+                texts = [entry.question for entry in some]
+                ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]
+                count += len(ids)
+                pairs = zip(ids, texts, strict=True)
+                sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
+            sys.stdout.flush()
+    finally:  # also of a command that is stopped: the same again would add these twice
+        log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
 
 
 def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:

@@ -25,11 +25,9 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
     """A manager that keeps the latest checkpoint and the one saved last as the best.
 
     Saves run in the background; leaving the context waits for the last. A save that a kill cuts
-    off is never taken for a checkpoint: Orbax renames it into place when it is whole. UserError
-    where a file is not as it was saved (unless a kill came before its hash was taken).
+    off is never taken for a checkpoint: Orbax renames it into place when it is whole.
     """
     folder = pathlib.Path(folder).absolute()
-    _verify(folder)
     options = ocp.CheckpointManagerOptions(
         preservation_policy=policies.AnyPreservationPolicy(
             [
@@ -43,7 +41,11 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
         best_fn=_step_if_best,
         cleanup_tmp_directories=True,
     )
-    manager = ocp.CheckpointManager(folder, options=options)
+    try:
+        manager = ocp.CheckpointManager(folder, options=options)
+        manager.latest_step()  # reads what each step says of itself
+    except ValueError as error:
+        raise _unreadable(folder, error) from error
     try:
         yield manager
         wait(manager)
@@ -64,19 +66,23 @@ def wait(manager: ocp.CheckpointManager) -> None:
 def _record(folder: pathlib.Path, steps: Iterable[int]) -> None:
     """Record the files of finished checkpoints in a manifest each."""
     for step in (folder / str(step) for step in steps):
-        if not (step / MANIFEST).exists():
+        with contextlib.suppress(FileNotFoundError):  # one that is being removed
+            if (step / MANIFEST).exists():
+                continue
             files = [f"{path.relative_to(step)}" for path in step.rglob("*") if path.is_file()]
-            write_manifest(step, files, format=FORMAT)
+            if files:
+                write_manifest(step, files, format=FORMAT)
 
 
-def _verify(folder: pathlib.Path) -> None:
-    for path in folder.glob(f"*/{MANIFEST}"):
+def _verify(step: pathlib.Path) -> None:
+    """UserError where a file is not as it was saved (unless a kill came before it was recorded)."""
+    if (step / MANIFEST).exists():
         try:
-            manifest = read_manifest(path.parent, format=FORMAT)
+            manifest = read_manifest(step, format=FORMAT)
             for name in manifest["files"]:
-                verify(path.parent, name, manifest)
+                verify(step, name, manifest)
         except UserError as error:
-            raise _unreadable(path.parent, error) from error
+            raise _unreadable(step, error) from error
 
 
 def _unreadable(step: pathlib.Path, reason: object) -> UserError:
@@ -126,7 +132,12 @@ def save(
 def restore(
     manager: ocp.CheckpointManager, like: TrainState, step: int
 ) -> tuple[TrainState, EarlyStopping]:
-    """The state of `step`, with the shapes, types and shardings of `like` (arrays or abstract)."""
+    """The state of `step`, with the shapes, types and shardings of `like` (arrays or abstract).
+
+    UserError where it is damaged. Others are not looked at: a kill may have left one half removed.
+    """
+    folder = pathlib.Path(manager.directory, str(step))
+    _verify(folder)
     target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
     try:
         found: Any = manager.restore(
@@ -136,5 +147,5 @@ def restore(
             ),
         )
     except (ValueError, KeyError, OSError) as error:
-        raise _unreadable(pathlib.Path(manager.directory, str(step)), error) from error
+        raise _unreadable(folder, error) from error
     return TrainState(**found["state"]), EarlyStopping(**found["stopping"])

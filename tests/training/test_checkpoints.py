@@ -1,3 +1,5 @@
+import shutil
+
 import jax.numpy as jnp
 import pytest
 
@@ -63,7 +65,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
-def test_a_damaged_file_never_reaches_orbax(tmp_path, damage):
+def test_a_damaged_file_is_told(tmp_path, damage):
     save(tmp_path, 1, -2, 3)
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
     assert len(files) > 20
@@ -77,13 +79,25 @@ def test_a_damaged_file_never_reaches_orbax(tmp_path, damage):
         else:
             flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
             path.write_bytes(flipped if damage == "flip" else data[:middle])
+        step = int(path.relative_to(tmp_path).parts[0])
         with (
-            pytest.raises(UserError, match=r"/[23]: the checkpoint cannot be read .*remove this"),
-            checkpoints.open_checkpoints(tmp_path),
+            pytest.raises(UserError, match=r"the checkpoint cannot be read .*remove this") as error,
+            checkpoints.open_checkpoints(tmp_path) as manager,
         ):
-            pytest.fail("it was opened")
+            checkpoints.restore(manager, state_at(0), step)
+        assert "\n" not in str(error.value)
         path.write_bytes(data)
     assert save(tmp_path, 4) == [2, 4]
+
+
+def test_one_that_a_kill_left_half_removed_is_in_nobodys_way(tmp_path):
+    save(tmp_path, 1, -2, 3)
+    half = tmp_path / "1"
+    shutil.copytree(tmp_path / "2", half)
+    shutil.rmtree(half / "state")
+    with checkpoints.open_checkpoints(tmp_path) as manager:
+        for step in (2, 3):
+            assert int(checkpoints.restore(manager, state_at(0), step)[0].step) == step
 
 
 def test_a_full_disk_is_told_in_one_line(tmp_path, monkeypatch):
