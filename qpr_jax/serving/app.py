@@ -53,8 +53,6 @@ def make_app(
     """
     measures = Measures()
     measures.questions.set_function(lambda: len(retriever))
-    batcher = Batcher(retriever.search, threads=threads, most=MOST, seen=measures.batches.observe)
-    writer = asyncio.Lock()  # one waits for the disk, the others in turn without a thread each
     app = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -64,57 +62,61 @@ def make_app(
         redoc_url=None,
     )
     _tell_errors_in_one_line(app)
+    batcher = Batcher(retriever.search, threads=threads, most=MOST, seen=measures.batches.observe)
+    _add_search(app, batcher, limits)
+    _add_encode(app, retriever, limits)
+    _add_changes(app, retriever, token, limits)
+    _add_state(app, retriever, measures)
+    return Guard(app, measures, body=limits.body, concurrent=limits.concurrent)
 
-    class Model(BaseModel):
-        model_config = ConfigDict(strict=True, extra="forbid")
 
+class Model(BaseModel):
+    """Of what is asked and answered: nothing is converted, nothing passed over."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class Found(Model):
+    """A question found."""
+
+    id: int
+    question: str
+    distance: Annotated[
+        float, Field(description="Squared Euclidean, or the inner product times -1.")
+    ]
+
+
+class SearchResponse(Model):
+    """Of each query, nearest first."""
+
+    results: list[list[Found]]
+
+
+class EncodeResponse(Model):
+    """A vector a question."""
+
+    vectors: list[list[float]]
+
+
+class AddResponse(Model):
+    """An id a question."""
+
+    ids: list[int]
+
+
+class Health(Model):
+    """That it answers, and how many questions can be found."""
+
+    status: str
+    questions: int
+
+
+def _add_search(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
     Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
-    Questions = Annotated[list[Question], Field(max_length=limits.questions)]  # noqa: N806
-    Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
 
     class SearchRequest(Model):
-        queries: Questions
+        queries: Annotated[list[Question], Field(max_length=limits.questions)]
         k: Annotated[int, Field(ge=1, le=limits.k)] = 5
-
-    class Found(Model):
-        id: int
-        question: str
-        distance: Annotated[
-            float, Field(description="Squared Euclidean, or the inner product times -1.")
-        ]
-
-    class SearchResponse(Model):
-        results: Annotated[list[list[Found]], Field(description="Of each query, nearest first.")]
-
-    class EncodeRequest(Model):
-        questions: Questions
-
-    class EncodeResponse(Model):
-        vectors: list[list[float]]
-
-    class AddRequest(Model):
-        questions: Questions
-        ids: Annotated[
-            list[Id] | None,
-            Field(description="One a question; one that is there is replaced. New ones if absent."),
-        ] = None
-
-    class AddResponse(Model):
-        ids: list[int]
-
-    class Health(Model):
-        status: str
-        questions: int
-
-    def may_write(authorization: Annotated[str, Header()] = "") -> None:
-        if not token:
-            raise HTTPException(403, "writing is off: the server was started without a token")
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(
-                401,
-                "expected `Authorization: Bearer TOKEN` with the server's token",
-                {"WWW-Authenticate": "Bearer"},
-            )
 
     @app.post("/search", response_model=SearchResponse)
     async def search(asked: SearchRequest) -> Response:
@@ -132,11 +134,41 @@ def make_app(
     # FastAPI's own way to `search` takes as long as the search.
     app.router.routes.insert(0, Route("/search", search_at_once, methods=["POST"]))
 
+
+def _add_encode(app: FastAPI, retriever: Retriever, limits: Limits) -> None:
+    Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
+
+    class EncodeRequest(Model):
+        questions: Annotated[list[Question], Field(max_length=limits.questions)]
+
     @app.post("/encode", response_model=EncodeResponse)
     async def encode(asked: EncodeRequest) -> Response:
         """The vector of each question."""
         vectors = await asyncio.to_thread(retriever.encode, asked.questions)
         return _json({"vectors": vectors.tolist()})
+
+
+def _add_changes(app: FastAPI, retriever: Retriever, token: str, limits: Limits) -> None:
+    writer = asyncio.Lock()  # one waits for the disk, the others in turn without a thread each
+    Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
+    Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
+
+    class AddRequest(Model):
+        questions: Annotated[list[Question], Field(max_length=limits.questions)]
+        ids: Annotated[
+            list[Id] | None,
+            Field(description="One a question; one that is there is replaced. New ones if absent."),
+        ] = None
+
+    def may_write(authorization: Annotated[str, Header()] = "") -> None:
+        if not token:
+            raise HTTPException(403, "writing is off: the server was started without a token")
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(
+                401,
+                "expected `Authorization: Bearer TOKEN` with the server's token",
+                {"WWW-Authenticate": "Bearer"},
+            )
 
     @app.post("/questions", response_model=AddResponse, dependencies=[Depends(may_write)])
     async def add(asked: AddRequest) -> Response:
@@ -153,6 +185,10 @@ def make_app(
         if not gone:
             raise HTTPException(404, f"no question has the id {id}")
 
+
+def _add_state(app: FastAPI, retriever: Retriever, measures: Measures) -> None:
+    page, policy = _page()
+
     @app.get("/health", response_model=Health)
     async def health() -> Response:
         """Whether it answers, and how many questions can be found."""
@@ -163,13 +199,9 @@ def make_app(
         """Counts and times in the format of Prometheus."""
         return Response(generate_latest(measures.registry), media_type=CONTENT_TYPE_LATEST)
 
-    page, policy = _page()
-
     @app.get("/", include_in_schema=False)
     async def root() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy})
-
-    return Guard(app, measures, body=limits.body, concurrent=limits.concurrent)
 
 
 def _json(value: object) -> Response:
