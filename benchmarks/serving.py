@@ -112,7 +112,7 @@ def change(address: str, method: str, path: str, body: Any = None) -> bool:
 
 
 class Changes:
-    """Adds, replaces and removes, and knows what was acknowledged; None: not known."""
+    """Adds, replaces and removes, and knows the texts that each id may have; None: removed."""
 
     def __init__(self, index: pathlib.Path) -> None:
         self.known: dict[int, set[str | None]] = {}

@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from qpr_jax.errors import UserError
@@ -87,12 +87,16 @@ def sha256_of(path: Path) -> str:
 
 def write_manifest(folder: Path, files: Sequence[str], **facts: Any) -> None:
     """Record the size and SHA-256 of `files` of `folder`, and `facts`, in its manifest."""
-    folder = pathlib.Path(folder)
-    entries = {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-        for name in files
+    write_json(pathlib.Path(folder, MANIFEST), {**facts, "files": file_entries(folder, files)})
+
+
+def file_entries(folder: Path, files: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The size and SHA-256 of files of `folder`, as a manifest records them."""
+    paths = {name: pathlib.Path(folder, name) for name in files}
+    return {
+        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for name, path in paths.items()
     }
-    write_json(folder / MANIFEST, {**facts, "files": entries})
 
 
 def read_manifest(folder: Path, *, format: str) -> dict[str, Any]:

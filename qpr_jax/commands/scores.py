@@ -111,9 +111,9 @@ def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]], columns: Sequence
 
 
 def _pair_distances(labelled: Labelled, encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
-    vectors = encode(labelled.questions)
-    moves = vectors[labelled.pairs[:, 0]] - vectors[labelled.pairs[:, 1]]
-    return np.einsum("nd,nd->n", moves, moves)
+    from qpr_jax.retrieval.mining import pair_distances
+
+    return pair_distances(encode(labelled.questions), *labelled.pairs.T)
 
 
 @click.command()
@@ -180,7 +180,7 @@ def _retrieval(
 def _verdicts(
     folder: str, pairs: str, validation: str | None, format: str | None
 ) -> dict[str, Any]:
-    from qpr_jax.data.clusters import transitive_clusters
+    from qpr_jax.data.clusters import pair_count, transitive_clusters
     from qpr_jax.retrieval.mining import closest_pairs
     from qpr_jax.retrieval.verdicts import best_thresholds, classification_scores, mining_scores
     from qpr_jax.retriever import run_encoder
@@ -190,16 +190,14 @@ def _verdicts(
     if validation is None:
         duplicates = test.pairs[test.is_duplicate]
         clusters = transitive_clusters(len(test.questions), duplicates)
-        sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-        depth = 100_000 + 10 * int((sizes * (sizes - 1) // 2).sum())
+        depth = 100_000 + 10 * pair_count(clusters)
         found = closest_pairs(encode(test.questions), depth, log=log.info)
         return {"questions": len(test.questions), **mining_scores(found, clusters)}
     chosen_on = read_labelled(validation, format=format or "")
-    thresholds = best_thresholds(_pair_distances(chosen_on, encode), chosen_on.is_duplicate)
+    near = _pair_distances(chosen_on, encode)
+    thresholds = best_thresholds(near, chosen_on.is_duplicate)
     return {
         "thresholds": thresholds,
-        "validation": classification_scores(
-            _pair_distances(chosen_on, encode), chosen_on.is_duplicate, thresholds
-        ),
+        "validation": classification_scores(near, chosen_on.is_duplicate, thresholds),
         "test": classification_scores(_pair_distances(test, encode), test.is_duplicate, thresholds),
     }

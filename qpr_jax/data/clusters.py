@@ -55,6 +55,12 @@ def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
     return pairs
 
 
+def pair_count(clusters: np.ndarray) -> int:
+    """How many pairs `cluster_pairs` gives."""
+    sizes = np.bincount(clusters[clusters >= 0])
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
 def cluster_report(
     clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
 ) -> dict[str, Any]:
@@ -72,7 +78,7 @@ def cluster_report(
         "clusters": len(sizes),
         "clustered_questions": int(sizes.sum()),
         "largest_cluster": int(sizes.max(initial=0)),
-        "cluster_pairs": int((sizes * (sizes - 1) // 2).sum()),
+        "cluster_pairs": pair_count(clusters),
         "sizes": {str(size): int(count) for size, count in zip(values, counts, strict=True)},
         "duplicates": int(is_duplicate.sum()),
         "non_duplicates": int((~is_duplicate).sum()),

@@ -87,15 +87,21 @@ def closest_pairs(
         wanted *= 4
 
 
-def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:
-    """Those of the pairs with `first` < `second` that are within the threshold."""
-    ordered = first < second
-    first, second = first[ordered], second[ordered]
+def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Squared distances float32 [P] of pairs of rows of float32 [N, d], from their differences."""
     distances = np.empty(len(first), np.float32)
     for start in range(0, len(first), _TILE):
         some = slice(start, start + _TILE)
         moves = vectors[first[some]] - vectors[second[some]]
         distances[some] = np.einsum("nd,nd->n", moves, moves)
+    return distances
+
+
+def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:
+    """Those of the pairs with `first` < `second` that are within the threshold."""
+    ordered = first < second
+    first, second = first[ordered], second[ordered]
+    distances = pair_distances(vectors, first, second)
     near = distances <= threshold
     return Pairs(first[near], second[near], distances[near])
 

@@ -38,10 +38,10 @@ from qpr_jax.files import (
     Path,
     check_digest,
     digest_of,
+    file_entries,
     locked,
     read_json,
     read_manifest,
-    sha256_of,
     verify,
     write_atomically,
     write_json,
@@ -153,10 +153,7 @@ def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> 
         "recall@10": rows.recall,
         "next_id": index.next_id,
         "encoder": index.encoder,
-        "files": {
-            name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_of(folder / name)}
-            for name in names.values()
-        },
+        "files": file_entries(folder, names.values()),
     }
     manifest = sealed(manifest)
     write_json(folder / MANIFEST, manifest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qpr_jax.data.clusters import pair_count
 from qpr_jax.errors import UserError
 from qpr_jax.retrieval.mining import Pairs
 
@@ -75,8 +76,7 @@ def mining_scores(found: Pairs, clusters: np.ndarray) -> dict[str, float]:
       not; `f1`, the best at any distance, with its `precision`, `recall` and `threshold`; and
       `true_pairs`. As `ParaphraseMiningEvaluator` of sentence-transformers.
     """
-    sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-    wanted = int((sizes * (sizes - 1) // 2).sum())
+    wanted = pair_count(clusters)
     if not wanted:
         raise UserError("mining: expected duplicates among the labelled pairs, got none")
     own = clusters[found.first]

@@ -43,9 +43,8 @@ def estimated(
     embedding, filters, output = settings.embedding_dim, settings.filters, settings.output_dim
     features = len(settings.windows) * filters
 
-    table = vocabulary_size * embedding
-    dense = sum(settings.windows) * embedding * filters + features * output
     copies = 4 if settings.ema_steps else 3  # the values, two moments, and the average
+    state = copies * sum(_parts(settings, vocabulary_size).values())
     products = shape.distinct * sum(settings.windows) * filters
     at_once = settings.encode_chunk or questions
     largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
@@ -61,7 +60,7 @@ def estimated(
         rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
         distances = (3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone
     loss = (6 * everyone + 3 * pairs) * output + distances
-    return Memory(*(4 * numbers for numbers in (copies * (table + dense), encoder, loss)))
+    return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
 
 
 def available(device: jax.Device) -> int:
@@ -141,7 +140,8 @@ def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int
     while size >= max(devices, FEWEST_PAIRS) and not fits(size, small):
         size = size // 2 - size // 2 % devices
     if size < max(devices, FEWEST_PAIRS):
-        largest = max(_parts(settings).items(), key=lambda part: part[1])[0]
+        rows = settings.vocabulary_size + settings.hash_bins
+        largest = max(_parts(settings, rows).items(), key=lambda part: part[1])[0]
         return f"lower {largest}"
     settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
     if not fits(size, chunk):
@@ -149,12 +149,12 @@ def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int
     return f"set {' and '.join(settled)}"
 
 
-def _parts(settings: ConfigDict) -> dict[str, int]:
+def _parts(settings: ConfigDict, vocabulary_size: int) -> dict[str, int]:
     """How many numbers the model's parts have, by the settings that say so."""
     embedding, filters = settings.embedding_dim, settings.filters
     return {
         "`--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`": embedding
-        * (settings.vocabulary_size + settings.hash_bins),
+        * vocabulary_size,
         "`--config.filters`, `--config.windows` or `--config.embedding_dim`": embedding
         * filters
         * sum(settings.windows),
