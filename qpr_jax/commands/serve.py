@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import pathlib
+import re
 import socket
 
 import click
@@ -55,7 +56,9 @@ def serve(
     try:
         import uvicorn
 
-        from qpr_jax.serving.app import Limits, make_app
+        from qpr_jax.serving.app import make_app
+        from qpr_jax.serving.models import Limits
+        from qpr_jax.serving.protocol import Protocol
     except ImportError as error:
         raise UserError(
             f"`serve` needs more packages ({error.name}); pip install 'qpr_jax[serve]'"
@@ -64,38 +67,65 @@ def serve(
 
     token = _token(token_file)
     threads = threads or len(os.sched_getaffinity(0))
-    retriever = Retriever.load(folder)
-    retriever.encoder.make_ready()
-    limits = Limits(max_body, max_k, max_characters, max_questions, max_concurrent)
+    with _listening(host, port) as listening:
+        retriever = Retriever.load(folder)
+        retriever.encoder.make_ready()
+        limits = Limits(
+            body=max_body,
+            k=max_k,
+            characters=max_characters,
+            questions=max_questions,
+            concurrent=max_concurrent,
+        )
+        config = uvicorn.Config(
+            make_app(retriever, token=token, limits=limits, threads=threads),
+            http=Protocol,
+            ws="none",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            log_level="error",
+            timeout_graceful_shutdown=30,
+        )
+        gc.freeze()  # what is loaded stays, and need not be looked through
+        log.info(
+            "%s: %s questions at http://%s:%d, writing %s",
+            *(folder, f"{len(retriever):,}", f"[{host}]" if ":" in host else host),
+            *(listening.getsockname()[1], "with the token" if token else "off"),
+        )
+        uvicorn.Server(config).run([listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    if not host:
+        raise UserError("`--host`: expected an address, got none; 0.0.0.0 means all")
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=2048)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except socket.gaierror as error:
+        raise UserError(
+            f"`--host`: expected an address of this machine, got {host!r} ({error.strerror})"
+        ) from None
     except OSError as error:
-        raise UserError(f"cannot listen at {host}:{port} ({error}); name another --port") from None
-    log.info(
-        "%s: %s questions at http://%s:%d, writing %s",
-        *(folder, f"{len(retriever):,}", *listening.getsockname()[:2]),
-        "with the token" if token else "off",
-    )
-    config = uvicorn.Config(
-        make_app(retriever, token=token, limits=limits, threads=threads),
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        log_level="warning",
-        timeout_graceful_shutdown=30,
-    )
-    gc.freeze()  # what is loaded stays, and need not be looked through
-    uvicorn.Server(config).run([listening])
+        raise UserError(
+            f"cannot listen at {host}:{port} ({error}); name another --host or --port"
+        ) from None
 
 
 def _token(path: str | None) -> str:
-    if path is None:
-        return os.environ.get(TOKEN, "").strip()
-    try:
-        token = pathlib.Path(path).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: expected a file with a token ({error})") from None
-    if not token:
-        raise UserError(f"{path}: expected a file with a token, got an empty one")
+    """The token of those who may write; empty where there is none."""
+    source, token = path or f"${TOKEN}", os.environ.get(TOKEN)
+    if path is not None:
+        try:
+            token = pathlib.Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: expected a file with a token ({error})") from None
+    if token is None:
+        return ""
+    token = token.strip()
+    if not re.fullmatch("[!-~]+", token):
+        raise UserError(
+            f"{source}: expected a token of printable ASCII without blanks, got "
+            + ("another" if token else "nothing")
+        )
     return token

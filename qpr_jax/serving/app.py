@@ -1,51 +1,42 @@
 """The HTTP service: search, encode, add, remove, health, metrics, and one page to try it."""
 
-# Not `from __future__ import annotations`: FastAPI reads the models that are made in `make_app`.
+from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
-import importlib.resources
+import errno
 import json
-from dataclasses import dataclass
-from typing import Annotated, Any
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from typing import Any
 
-from fastapi import Depends, FastAPI, Header, HTTPException, Path, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.routing import Route
 
 import qpr_jax
 from qpr_jax.errors import UserError
-from qpr_jax.retriever import Retriever
-from qpr_jax.serving.batching import Batcher
+from qpr_jax.retriever import Hit, Retriever
+from qpr_jax.serving import models
+from qpr_jax.serving.batching import Batcher, BusyError
 from qpr_jax.serving.guard import Guard, Measures
+from qpr_jax.serving.models import LIMITS, Limits
+from qpr_jax.serving.page import make_page
 
+log = logging.getLogger("qpr_jax")
 
-@dataclass(frozen=True)
-class Limits:
-    """What a request may ask for; more is answered by 4xx.
-
-    body: bytes. k: questions a query. characters: of a question. questions: of a request.
-    concurrent: requests that are answered at a time; others get 429.
-    """
-
-    body: int = 1 << 20
-    k: int = 100
-    characters: int = 2000
-    questions: int = 1000
-    concurrent: int = 256
-
-
-MOST = 256  # queries of a batch
+_MOST = 256  # queries of a batch
+_WRITERS = 32  # requests that wait to write; more would leave no place for searches
+_Told = Callable[[Request, Any], tuple[Any, ...]]  # status, line and headers of an error
+_ID = re.compile("0|[1-9][0-9]{0,18}", re.ASCII)
 
 
 def make_app(
-    retriever: Retriever, *, token: str = "", limits: Limits = Limits(), threads: int = 1
+    retriever: Retriever, *, token: str = "", limits: Limits = LIMITS, threads: int = 1
 ) -> Any:
     """The ASGI application.
 
@@ -60,189 +51,187 @@ def make_app(
         # Their pages load scripts from elsewhere; /openapi.json stays.
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
-    _tell_errors_in_one_line(app)
-    batcher = Batcher(retriever.search, threads=threads, most=MOST, seen=measures.batches.observe)
-    _add_search(app, batcher, limits)
-    _add_encode(app, retriever, limits)
-    _add_changes(app, retriever, token, limits)
-    _add_state(app, retriever, measures)
-    return Guard(app, measures, body=limits.body, concurrent=limits.concurrent)
+    requests = models.requests(limits)
+    _add_searches(app, retriever, requests, threads, measures)
+    _add_changes(app, retriever, token, requests)
+    _add_state(app, retriever, measures, limits)
+    paths = {route.path for route in app.routes}  # type: ignore[attr-defined]
+    _tell_errors_in_one_line(app, sorted(paths))
+    return Guard(app, measures, paths=paths, body=limits.body, concurrent=limits.concurrent)
 
 
-class Model(BaseModel):
-    """Of what is asked and answered: nothing is converted, nothing passed over."""
+def _add_searches(
+    app: FastAPI,
+    retriever: Retriever,
+    requests: models.Requests,
+    threads: int,
+    measures: Measures,
+) -> None:
+    batcher = Batcher(
+        retriever.search, _written, threads=threads, most=_MOST, seen=measures.batches.observe
+    )
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    def vectors(questions: list[str]) -> bytes:
+        return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
-
-class Found(Model):
-    """A question found."""
-
-    id: int
-    question: str
-    distance: Annotated[
-        float, Field(description="Squared Euclidean, or the inner product times -1.")
-    ]
-
-
-class SearchResponse(Model):
-    """Of each query, nearest first."""
-
-    results: list[list[Found]]
-
-
-class EncodeResponse(Model):
-    """A vector a question."""
-
-    vectors: list[list[float]]
-
-
-class AddResponse(Model):
-    """An id a question."""
-
-    ids: list[int]
-
-
-class Health(Model):
-    """That it answers, and how many questions can be found."""
-
-    status: str
-    questions: int
-
-
-def _add_search(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
-    Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
-
-    class SearchRequest(Model):
-        queries: Annotated[list[Question], Field(max_length=limits.questions)]
-        k: Annotated[int, Field(ge=1, le=limits.k)] = 5
-
-    @app.post("/search", response_model=SearchResponse)
-    async def search(asked: SearchRequest) -> Response:
+    @app.post("/search", response_model=models.SearchResponse, **_takes(requests.search, 429))
+    async def search(request: Request) -> Response:
         """The questions nearest to each query."""
-        found = await batcher.search(asked.queries, asked.k)
-        return _json({"results": [[hit._asdict() for hit in hits] for hits in found]})
+        asked = requests.search.model_validate_json(await request.body())
+        return _json(await batcher.search(asked.queries, asked.k))
 
-    async def search_at_once(request: Request) -> Response:
-        try:
-            asked = SearchRequest.model_validate_json(await request.body())
-        except ValidationError as error:
-            raise RequestValidationError(error.errors()) from None
-        return await search(asked)
-
-    # FastAPI's own way to `search` takes as long as the search.
-    app.router.routes.insert(0, Route("/search", search_at_once, methods=["POST"]))
-
-
-def _add_encode(app: FastAPI, retriever: Retriever, limits: Limits) -> None:
-    Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
-
-    class EncodeRequest(Model):
-        questions: Annotated[list[Question], Field(max_length=limits.questions)]
-
-    @app.post("/encode", response_model=EncodeResponse)
-    async def encode(asked: EncodeRequest) -> Response:
+    @app.post("/encode", response_model=models.EncodeResponse, **_takes(requests.encode, 429))
+    async def encode(request: Request) -> Response:
         """The vector of each question."""
-        vectors = await asyncio.to_thread(retriever.encode, asked.questions)
-        return _json({"vectors": vectors.tolist()})
+        asked = requests.encode.model_validate_json(await request.body())
+        return _json(await asyncio.to_thread(vectors, asked.questions))
 
 
-def _add_changes(app: FastAPI, retriever: Retriever, token: str, limits: Limits) -> None:
+def _add_changes(app: FastAPI, retriever: Retriever, token: str, requests: models.Requests) -> None:
     writer = asyncio.Lock()  # one waits for the disk, the others in turn without a thread each
-    Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
-    Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
+    waiting = 0
 
-    class AddRequest(Model):
-        questions: Annotated[list[Question], Field(max_length=limits.questions)]
-        ids: Annotated[
-            list[Id] | None,
-            Field(description="One a question; one that is there is replaced. New ones if absent."),
-        ] = None
-
-    def may_write(authorization: Annotated[str, Header()] = "") -> None:
+    async def may_write(request: Request) -> None:
         if not token:
             raise HTTPException(403, "writing is off: the server was started without a token")
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+        given = request.headers.getlist("authorization")
+        scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        if scheme.lower() != "bearer" or not secrets.compare_digest(
+            value.strip().encode(), token.encode()
+        ):
             raise HTTPException(
                 401,
                 "expected `Authorization: Bearer TOKEN` with the server's token",
                 {"WWW-Authenticate": "Bearer"},
             )
 
-    @app.post("/questions", response_model=AddResponse, dependencies=[Depends(may_write)])
-    async def add(asked: AddRequest) -> Response:
-        """Add questions; they are on disk, and found, when this answers. Needs the token."""
-        async with writer:
-            ids = await asyncio.to_thread(retriever.add, asked.questions, asked.ids)
-        return _json({"ids": ids})
+    async def write(change: Callable[[], Any]) -> Any:
+        nonlocal waiting
+        if waiting >= _WRITERS:
+            raise BusyError
+        waiting += 1
+        try:
+            async with writer:
+                return await asyncio.to_thread(change)
+        finally:
+            waiting -= 1
 
-    @app.delete("/questions/{id}", status_code=204, dependencies=[Depends(may_write)])
-    async def remove(id: Annotated[int, Path(ge=0, lt=2**63)]) -> None:
+    needs = [Depends(may_write), Depends(HTTPBearer(auto_error=False, scheme_name="token"))]
+    refused = (401, 403, 429, 503, 507)
+
+    @app.post(
+        "/questions",
+        response_model=models.AddResponse,
+        dependencies=needs,
+        **_takes(requests.add, *refused),
+    )
+    async def add(request: Request) -> Response:
+        """Add questions; they are on disk, and found, when this answers. Needs the token."""
+        asked = requests.add.model_validate_json(await request.body())
+        ids = await write(lambda: retriever.add(asked.questions, asked.ids))
+        return _json(json.dumps({"ids": ids}).encode())
+
+    @app.delete(
+        "/questions/{id}",
+        status_code=204,
+        dependencies=needs,
+        responses=models.errors(404, 422, *refused),
+    )
+    async def remove(id: str) -> None:
         """Remove a question; it is gone from disk, and not found, when this answers."""
-        async with writer:
-            gone = await asyncio.to_thread(retriever.remove, [id], ignore_missing=True)
-        if not gone:
+        if not _ID.fullmatch(id) or int(id) >= 2**63:
+            raise HTTPException(422, f"`id`: expected 0 to 2^63 - 1, got {models.shortened(id)}")
+        if not await write(lambda: retriever.remove([int(id)], ignore_missing=True)):
             raise HTTPException(404, f"no question has the id {id}")
 
 
-def _add_state(app: FastAPI, retriever: Retriever, measures: Measures) -> None:
-    page, policy = _page()
+def _add_state(app: FastAPI, retriever: Retriever, measures: Measures, limits: Limits) -> None:
+    page, headers = make_page(k=limits.k, characters=limits.characters)
 
-    @app.get("/health", response_model=Health)
-    async def health() -> Response:
+    @app.get("/health", response_model=models.Health)
+    async def health(request: Request) -> Response:
         """Whether it answers, and how many questions can be found."""
-        return _json({"status": "ok", "questions": len(retriever)})
+        return JSONResponse({"status": "ok", "questions": len(retriever)})
 
-    @app.get("/metrics", response_class=Response)
+    text = {200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}}
+
+    @app.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
     async def metrics() -> Response:
         """Counts and times in the format of Prometheus."""
-        return Response(generate_latest(measures.registry), media_type=CONTENT_TYPE_LATEST)
+        told = await asyncio.to_thread(generate_latest, measures.registry)
+        return Response(told, media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)
-    async def root() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+    async def root(request: Request) -> Response:
+        return Response(page, headers=headers, media_type="text/html")
+
+    app.add_route("/health", health, methods=["HEAD"], include_in_schema=False)
+    app.add_route("/", root, methods=["HEAD"], include_in_schema=False)
 
 
-def _json(value: object) -> Response:
+def _takes(request: type[models.Model], *refused: int) -> dict[str, Any]:
+    """What the OpenAPI document says of a route whose function reads the body itself.
+
+    FastAPI's own reading takes a good part of the time of a search.
+    """
+    body = {"content": {"application/json": {"schema": request.model_json_schema()}}}
+    return {
+        "openapi_extra": {"requestBody": body | {"required": True}},
+        "responses": models.errors(408, 413, 422, *refused),
+    }
+
+
+def _written(found: list[list[Hit]]) -> bytes:
     # ASCII, so that a lone surrogate (any string is a question) passes.
-    return Response(json.dumps(value), media_type="application/json")
+    return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in found]}).encode()
 
 
-def _tell_errors_in_one_line(app: FastAPI) -> None:
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
+
+
+def _tell_errors_in_one_line(app: FastAPI, paths: list[str]) -> None:
     """All errors are answered by {"error": LINE}."""
 
-    def told(status: int, line: str, headers: Any = None) -> JSONResponse:
-        return JSONResponse({"error": line}, status, headers)
+    def on(kind: type[Exception]) -> Callable[[_Told], _Told]:
+        def add(told: _Told) -> _Told:
+            async def handler(request: Request, error: Exception) -> Response:
+                status, line, *headers = told(request, error)
+                return JSONResponse({"error": line}, status, *headers)
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return told(422, f"expected JSON, got a body that is none ({first['ctx']['error']})")
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
-        return told(422, f"`{where}`: {first['msg']}")
+            app.add_exception_handler(kind, handler)
+            return told
 
-    @app.exception_handler(StarletteHTTPException)
-    async def refused(request: Request, error: StarletteHTTPException) -> JSONResponse:
-        return told(error.status_code, str(error.detail), error.headers)
+        return add
 
-    @app.exception_handler(UserError)
-    async def mistaken(request: Request, error: UserError) -> JSONResponse:
-        return told(400, str(error))
+    @on(ValidationError)
+    def invalid(request: Request, error: ValidationError) -> tuple[Any, ...]:
+        return 422, models.told(error)
 
+    @on(StarletteHTTPException)
+    def refused(request: Request, error: StarletteHTTPException) -> tuple[Any, ...]:
+        line = str(error.detail)
+        if line == "Not Found":
+            line = f"expected one of {', '.join(paths)}; got {models.shortened(request.url.path)}"
+        if error.status_code == 405:
+            line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
+        return error.status_code, line, error.headers
 
-def _page() -> tuple[str, str]:
-    """The page, and a policy by which a browser loads and runs nothing but what is in it."""
-    page = importlib.resources.files("qpr_jax.serving").joinpath("page.html").read_text("utf-8")
+    @on(BusyError)
+    def busy(request: Request, error: BusyError) -> tuple[Any, ...]:
+        return 429, "too much waits to be searched or written; wait", {"Retry-After": "1"}
 
-    def hashed(tag: str) -> str:
-        inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
-        return base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+    @on(UserError)
+    @on(OSError)
+    def broken(request: Request, error: Exception) -> tuple[Any, ...]:
+        # What a client may get wrong is refused before; this is between the server and its disk.
+        log.error("%s %s: %s", request.method, request.url.path, error)
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            return 507, "not written: the server's disk is full"
+        return 503, "not done: the server cannot use its index; its log says why"
 
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{hashed('style')}'; "
-        f"script-src 'sha256-{hashed('script')}'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return page, policy
+    @on(Exception)
+    def bug(request: Request, error: Exception) -> tuple[Any, ...]:
+        return 500, "the server failed; its log says why"  # which uvicorn writes

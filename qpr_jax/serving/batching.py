@@ -12,12 +12,19 @@ import faiss
 from qpr_jax.retriever import Hit
 
 Search = Callable[[Sequence[str], int], list[list[Hit]]]
+Written = Callable[[list[list[Hit]]], bytes]
+
+_BATCHES = 16  # that may wait, so that none waits for long
+
+
+class BusyError(Exception):
+    """More queries wait than will soon be searched."""
 
 
 class _Request(NamedTuple):
     queries: list[str]
     k: int
-    answer: asyncio.Future[list[list[Hit]]]
+    answer: asyncio.Future[bytes]
 
 
 class Batcher:
@@ -27,18 +34,30 @@ class Batcher:
     """
 
     def __init__(
-        self, search: Search, *, threads: int, most: int, seen: Callable[[int], object]
+        self,
+        search: Search,
+        written: Written,
+        *,
+        threads: int,
+        most: int,
+        seen: Callable[[int], object] = lambda size: None,
     ) -> None:
-        """most: queries of a batch, if no request has more. seen: is told the size of each."""
-        self._search, self._most, self._seen = search, most, seen
+        """written: makes the answer of a request, in the thread that searched.
+
+        most: queries of a batch, if no request has more. seen: is told the size of each.
+        """
+        self._search, self._written = search, written
+        self._most, self._seen = most, seen
         self._waiting: list[_Request] = []
         # FAISS's own threads would be in the way of the others.
         self._pool = ThreadPoolExecutor(threads, "search", lambda: faiss.omp_set_num_threads(1))
         self._idle = threads
         self._working: set[asyncio.Task[None]] = set()
 
-    async def search(self, queries: list[str], k: int) -> list[list[Hit]]:
-        """As of a `Retriever`."""
+    async def search(self, queries: list[str], k: int) -> bytes:
+        """What is written of the hits of a `Retriever`; BusyError where too many wait."""
+        if sum(len(request.queries) for request in self._waiting) >= _BATCHES * self._most:
+            raise BusyError
         request = _Request(queries, k, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         if self._idle:
@@ -52,30 +71,34 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while batch := self._next():
             try:
-                found = await loop.run_in_executor(self._pool, self._found, batch)
+                answers = await loop.run_in_executor(self._pool, self._answers, batch)
             except Exception as error:
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
                 continue
-            for request, hits in zip(batch, found, strict=True):
-                if not request.answer.done():  # who asked may have gone
-                    request.answer.set_result(hits)
+            for request, answer in zip(batch, answers, strict=True):
+                if not request.answer.done():
+                    request.answer.set_result(answer)
         self._idle += 1
 
     def _next(self) -> list[_Request]:
         """The requests of the next batch, one at least if any waits."""
+        # Who asked may have gone.
+        waiting = [request for request in self._waiting if not request.answer.done()]
         count = size = 0
-        for request in self._waiting:
+        for request in waiting:
             size += len(request.queries)
             if count and size > self._most:
                 break
             count += 1
-        batch, self._waiting = self._waiting[:count], self._waiting[count:]
-        return batch
+        self._waiting = waiting[count:]
+        return waiting[:count]
 
-    def _found(self, batch: list[_Request]) -> list[list[list[Hit]]]:
+    def _answers(self, batch: list[_Request]) -> list[bytes]:
         queries = [query for request in batch for query in request.queries]
         self._seen(len(queries))
         hits = iter(self._search(queries, max(request.k for request in batch)))
-        return [[next(hits)[: request.k] for _ in request.queries] for request in batch]
+        return [
+            self._written([next(hits)[: request.k] for _ in request.queries]) for request in batch
+        ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Collection
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,7 +13,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 _BODY_SECONDS = 30.0
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-_PATHS = ("/", "/search", "/encode", "/questions", "/health", "/metrics", "/openapi.json")
 
 Message = dict[str, Any]
 
@@ -41,12 +41,28 @@ class Measures:
         )
 
 
+class _TooLargeError(Exception):
+    pass
+
+
 class Guard:
     """An ASGI application around another, which is given whole, small bodies only."""
 
-    def __init__(self, app: Any, measures: Measures, *, body: int, concurrent: int) -> None:
-        """body: bytes at most. concurrent: requests at a time at most."""
-        self._app, self._measures = app, measures
+    def __init__(
+        self,
+        app: Any,
+        measures: Measures,
+        *,
+        paths: Collection[str],
+        body: int,
+        concurrent: int,
+    ) -> None:
+        """paths: that are measured apart. body: bytes at most.
+
+        concurrent: requests at a time at most, GET apart, which costs nothing: who looks whether
+        the server is well is answered when it is busy too.
+        """
+        self._app, self._measures, self._paths = app, measures, paths
         self._body, self._concurrent = body, concurrent
         self._now = 0
 
@@ -55,7 +71,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
+        start, status = time.perf_counter(), "gone"
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -63,9 +79,12 @@ class Guard:
             await send(message)
 
         try:
-            await self._answer(scope, receive, noting)
+            if scope["method"] in ("GET", "HEAD"):
+                await self._app(scope, receive, noting)
+            else:
+                await self._answer(scope, receive, noting)
         finally:
-            path = scope["path"] if scope["path"] in _PATHS else "other"
+            path = scope["path"] if scope["path"] in self._paths else "other"
             if scope["path"].startswith("/questions/"):
                 path = "/questions/{id}"
             method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE") else "other"
@@ -73,45 +92,54 @@ class Guard:
             self._measures.seconds.labels(method, path).observe(time.perf_counter() - start)
 
     async def _answer(self, scope: Message, receive: Any, send: Any) -> None:
+        if self._now >= self._concurrent:
+            await _refuse(send, 429, f"{self._concurrent} requests are being answered; wait")
+            return
+        self._now += 1
+        try:
+            await self._pass_on(scope, receive, send)
+        finally:
+            self._now -= 1
+
+    async def _pass_on(self, scope: Message, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await self._read(scope, receive)
         except TimeoutError:
             await _refuse(send, 408, f"expected the body within {_BODY_SECONDS:.0f} s")
-            return
-        if body is None:
+        except _TooLargeError:
             await _refuse(send, 413, f"expected a body of at most {self._body:,} bytes, got more")
-            return
-        if self._now >= self._concurrent:
-            await _refuse(send, 429, f"{self._concurrent} requests are being answered; wait")
-            return
-        left = [body]
-
-        async def given() -> Message:
-            if left:
-                return {"type": "http.request", "body": left.pop(), "more_body": False}
-            return await receive()
-
-        self._now += 1
-        try:
-            await self._app(scope, given, send)
-        finally:
-            self._now -= 1
+        else:
+            if body is not None:
+                await self._app(scope, _receiver(body, receive), send)
 
     async def _read(self, scope: Message, receive: Any) -> bytes | None:
-        """The whole body; None where it is too large."""
+        """The whole body; None where the client has gone, since a part of it is no request."""
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._body:
-            return None
+            raise _TooLargeError
         parts, size = [], 0
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._body:
-                return None
-            if not message.get("more_body", False):  # or the client has gone
+                raise _TooLargeError
+            if not message.get("more_body", False):
                 return b"".join(parts)
+
+
+def _receiver(body: bytes, receive: Any) -> Any:
+    left = [body]
+
+    async def given() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return given
 
 
 async def _refuse(send: Any, status: int, reason: str) -> None:
@@ -119,10 +147,10 @@ async def _refuse(send: Any, status: int, reason: str) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        # What is left of the request is not read.
-        (b"connection", b"close"),
     ]
+    if status == 408:
+        headers.append((b"connection", b"close"))
     if status == 429:
-        headers[-1] = (b"retry-after", b"1")
+        headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

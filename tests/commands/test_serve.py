@@ -1,6 +1,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -44,9 +45,34 @@ def test_an_address_that_is_taken_is_told(serving, index):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_token_file_that_holds_none_is_told(qpr, index, tmp_path):
-    (tmp_path / "token").write_text("\n")
-    assert (
-        "expected a file with a token, got an empty one"
-        in qpr("serve", index, "--token-file", tmp_path / "token")[2]
-    )
+def test_a_stop_lets_an_answer_end(serving):
+    address, process = serving
+    host, port = address.removeprefix("http://").split(":")
+    body = b'{"questions": ["learn python"]}'
+    head = f"POST /encode HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it is being answered
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        connection.sendall(body)
+        answer = b"".join(iter(lambda: connection.recv(10_000), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert process.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("token", ["\n", "two words", "caf\u00e9", "\x07"])
+def test_a_token_that_is_none_is_told(qpr, index, tmp_path, monkeypatch, token):
+    (tmp_path / "token").write_text(token)
+    said = "expected a token of printable ASCII without blanks"
+    assert said in qpr("serve", index, "--token-file", tmp_path / "token")[2]
+    monkeypatch.setenv("QPR_TOKEN", token)
+    assert f"error: $QPR_TOKEN: {said}" in qpr("serve", index)[2]
+
+
+@pytest.mark.parametrize("host", ["", "no.such.host.invalid"])
+def test_a_host_that_is_none_is_told(qpr, index, host):
+    status, _, told = qpr("serve", index, "--host", host)
+    assert status == 1
+    assert told.startswith("error: `--host`: expected an address")

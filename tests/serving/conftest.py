@@ -7,7 +7,9 @@ import pytest
 import uvicorn
 
 from qpr_jax import Retriever
-from qpr_jax.serving.app import Limits, make_app
+from qpr_jax.serving.app import make_app
+from qpr_jax.serving.models import Limits
+from qpr_jax.serving.protocol import Protocol
 from tests.runs import write_encoder
 
 TOKEN = "a secret"
@@ -36,7 +38,8 @@ def serve():
 
     def start(app) -> str:
         listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False))
+        config = uvicorn.Config(app, http=Protocol, log_level="error", access_log=False)
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         running.append((server, thread, listening))

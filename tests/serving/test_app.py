@@ -1,13 +1,18 @@
 import concurrent.futures
+import errno
 import socket
 import threading
+import time
 
 import httpx
 import numpy as np
 import pytest
 
 from qpr_jax import Retriever
+from qpr_jax.errors import UserError
+from qpr_jax.serving import app, guard, protocol
 from qpr_jax.serving.app import make_app
+from qpr_jax.serving.models import Limits
 from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -48,15 +53,29 @@ def test_what_is_added_and_removed_is_so_on_disk_when_it_answers(client, tmp_pat
 
 @pytest.mark.parametrize(
     ("authorization", "status"),
-    [({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": TOKEN}, 401)],
+    [
+        ([], 401),
+        ([("Authorization", "Bearer wrong")], 401),
+        ([("Authorization", "Bearer")], 401),
+        ([("Authorization", TOKEN)], 401),
+        ([("Authorization", f"Bearer {TOKEN}x")], 401),
+        ([("Authorization", "Bearer wrong"), ("Authorization", f"Bearer {TOKEN}")], 401),
+        ([("Authorization", b"Bearer \xff\xfe")], 401),
+    ],
 )
 def test_writing_needs_the_token(client, retriever, authorization, status):
     for send in (
         lambda: client.post("/questions", json={"questions": ["a"]}, headers=authorization),
+        lambda: client.post("/questions", content=b"no JSON", headers=authorization),
         lambda: client.delete("/questions/5", headers=authorization),
     ):
         assert send().status_code == status
     assert dict(retriever.index) == QUESTIONS
+
+
+def test_the_scheme_is_of_any_case(client):
+    given = {"Authorization": f"bearer  {TOKEN}"}
+    assert client.delete("/questions/5", headers=given).status_code == 204
 
 
 def test_without_a_token_nobody_writes(retriever, serve):
@@ -84,23 +103,38 @@ LONG = "x" * 201
         ("/search", {"queries": ["a"], "more": 1}, 422, "`more`: Extra inputs are not permitted"),
         ("/search", {}, 422, "`queries`: Field required"),
         ("/search", [], 422, "`body`: Input should be an object"),
-        ("/encode", {"questions": 5}, 422, "`questions`: Input should be a valid list"),
+        ("/encode", {"questions": 5}, 422, "`questions`: Input should be a valid array, got 5"),
         ("/questions", {"questions": ["a"], "ids": [-1]}, 422, "`ids.0`: Input should be greater"),
         ("/questions", {"questions": ["a"], "ids": [2**63]}, 422, "`ids.0`: Input should be less"),
-        ("/questions", {"questions": ["a"], "ids": []}, 400, "`ids`: expected one a question"),
-        ("/questions", {"questions": ["a", "b"], "ids": [1, 1]}, 400, "expected distinct ids"),
+        ("/questions", {"questions": ["a"], "ids": []}, 422, "`ids`: expected one a question"),
+        ("/questions", {"questions": ["a", "b"], "ids": [1, 1]}, 422, "expected distinct ids"),
+        (
+            "/questions",
+            {"questions": ["a", " \n"]},
+            422,
+            "expected questions, got a blank one at 1",
+        ),
+        ("/search", {"\n\U0001f600" * 99: 1}, 422, "`queries`: Field required"),
+        ("/search", {"queries": [], "\n\U0001f600" * 99: 1}, 422, r"`'\n\U0001f600\n"),
     ],
 )
 def test_what_is_wrong_with_a_body_is_said_in_one_line(client, path, body, status, message):
     answer = client.post(path, json=body, headers=BEARER)
     assert answer.status_code == status
     assert message in answer.json()["error"]
-    assert "\n" not in answer.json()["error"]
+    assert answer.json()["error"].isascii()
+    assert answer.json()["error"].isprintable()
+    assert len(answer.json()["error"]) < 200
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"\xff", b"null", b"[" * 9000, b'{"queries": ["\\ud800"]}', b'{"queries": [NaN]}'],
+    [
+        *(b"", b"{", b"\xff", b"null", b"[" * 9000),
+        *(b'{"queries": ["\\ud800"]}', b'{"queries": [NaN]}'),
+        b'{"queries": [], "k": ' + b"9" * 5000 + b"}",
+        b"{" + b'"":1,' * 1500 + b'"":1}',
+    ],
 )
 def test_bodies_that_are_nothing_are_the_clients_fault(client, body):
     answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
@@ -108,9 +142,14 @@ def test_bodies_that_are_nothing_are_the_clients_fault(client, body):
     assert answer.json()["error"]
 
 
-@pytest.mark.parametrize("id", ["-1", "x", "1.5", str(2**63), "9" * 5000, "%00"])
+@pytest.mark.parametrize(
+    "id",
+    ["-1", "x", "1.5", "1_0", "+5", "05", "5.0", "%0A5", "\u0665", str(2**63), "9" * 5000, "%00"],
+)
 def test_ids_that_are_none(client, id):
-    assert client.delete(f"/questions/{id}", headers=BEARER).status_code == 422
+    answer = client.delete(f"/questions/{id}", headers=BEARER)
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("`id`: expected 0 to 2^63 - 1, got ")
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -130,14 +169,128 @@ def test_a_length_that_is_none_is_refused(address, length):
         assert connection.recv(1000).startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
 
 
+@pytest.fixture
+def connection(address):
+    """A connection of bytes."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        yield connection
+
+
+HALF = (
+    f"POST /questions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+    'Content-Length: 99\r\n\r\n{"questions": ["a"]}'
+).encode()
+
+
+def test_a_request_that_breaks_off_is_not_carried_out(connection, client, retriever):
+    connection.sendall(HALF)
+    connection.close()
+    line = 'qpr_requests_total{method="POST",path="/questions",status="gone"} 1.0'
+    while line not in client.get("/metrics").text:
+        pass
+    assert dict(retriever.index) == QUESTIONS
+
+
+def test_a_body_that_does_not_come(connection, monkeypatch):
+    monkeypatch.setattr(guard, "_BODY_SECONDS", 0.2)
+    connection.sendall(HALF)
+    answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("head", [b"GET /health HTTP/1.1\r\nX: ", b"GET /"])
+def test_a_head_without_end(connection, head):
+    connection.sendall(head + b"x" * (1 << 17))
+    assert connection.recv(1000).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nX: "])
+def test_a_head_that_does_not_come(head, retriever, serve, monkeypatch):
+    monkeypatch.setattr(protocol, "_HEAD_SECONDS", 0.2)
+    host, port = serve(make_app(retriever)).removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" if head else b"")
+        connection.sendall(head)
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.count(b"HTTP/1.1 200 ") == (head != b"")
+
+
+def test_an_answer_that_is_not_read(retriever, serve, monkeypatch):
+    monkeypatch.setattr(protocol, "_UNREAD_SECONDS", 0.2)
+    address = serve(make_app(retriever, limits=LIMITS))
+    host, port = address.removeprefix("http://").split(":")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((host, int(port)))
+        asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            for _ in range(10_000):
+                connection.sendall(asked)
+                time.sleep(0.001)
+
+
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [("GET", "/search", 405), ("GET", "/nothing", 404), ("PUT", "/", 405), ("GET", "/docs", 404)],
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/search", 405, "expected POST, got GET"),
+        ("PUT", "/", 405, "expected GET, got PUT"),
+        ("GET", "/nothing", 404, "expected one of /, /encode, /health,"),
+        ("POST", "/search/", 404, "; got /search/"),
+        ("GET", "/docs", 404, "; got /docs"),
+        ("GET", "/" + "%F0%9F%98%80" * 200, 404, "; got '/"),
+    ],
 )
-def test_other_addresses(client, method, path, status):
+def test_other_addresses(client, method, path, status, message):
     answer = client.request(method, path)
     assert answer.status_code == status
-    assert answer.json()["error"]
+    assert message in answer.json()["error"]
+    assert len(answer.json()["error"]) < 300
+
+
+@pytest.mark.parametrize("path", ["/health", "/"])
+def test_a_head_alone(client, path):
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_too_many_questions_to_find(retriever, serve):
+    address = serve(make_app(retriever))
+    asked = {"queries": ["a"] * 101, "k": 100}
+    answer = httpx.post(f"{address}/search", json=asked)
+    assert answer.status_code == 422
+    assert "at most 10,000 questions to be found, queries times k; got 10,100" in answer.text
+    asked["queries"].pop()
+    assert len(httpx.post(f"{address}/search", json=asked).json()["results"]) == 100
+
+
+def test_small_limits_are_the_pages_too(retriever, serve):
+    address = serve(make_app(retriever, limits=Limits(k=3, characters=77)))
+    page = httpx.get(address).text
+    assert "k: 3}" in page
+    assert 'maxlength="77"' in page
+    asked = {"queries": ["rice"]}
+    assert len(httpx.post(f"{address}/search", json=asked).json()["results"][0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 507, "disk is full"),
+        (OSError(errno.EIO, "Input/output error", "/secret"), 503, "its log says why"),
+        (UserError("/secret: damaged"), 503, "its log says why"),
+        (RuntimeError("/secret"), 500, "its log says why"),
+    ],
+)
+def test_what_is_not_the_clients_fault(client, retriever, monkeypatch, error, status, said):
+    def add(questions, ids=None):
+        raise error
+
+    monkeypatch.setattr(retriever, "add", add)
+    answer = client.post("/questions", json={"questions": ["a"]}, headers=BEARER)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]
+    assert "secret" not in answer.text
 
 
 def test_requests_that_arrive_together_are_searched_together(retriever, serve, monkeypatch):
@@ -177,26 +330,55 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
 
 
 def test_more_requests_than_it_answers_at_a_time_are_told_to_wait(retriever, serve, monkeypatch):
-    first, go = threading.Event(), threading.Event()
+    go = threading.Event()
 
     def search(queries, k=5):
-        first.set()
         go.wait(30)
         return [[] for _ in queries]
 
     monkeypatch.setattr(retriever, "search", search)
     address = serve(make_app(retriever, limits=LIMITS))
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        asked = {"queries": ["a"]}
-        answers = [pool.submit(httpx.post, f"{address}/search", json=asked) for _ in range(12)]
-        done = concurrent.futures.as_completed(answers, timeout=30)
-        refused = [next(done).result() for _ in range(4)]
-        assert first.is_set()
+    asked = {"queries": ["a"]}
+    for _ in range(2):  # who was answered is not counted any more
+        go.clear()
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            answers = [pool.submit(httpx.post, f"{address}/search", json=asked) for _ in range(12)]
+            done = concurrent.futures.as_completed(answers, timeout=30)
+            refused = [next(done).result() for _ in range(4)]
+            assert httpx.get(f"{address}/health").status_code == 200
+            go.set()
+            answered = [answer.result() for answer in done]
+        assert [answer.status_code for answer in refused] == [429] * 4
+        assert [answer.headers["Retry-After"] for answer in refused] == ["1"] * 4
+        assert [answer.status_code for answer in answered] == [200] * 8
+
+
+def test_more_writers_than_wait_are_told_to_wait(retriever, serve, monkeypatch):
+    monkeypatch.setattr(app, "_WRITERS", 3)
+    go, running, most = threading.Event(), [], []
+    whole = retriever.add
+
+    def add(questions, ids=None):
+        running.append(questions)
+        most.append(len(running))
+        go.wait(30)
+        running.pop()
+        return whole(questions, ids)
+
+    monkeypatch.setattr(retriever, "add", add)
+    address = serve(make_app(retriever, token=TOKEN))
+
+    def send(i):
+        body = {"questions": ["a"], "ids": [100 + i]}
+        return httpx.post(f"{address}/questions", json=body, headers=BEARER)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        done = concurrent.futures.as_completed([pool.submit(send, i) for i in range(8)], timeout=30)
+        assert [next(done).result().status_code for _ in range(5)] == [429] * 5
+        assert len(httpx.post(f"{address}/search", json={"queries": ["a"]}).json()["results"]) == 1
         go.set()
-        answered = [answer.result() for answer in done]
-    assert [answer.status_code for answer in refused] == [429] * 4
-    assert [answer.headers["Retry-After"] for answer in refused] == ["1"] * 4
-    assert [answer.status_code for answer in answered] == [200] * 8
+        assert [answer.result().status_code for answer in done] == [200] * 3
+    assert most == [1, 1, 1]  # one at a time
 
 
 def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
@@ -237,15 +419,31 @@ def test_measures(client):
 
 
 def test_the_openapi_document_says_what_there_is(client):
-    paths = client.get("/openapi.json").json()["paths"]
-    assert {path: sorted(methods) for path, methods in paths.items()} == {
-        "/search": ["post"],
-        "/encode": ["post"],
-        "/questions": ["post"],
-        "/questions/{id}": ["delete"],
-        "/health": ["get"],
-        "/metrics": ["get"],
+    document = client.get("/openapi.json").json()
+    paths = document["paths"]
+    statuses = {
+        (path, method): sorted(said["responses"])
+        for path, methods in paths.items()
+        for method, said in methods.items()
     }
+    assert statuses == {
+        ("/search", "post"): ["200", "408", "413", "422", "429"],
+        ("/encode", "post"): ["200", "408", "413", "422", "429"],
+        ("/questions", "post"): [
+            *("200", "401", "403", "408", "413", "422", "429", "503", "507"),
+        ],
+        ("/questions/{id}", "delete"): ["204", "401", "403", "404", "422", "429", "503", "507"],
+        ("/health", "get"): ["200"],
+        ("/metrics", "get"): ["200"],
+    }
+    body = paths["/search"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["k"]["maximum"] == LIMITS.k
+    assert body["properties"]["queries"]["items"]["maxLength"] == LIMITS.characters
+    assert [path for path in paths if "security" in str(paths[path])] == [
+        "/questions",
+        "/questions/{id}",
+    ]
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
 
 
 def test_the_page_may_load_nothing(client):

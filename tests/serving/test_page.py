@@ -55,7 +55,7 @@ def results(page):
 def test_questions_are_found_while_one_types(page):
     page.keyboard.type("learn python")  # the input has the focus
     assert {*results(page)} == {*QUESTIONS.values()}
-    expect(page.locator("#status")).to_have_text("4 questions found")
+    expect(page.locator("#status")).to_have_text("4 questions found for \u201clearn python\u201d")
     rows = page.locator("#results li")
     assert [rows.nth(i).locator(".rank").inner_text() for i in range(4)] == ["1", "2", "3", "4"]
     near = [float(rows.nth(i).locator(".distance").inner_text().split()[-1]) for i in range(4)]
@@ -84,6 +84,18 @@ def test_it_is_used_by_the_keyboard(page):
     assert page.evaluate("document.activeElement.id") == "query"
     page.keyboard.press("Tab")
     assert page.evaluate(focused) == "1"
+    # What comes while one is among the results leaves one there.
+    page.evaluate("search()")
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "false")
+    assert page.evaluate(focused) == "1"
+
+
+def test_enter_searches_again(page):
+    page.keyboard.type("rice")
+    results(page)
+    page.evaluate("document.getElementById('results').replaceChildren()")
+    page.keyboard.press("Enter")
+    results(page)
 
 
 def test_a_screen_reader_hears_what_it_is(page):
@@ -91,7 +103,7 @@ def test_a_screen_reader_hears_what_it_is(page):
     results(page)
     query = page.get_by_role("searchbox", name="Type a question; those that mean the same")
     assert query.count() == 1
-    assert page.get_by_role("status").inner_text() == "4 questions found"
+    assert page.get_by_role("status").inner_text() == "4 questions found for \u201crice\u201d"
     assert page.get_by_role("list", name="Questions found, nearest first").count() == 1
     assert page.get_by_role("heading", level=1).count() == 1
 
@@ -130,6 +142,20 @@ def test_a_server_that_is_gone_is_told(page, wrong):
     page.keyboard.type("rice")
     expect(page.locator("#status")).to_contain_text("Not searched: ")
     wrong.clear()
+
+
+def test_an_answer_that_is_no_json_is_told(page, wrong):
+    page.route("**/search", lambda route: route.fulfill(status=502, body="<html>Bad Gateway"))
+    page.keyboard.type("rice")
+    expect(page.locator("#status")).to_have_text("Not searched: the server answered 502")
+    wrong.clear()
+
+
+def test_a_slow_answer_is_waited_for_aloud(page):
+    page.route("**/search", lambda route: (page.wait_for_timeout(1500), route.continue_()))
+    page.keyboard.type("rice")
+    expect(page.locator("#status")).to_have_text("Searching\u2026")
+    results(page)
 
 
 def test_an_older_answer_never_covers_a_newer_one(page):
