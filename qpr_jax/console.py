@@ -58,13 +58,16 @@ def counted(items: Iterable[T], label: str) -> Iterator[T]:
             log.info("%s: %s", label, f"{number:,}")
 
 
-def use_huge_pages() -> None:
+def use_huge_pages(**variables: str) -> None:
     """Start the program anew with huge pages for large arrays, where glibc can give them.
 
     On CPU XLA takes the memory of a step from the system and gives it back after, each time:
     touching it for the first time in pages of 4 KiB costs a quarter of a step
     (`benchmarks/train_step.py` with and without the variable).
+
+    variables: of the environment that are wanted besides. A user's own values stay.
     """
-    if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ:
-        os.environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    wanted = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **variables}
+    if sys.platform == "linux" and not os.environ.keys() >= wanted.keys():
+        environment = wanted | os.environ
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)

@@ -25,7 +25,7 @@ TOKEN = "QPR_TOKEN"
 @click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: from elsewhere too.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--token-file", type=NamedPath(), help=f"Of those who may write; else ${TOKEN}.")
-@click.option("--threads", type=click.IntRange(min=1), help="That search; as many as cores.")
+@click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; as many as cores.")
 @click.option("--max-body", default=1 << 20, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-k", default=100, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-characters", default=2000, show_default=True, type=click.IntRange(min=1))
@@ -52,7 +52,8 @@ def serve(
 
     Example: qpr serve my_index --port 8000
     """
-    use_huge_pages()
+    # FAISS's threads would else keep the cores busy while they wait for the next batch.
+    use_huge_pages(OMP_WAIT_POLICY="passive")
     try:
         import uvicorn
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -28,9 +30,12 @@ class _Request(NamedTuple):
 
 
 class Batcher:
-    """Searches in a few threads; what arrives while all of them search is the next batch.
+    """Searches in a thread; what arrives meanwhile is the next batch.
 
-    Nobody waits for a batch to fill: one that comes alone is searched at once.
+    Nobody waits for a batch to fill: one that comes alone is searched at once. The thread takes its
+    next batch itself, since the event loop is busy with HTTP just when one ends. There is but one,
+    in which FAISS divides a batch among its own threads: several would wait for each other, and for
+    the event loop, wherever they run Python.
     """
 
     def __init__(
@@ -38,62 +43,63 @@ class Batcher:
         search: Search,
         written: Written,
         *,
-        threads: int,
         most: int,
+        threads: int = 1,
         seen: Callable[[int], object] = lambda size: None,
     ) -> None:
         """written: makes the answer of a request, in the thread that searched.
 
-        most: queries of a batch, if no request has more. seen: is told the size of each.
+        most: queries of a batch, if no request has more. threads: of FAISS. seen: is told the size
+        of each batch.
         """
         self._search, self._written = search, written
         self._most, self._seen = most, seen
-        self._waiting: list[_Request] = []
-        # FAISS's own threads would be in the way of the others.
-        self._pool = ThreadPoolExecutor(threads, "search", lambda: faiss.omp_set_num_threads(1))
-        self._idle = threads
-        self._working: set[asyncio.Task[None]] = set()
+        self._pool = ThreadPoolExecutor(1, "search", lambda: faiss.omp_set_num_threads(threads))
+        self._lock = threading.Lock()  # of what follows
+        self._waiting: deque[_Request] = deque()
+        self._size = 0  # queries that wait
+        self._working = False
 
     async def search(self, queries: list[str], k: int) -> bytes:
         """What is written of the hits of a `Retriever`; BusyError where too many wait."""
-        if sum(len(request.queries) for request in self._waiting) >= _BATCHES * self._most:
-            raise BusyError
-        request = _Request(queries, k, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
-        if self._idle:
-            self._idle -= 1
-            task = asyncio.create_task(self._work())
-            self._working.add(task)  # the loop itself would forget it
-            task.add_done_callback(self._working.discard)
+        loop = asyncio.get_running_loop()
+        request = _Request(queries, k, loop.create_future())
+        with self._lock:
+            if self._size >= _BATCHES * self._most:
+                raise BusyError
+            self._waiting.append(request)
+            self._size += len(queries)
+            start = not self._working
+            self._working = True
+        if start:
+            self._pool.submit(self._work, loop)
         return await request.answer
 
-    async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while batch := self._next():
+            result: list[bytes] | Exception
             try:
-                answers = await loop.run_in_executor(self._pool, self._answers, batch)
+                result = self._answers(batch)
             except Exception as error:
-                for request in batch:
-                    if not request.answer.done():
-                        request.answer.set_exception(error)
-                continue
-            for request, answer in zip(batch, answers, strict=True):
-                if not request.answer.done():
-                    request.answer.set_result(answer)
-        self._idle += 1
+                result = error
+            loop.call_soon_threadsafe(_tell, batch, result)
 
     def _next(self) -> list[_Request]:
-        """The requests of the next batch, one at least if any waits."""
-        # Who asked may have gone.
-        waiting = [request for request in self._waiting if not request.answer.done()]
-        count = size = 0
-        for request in waiting:
-            size += len(request.queries)
-            if count and size > self._most:
-                break
-            count += 1
-        self._waiting = waiting[count:]
-        return waiting[:count]
+        """The requests of the next batch, one at least if any waits; else the thread ends."""
+        batch: list[_Request] = []
+        size = 0
+        with self._lock:
+            while self._waiting and (not batch or size + self._first() <= self._most):
+                size += self._first()
+                request = self._waiting.popleft()
+                self._size -= len(request.queries)
+                if not request.answer.done():  # who asked may have gone
+                    batch.append(request)
+            self._working = bool(batch)
+        return batch
+
+    def _first(self) -> int:
+        return len(self._waiting[0].queries)
 
     def _answers(self, batch: list[_Request]) -> list[bytes]:
         queries = [query for request in batch for query in request.queries]
@@ -102,3 +108,13 @@ class Batcher:
         return [
             self._written([next(hits)[: request.k] for _ in request.queries]) for request in batch
         ]
+
+
+def _tell(batch: list[_Request], result: list[bytes] | Exception) -> None:
+    for i, request in enumerate(batch):
+        if request.answer.done():
+            continue
+        if isinstance(result, Exception):
+            request.answer.set_exception(result)
+        else:
+            request.answer.set_result(result[i])

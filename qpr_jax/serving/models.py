@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+ID = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
 _HITS = 10_000  # of a request
 _ERRORS = {
     401: "The token is missing or wrong.",

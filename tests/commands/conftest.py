@@ -30,7 +30,9 @@ def run(tmp_path_factory):
 def qpr(tmp_path, monkeypatch, capfd):
     """The program: arguments -> (status, output, what it says)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GLIBC_TUNABLES", "")  # else `train` starts the whole program anew
+    # Else `train` and `serve` start the whole program anew.
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
 
     def call(*arguments, given=b""):
         monkeypatch.setattr(sys, "argv", ["qpr", *map(str, arguments)])

@@ -27,9 +27,8 @@ def searched():
     return Searched()
 
 
-def batcher(searched, **how):
-    given = {"threads": 1, "most": 4} | how
-    return Batcher(searched, lambda hits: repr(hits).encode(), **given)
+def batcher(searched):
+    return Batcher(searched, lambda hits: repr(hits).encode(), most=4)
 
 
 async def waiting(made, requests):
@@ -101,19 +100,3 @@ def test_too_many_that_wait(searched, monkeypatch):
         return await made.search(["d"], 1)
 
     assert asyncio.run(run()) == b"[['d0']]"
-
-
-def test_as_many_threads_as_said_search(searched):
-    async def run():
-        made = batcher(searched, threads=2)
-        tasks = []
-        for query in "abc":
-            tasks.append(asyncio.create_task(made.search([query], 1)))
-            while len(searched.batches) < min(2, len(tasks)):
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-        assert len(searched.batches) == 2
-        searched.go.set()
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(run()) == [b"[['a0']]", b"[['b0']]", b"[['c0']]"]

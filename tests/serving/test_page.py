@@ -39,6 +39,7 @@ def page(browser, address, wrong):
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("request", lambda r: None if r.url.startswith(address) else elsewhere.append(r.url))
     page.goto(address)
+    expect(page.locator("#query")).to_be_focused()
     yield page
     assert wrong == []
     assert elsewhere == []
