@@ -30,8 +30,9 @@ from qpr_jax.retrieval.index import (
     QuestionIndex,
     build_index,
     build_rows,
-    checked_id,
     checked_ids,
+    numbered,
+    refuse_repeated,
     tell,
 )
 from qpr_jax.retrieval.store import (
@@ -142,8 +143,8 @@ class Retriever:
         where = pathlib.Path(folder, "index")
         with only_writer(where), nothing_left(where):
             build, lines = new_build(), array.array("q")
-            texts, ids = TextsWriter(where, build).write(_numbered(entries, lines, source))
-            _refuse_repeated(ids, lines, source)
+            texts, ids = TextsWriter(where, build).write(numbered(entries, lines, source))
+            refuse_repeated(ids, lines, source)
             if not len(ids):
                 raise UserError(f"{source}: expected questions to index, got none")
             rows = build_rows(encoder.encode, texts, ids, recipe, shards=where)
@@ -295,35 +296,6 @@ def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
     settings = encoder.settings
     known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
     return Recipe(**(known | given))
-
-
-def _numbered(
-    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int], source: str
-) -> Iterator[tuple[int, str]]:
-    """(id, question) of each entry; the lines are noted down."""
-    with_ids: bool | None = None
-    for number, (line, value, question) in enumerate(entries):
-        if with_ids is None:
-            with_ids = value is not None
-        if with_ids != (value is not None):
-            raise UserError(
-                f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
-                "before; give one to every question, or to none"
-            )
-        (text,) = question_list([question], f"{source}, line {line}")
-        lines.append(line)
-        yield number if value is None else checked_id(value, f"in {source}, line {line}"), text
-
-
-def _refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
-    order = np.argsort(ids, kind="stable")
-    again = order[1:][np.diff(ids[order]) == 0]
-    if len(again):
-        first = again.min()
-        raise UserError(
-            f"{source}, line {lines[first]}: the id {ids[first]} stands twice; "
-            "give each question its own"
-        )
 
 
 def run_encoder(run: Path) -> ExportedEncoder:

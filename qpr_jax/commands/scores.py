@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+import array
 import json
 import logging
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from qpr_jax.commands.streams import NamedPath, as_json, as_tsv, questions_input, questions_of
 from qpr_jax.console import counted
-from qpr_jax.data.labelled import Labelled, read_labelled
-from qpr_jax.data.questions import FORMATS, named, parse_id, read_rows
+from qpr_jax.data.labelled import Labelled, of_quora, read_labelled
+from qpr_jax.data.questions import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
+from qpr_jax.data.quora import read_quora
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
+from qpr_jax.files import write_atomically, write_json
+
+if TYPE_CHECKING:
+    from qpr_jax.retrieval.mining import Pairs
 
 log = logging.getLogger("qpr_jax")
 
+Encode = Callable[[list[str]], np.ndarray]
 TASKS = ("retrieval", "classification", "mining")
+
+
+class Finite(click.FloatRange):
+    """A number of a range, not NaN, not infinity."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
 @click.command()
 @click.argument("questions", default="-")
 @click.option("--run", required=True, type=NamedPath(), help="The folder of the encoder.")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="A folder.")
-@click.option("--threshold", type=float, help="Pairs up to this squared distance.")
+@click.option("--threshold", type=Finite(min=0), help="Pairs up to this squared distance.")
 @click.option("--pairs", "count", type=click.IntRange(min=1), help="So many, the closest.")
 @click.option("--labels", type=NamedPath(), help="Labelled pairs that choose the threshold, ...")
-@click.option("--precision", type=float, help="... for this share of duplicates up to it.")
+@click.option("--precision", type=Finite(0, 1, min_open=True), help="... for this share of true.")
 @click.option("--most", type=click.IntRange(min=1), default=10_000_000, show_default=True)
 @click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 @questions_input
@@ -48,11 +63,14 @@ def mine(
 ) -> None:
     """Find all pairs of QUESTIONS that are closer than a threshold, and the groups they link.
 
-    Say --threshold, --pairs, or --labels and --precision; the last measures a precision of
-    labelled pairs, which is that of the pairs found only where the labelled ones are like them.
-    Writes pairs (id1, id2, distance, question1, question2; nearest first) and clusters (cluster,
-    id, question) to --out. Exact, in time that grows with the square of the questions; more than
-    --most pairs are an error.
+    Say --threshold, --pairs, or --labels and --precision. The last takes the largest threshold at
+    which, of all pairs of the labelled questions that are closer, this share is labelled, or linked
+    by what is labelled, as duplicates; more questions have more pairs that are none, so the
+    precision is that of about as many questions.
+
+    QUESTIONS may be Quora's pair file too. Writes pairs (id1, id2, distance, question1, question2;
+    nearest first), clusters (cluster, id, question) and info.json to --out. Exact, in time that
+    grows with the square of the questions; more than --most pairs are an error.
 
     Example: qpr mine questions.tsv --run runs/quora_sdml --out mined --threshold 0.5
     """
@@ -64,16 +82,15 @@ def mine(
     chosen = [threshold is not None, count is not None, None not in (labels, precision)]
     if sum(chosen) != 1 or (chosen[2] is (labels is None)):
         raise click.UsageError("say one of --threshold, --pairs, or --labels with --precision")
-    encoder = run_encoder(run)
+    folder = pathlib.Path(out)
+    folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
+    encode = run_encoder(run).encode
     if labels is not None and precision is not None:
-        labelled = read_labelled(labels)
-        distances = _pair_distances(labelled, encoder.encode)
-        threshold = threshold_of_precision(distances, labelled.is_duplicate, precision)
-        log.info("threshold: %.6g", threshold)
-    entries = list(counted(questions_of(questions, **how), "read"))
-    texts = [entry.question for entry in entries]
-    ids = [i if entry.id is None else entry.id for i, entry in enumerate(entries)]
-    vectors = encoder.encode(texts)
+        found, clusters = _mined(read_labelled(labels), encode)
+        threshold = threshold_of_precision(found, clusters, precision)
+        log.info("threshold: %r", threshold)
+    ids, texts = _all_questions(questions, **how)
+    vectors = encode(texts)
     if count is not None:
         found = closest_pairs(vectors, count, log=log.info)
     else:
@@ -94,13 +111,41 @@ def mine(
     groups = (
         {"cluster": int(clusters[i]), "id": ids[i], "question": texts[i]} for i in members.tolist()
     )
-    folder = pathlib.Path(out)
     _write(folder / f"pairs.{output}", pairs, ("id1", "id2", "distance", "question1", "question2"))
     _write(folder / f"clusters.{output}", groups, ("cluster", "id", "question"))
+    sizes = np.bincount(clusters[members], minlength=1)
+    info = {
+        "run": run,
+        "questions": len(texts),
+        "threshold": float(found.distances.max(initial=0)) if threshold is None else threshold,
+        "pairs": len(found.first),
+        "clustered_questions": len(members),
+        "clusters": int((sizes > 0).sum()),
+        "largest_cluster": int(sizes.max()),
+    }
+    write_json(folder / "info.json", info)
     log.info(
-        "%s: %s pairs, %s questions in %s clusters",
-        *(out, f"{len(found.first):,}", f"{len(members):,}", f"{clusters.max(initial=-1) + 1:,}"),
+        "%s: %s pairs, %s questions in %s clusters, the largest of %s",
+        *(out, f"{info['pairs']:,}", f"{info['clustered_questions']:,}"),
+        *(f"{info['clusters']:,}", f"{info['largest_cluster']:,}"),
     )
+
+
+def _all_questions(path: str, **how: Any) -> tuple[list[int], list[str]]:
+    """Ids and texts of all questions, where there are some, and each id is of one."""
+    from qpr_jax.retrieval.index import numbered, refuse_repeated
+
+    if of_quora(path) and how["format"] is None:
+        data = read_quora(path, skip_bad_rows=how["skip_bad_rows"])
+        return data.ids.tolist(), data.questions
+    lines = array.array("q")
+    entries = counted(questions_of(path, **how), "read")
+    rows = list(numbered(entries, lines, named(path)))
+    if not rows:
+        raise UserError(f"{named(path)}: expected questions, got none")
+    ids, texts = map(list, zip(*rows, strict=True))
+    refuse_repeated(np.array(ids), lines, named(path))
+    return ids, texts
 
 
 def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
@@ -110,10 +155,15 @@ def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]], columns: Sequence
         file.writelines(map(as_tsv if path.suffix == ".tsv" else as_json, rows))
 
 
-def _pair_distances(labelled: Labelled, encode: Callable[[list[str]], np.ndarray]) -> np.ndarray:
-    from qpr_jax.retrieval.mining import pair_distances
+def _mined(labelled: Labelled, encode: Encode) -> tuple[Pairs, np.ndarray]:
+    """The closest of all pairs of labelled questions, and the clusters of those that are true."""
+    from qpr_jax.data.clusters import pair_count, transitive_clusters
+    from qpr_jax.retrieval.mining import closest_pairs
 
-    return pair_distances(encode(labelled.questions), *labelled.pairs.T)
+    duplicates = labelled.pairs[labelled.is_duplicate]
+    clusters = transitive_clusters(len(labelled.questions), duplicates)
+    depth = 100_000 + 10 * pair_count(clusters)
+    return closest_pairs(encode(labelled.questions), depth, log=log.info), clusters
 
 
 @click.command()
@@ -150,6 +200,10 @@ def evaluate(
     """
     if (task == "classification") is (validation is None):
         raise click.UsageError("--validation goes with --task classification, and with no other")
+    if task != "retrieval" and (other_texts or column != "question"):
+        raise click.UsageError("--column and --other-texts go with --task retrieval alone")
+    if validation == STANDARD_INPUT == pairs:
+        raise click.UsageError("standard input is one file: name PAIRS or --validation")
     if task == "retrieval":
         scores = _retrieval(folder, pairs, format, column, other_texts)
     else:
@@ -180,24 +234,34 @@ def _retrieval(
 def _verdicts(
     folder: str, pairs: str, validation: str | None, format: str | None
 ) -> dict[str, Any]:
-    from qpr_jax.data.clusters import pair_count, transitive_clusters
-    from qpr_jax.retrieval.mining import closest_pairs
-    from qpr_jax.retrieval.verdicts import best_thresholds, classification_scores, mining_scores
+    from qpr_jax.retrieval.mining import pair_distances
+    from qpr_jax.retrieval.verdicts import (
+        best_thresholds,
+        classification_scores,
+        mining_scores,
+        require_both,
+    )
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
     test = read_labelled(pairs, format=format or "")
     if validation is None:
-        duplicates = test.pairs[test.is_duplicate]
-        clusters = transitive_clusters(len(test.questions), duplicates)
-        depth = 100_000 + 10 * pair_count(clusters)
-        found = closest_pairs(encode(test.questions), depth, log=log.info)
-        return {"questions": len(test.questions), **mining_scores(found, clusters)}
+        counts = {
+            "questions": len(test.questions),
+            "labelled_pairs": len(test.pairs),
+            "non_duplicates": int((~test.is_duplicate).sum()),
+        }
+        return counts | mining_scores(*_mined(test, encode))
     chosen_on = read_labelled(validation, format=format or "")
-    near = _pair_distances(chosen_on, encode)
+    require_both(chosen_on.is_duplicate, f"{named(validation)}: ")
+    require_both(test.is_duplicate, f"{named(pairs)}: ")
+    near, far = (
+        pair_distances(encode(labelled.questions), *labelled.pairs.T)
+        for labelled in (chosen_on, test)
+    )
     thresholds = best_thresholds(near, chosen_on.is_duplicate)
     return {
         "thresholds": thresholds,
         "validation": classification_scores(near, chosen_on.is_duplicate, thresholds),
-        "test": classification_scores(_pair_distances(test, encode), test.is_duplicate, thresholds),
+        "test": classification_scores(far, test.is_duplicate, thresholds),
     }

@@ -29,7 +29,7 @@ def read_labelled(path: str, *, format: str = "") -> Labelled:
     In a format of `read_questions` with columns, or in that of Quora's pair file, which is known by
     its header. UserError names the line of what cannot be read.
     """
-    if _of_quora(path):
+    if of_quora(path):
         data = read_quora(path)
         return Labelled(data.questions, data.pairs, data.is_duplicate)
     positions: dict[str, int] = {}
@@ -52,7 +52,8 @@ def read_labelled(path: str, *, format: str = "") -> Labelled:
     return Labelled([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
 
 
-def _of_quora(path: str) -> bool:
+def of_quora(path: str) -> bool:
+    """Whether a file is Quora's pair file, by its header."""
     if path == STANDARD_INPUT or not pathlib.Path(path).is_file():
         return False
     with open(path, "rb") as file:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import faiss
 import numpy as np
 
+from qpr_jax.encoders.exported import question_list
 from qpr_jax.errors import UserError
 from qpr_jax.locks import ReadersWriterLock
 from qpr_jax.retrieval.texts import Texts, texts_of
@@ -326,3 +328,33 @@ def checked_id(value: object, where: str) -> int:
     if not 0 <= value < 2**63:
         raise UserError(f"`ids`: expected 0 to {2**63 - 1}, got {value} {where}")
     return int(value)
+
+
+def numbered(
+    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int], source: str
+) -> Iterator[tuple[int, str]]:
+    """(id, question) of each entry; the lines are noted down."""
+    with_ids: bool | None = None
+    for number, (line, value, question) in enumerate(entries):
+        if with_ids is None:
+            with_ids = value is not None
+        if with_ids != (value is not None):
+            raise UserError(
+                f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
+                "before; give one to every question, or to none"
+            )
+        (text,) = question_list([question], f"{source}, line {line}")
+        lines.append(line)
+        yield number if value is None else checked_id(value, f"in {source}, line {line}"), text
+
+
+def refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
+    """UserError, which names the line, where an id of int64 [n] stands twice."""
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][np.diff(ids[order]) == 0]
+    if len(again):
+        first = again.min()
+        raise UserError(
+            f"{source}, line {lines[first]}: the id {ids[first]} stands twice; "
+            "give each question its own"
+        )

@@ -10,9 +10,10 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 
-_TILE = 8192  # vectors that are held against as many others at once
-_SAMPLE = 1 << 26  # distances that say how many pairs a threshold has
+_TILE, _SLICE = 8192, 1024  # vectors that are held against each other at once
 _SLACK = 1e-3  # of the largest squared length: what distances from products may be off
+
+Log = Callable[[str], object]
 
 
 class Pairs(NamedTuple):
@@ -24,11 +25,7 @@ class Pairs(NamedTuple):
 
 
 def close_pairs(
-    vectors: np.ndarray,
-    threshold: float,
-    *,
-    most: int,
-    log: Callable[[str], object] = lambda line: None,
+    vectors: np.ndarray, threshold: float, *, most: int, log: Log = lambda line: None
 ) -> Pairs:
     """All pairs of rows at a squared Euclidean distance of at most `threshold`.
 
@@ -39,52 +36,41 @@ def close_pairs(
       most: UserError as soon as there are more pairs than this.
       log: is told how far it is.
     """
-    if len(vectors) < 2:
-        return _none()
-    # The distances that FAISS takes from products lose what the squared lengths outweigh.
-    centred = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    largest = float(np.einsum("nd,nd->n", centred, centred).max())
-    reach = np.nextafter(np.float32(threshold + _SLACK * largest), np.float32(np.inf))
-    parts, count, tiles = [_none()], 0, range(0, len(vectors), _TILE)
-    for start in tiles:
-        tile = faiss.IndexFlatL2(vectors.shape[1])
-        tile.add(centred[start : start + _TILE])
-        for other in range(start, len(vectors), _TILE):
-            limits, _, first = tile.range_search(centred[other : other + _TILE], float(reach))
-            second = other + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64))
-            found = _exact(vectors, start + first, second, threshold)
-            parts.append(found)
-            count += len(found.distances)
-            if count > most:
-                raise UserError(
-                    f"expected at most {most:,} pairs within {threshold:g}, got more among the "
-                    f"first {start + _TILE:,} questions; lower the threshold, or allow more pairs"
-                )
-        log(f"compared {min(start + _TILE, len(vectors)):,} of {len(vectors):,} questions")
-    return _sorted(parts)
+    parts, count = [_none()], 0
+
+    def take(found: Pairs) -> float:
+        nonlocal count
+        parts.append(found)
+        count += len(found.distances)
+        if count > most:
+            raise UserError(
+                f"expected at most {most:,} pairs within {threshold:g}, got more; lower the "
+                "threshold, or allow more pairs"
+            )
+        return threshold
+
+    _scan(vectors, threshold, take, log)
+    return _nearest(parts)
 
 
-def closest_pairs(
-    vectors: np.ndarray, count: int, *, log: Callable[[str], object] = lambda line: None
-) -> Pairs:
-    """The `count` closest pairs of rows of float32 [N, d], all where there are fewer."""
-    rows = len(vectors)
-    count = min(count, rows * (rows - 1) // 2)
-    if count == 0:
-        return _none()
-    sample = np.random.default_rng(0).permutation(rows)[: max(1, min(rows, _SAMPLE // rows))]
-    distances = faiss.pairwise_distances(vectors[sample], vectors)
-    distances[np.arange(len(sample)), sample] = np.inf
-    distances = distances.ravel()
-    # Where pairs are few, a sample may say too little of them.
-    wanted = 2 * count * len(sample) // rows + 10
-    while True:
-        inside = wanted < len(distances) - len(sample)
-        threshold = np.partition(distances, wanted)[wanted] if inside else np.inf
-        pairs = close_pairs(vectors, float(threshold), most=rows * rows, log=log)
-        if len(pairs.distances) >= count:
-            return Pairs(*(values[:count] for values in pairs))
-        wanted *= 4
+def closest_pairs(vectors: np.ndarray, count: int, *, log: Log = lambda line: None) -> Pairs:
+    """The `count` closest pairs of rows of float32 [N, d], all where there are fewer.
+
+    Of equal distances the first rows'. Holds about three times as many pairs.
+    """
+    parts, reach = [_none()], float("inf")
+
+    def take(found: Pairs) -> float:
+        nonlocal reach
+        parts.append(found)
+        if sum(len(part.distances) for part in parts) > 2 * count:
+            parts[:] = [_nearest(parts, count)]
+            reach = float(parts[0].distances[-1])
+        return reach
+
+    if count:
+        _scan(vectors, reach, take, log)
+    return _nearest(parts, count)
 
 
 def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -97,18 +83,45 @@ def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -
     return distances
 
 
-def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:
-    """Those of the pairs with `first` < `second` that are within the threshold."""
+def _scan(vectors: np.ndarray, reach: float, take: Callable[[Pairs], float], log: Log) -> None:
+    """Tell `take` of all pairs within a squared distance, which it returns for the next ones."""
+    if len(vectors) < 2:
+        return
+    # The distances that FAISS takes from products lose what the squared lengths outweigh.
+    centred = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    lengths = np.einsum("nd,nd->n", centred, centred)
+    if not np.isfinite(lengths).all():
+        raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
+    for start in range(0, len(vectors), _TILE):
+        stop = min(start + _TILE, len(vectors))
+        tile = faiss.IndexFlatL2(vectors.shape[1])
+        tile.add(centred[start:stop])
+        for other in range(start, len(vectors), _SLICE):
+            some = slice(other, other + _SLICE)
+            off = _SLACK * max(lengths[start:stop].max(), lengths[some].max())
+            wide = np.nextafter(np.float32(reach + off), np.float32(np.inf))
+            limits, _, first = tile.range_search(centred[some], float(wide))
+            second = other + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64))
+            reach = take(_exact(vectors, start + first, second, reach))
+        log(f"compared {stop:,} of {len(vectors):,} questions")
+
+
+def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, reach: float) -> Pairs:
+    """Those of the pairs with `first` < `second` that are within reach."""
     ordered = first < second
     first, second = first[ordered], second[ordered]
     distances = pair_distances(vectors, first, second)
-    near = distances <= threshold
+    near = distances <= reach
     return Pairs(first[near], second[near], distances[near])
 
 
-def _sorted(parts: list[Pairs]) -> Pairs:
+def _nearest(parts: list[Pairs], count: int | None = None) -> Pairs:
+    """The pairs in order, so many at most."""
     first, second, distances = map(np.concatenate, zip(*parts, strict=True))
-    order = np.lexsort((second, first, distances))
+    if count is not None and count < len(distances):
+        near = distances <= np.partition(distances, count)[count]
+        first, second, distances = first[near], second[near], distances[near]
+    order = np.lexsort((second, first, distances))[:count]
     return Pairs(first[order], second[order], distances[order])
 
 
