@@ -34,7 +34,7 @@ from qpr_jax.console import told_in_one_line
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 
-TOKEN = "of the benchmark"
+TOKEN = "of-the-benchmark"
 CONNECTIONS = 32
 ASK = """
 local queries, at = {}, 0
@@ -128,7 +128,8 @@ class Changes:
             time.sleep(0.02)
 
     def _one(self, address: str) -> bool:
-        there = [value for value, states in self.known.items() if states != {None}]
+        # A removal that was not answered may be done.
+        there = [value for value, states in self.known.items() if None not in states]
         if there and self._draw.random() < 0.4:
             value, wanted = self._draw.choice(there), None
         else:

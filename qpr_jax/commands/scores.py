@@ -85,11 +85,17 @@ def mine(
     folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
     encode = run_encoder(run).encode
+    ids, texts = _all_questions(questions, **how)
     if labels is not None and precision is not None:
         found, clusters = _mined(read_labelled(labels), encode)
         threshold = threshold_of_precision(found, clusters, precision)
         log.info("threshold: %r", threshold)
-    ids, texts = _all_questions(questions, **how)
+        if len(texts) > 2 * len(clusters):
+            log.info(
+                "warning: that is the precision among the %s labelled questions; each of %s has "
+                "more others that lie as close",
+                *(f"{len(clusters):,}", f"{len(texts):,}"),
+            )
     vectors = encode(texts)
     if count is not None:
         found = closest_pairs(vectors, count, log=log.info)

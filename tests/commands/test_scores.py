@@ -57,6 +57,11 @@ def test_a_precision_on_labelled_pairs_chooses_the_threshold(qpr, run, tmp_path)
     a, b = Retriever.build(["a"], run=run).encode(["learn python", "python learn"])
     threshold = float(re.search(r"threshold: (\S+)", told)[1])
     assert threshold == pytest.approx(((a - b) ** 2).sum(), rel=1e-4)
+    assert "warning" not in told
+    more = "\n".join(f"what is {i}" for i in range(7)).encode()
+    told = qpr("mine", "-", *mine[2:], *labels, "--precision", "0.9", given=more)[2]
+    assert "warning: that is the precision among the 3 labelled questions; each of 7 has" in told
+    assert qpr(*mine, *labels, "--precision", "0.9")[0] == 0
     pairs = (tmp_path / "m" / "pairs.tsv").read_text().splitlines()
     assert pairs[0] == "id1\tid2\tdistance\tquestion1\tquestion2"
     assert pairs[1].endswith("\tlearn python\tpython learn")
