@@ -1,4 +1,4 @@
-"""Questions from files or standard input: plain lines, TSV, CSV or JSON lines, gzip or not."""
+"""Questions from files or standard input: lines, TSV, CSV, JSON lines, gzip or zstd, or Parquet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from typing import Any, BinaryIO, NamedTuple
 
 from qpr_jax.errors import UserError
 
-FORMATS = ("lines", "tsv", "csv", "jsonl")
-_OF_SUFFIX = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+_OF_SUFFIX = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+}
+_COMPRESSED = (".gz", ".zst")
 STANDARD_INPUT = "-"
 _LONGEST = 1 << 24  # characters of a CSV cell
 
@@ -42,10 +49,10 @@ def read_questions(
     """The questions of a file, or of standard input where `path` is "-", in their order.
 
     Args:
-      path: gzip is seen by its first bytes.
+      path: gzip and zstd are seen by their first bytes.
       format: "lines" (a question each; blank ones are passed over), "tsv" (a header, no quoting),
-        "csv" (a header) or "jsonl" (an object a line), the last three with `column` and, if there
-        is one, `id`, 0 to 2^63 - 1. Where empty, what the name ends in says, else "lines".
+        "csv" (a header), "jsonl" (an object a line) or "parquet", the last four with `column` and,
+        if there is one, `id`, 0 to 2^63 - 1. Where empty, what the name ends in says, else "lines".
       skip_bad_rows: pass over rows that cannot be read, and tell `log` how many, where they
         otherwise are a UserError with the line.
     """
@@ -78,19 +85,22 @@ def read_rows(
 ) -> Iterator[tuple[int, Fields | str]]:
     """Line number and fields of each row, or, of one that cannot be read, the reason.
 
-    Each row has all `columns`. Of the format "lines", the line is the first of them.
+    Each row has all `columns`. Of the format "lines", the line is the first of them; of "parquet",
+    the number is that of the row.
     """
-    plain = path.removesuffix(".gz")
-    kind = format or _OF_SUFFIX.get(os.path.splitext(plain)[1].lower(), "lines")
+    kind = format or kind_of(path) or "lines"
     if kind not in FORMATS:
         raise UserError(f"`--format`: expected one of {', '.join(FORMATS)}, got {format!r}")
     if kind == "lines" and len(columns) > 1:
         raise UserError(
-            f"{named(path)}: expected columns {', '.join(columns)}; say --format tsv, csv or jsonl"
+            f"{named(path)}: expected columns {', '.join(columns)}; say --format tsv, csv, jsonl "
+            "or parquet"
         )
     with _opened(path) as file:
         try:
-            if kind == "lines":
+            if kind == "parquet":
+                yield from _parquet_rows(file, path, columns)
+            elif kind == "lines":
                 for number, line in _lines(file):
                     if line is None:
                         yield number, _NOT_UTF8
@@ -102,6 +112,16 @@ def read_rows(
                 yield from _cells(file, path, columns, kind)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UserError(f"{named(path)}: not whole gzip ({error}); fetch it again") from None
+        except OSError as error:
+            raise UserError(f"{named(path)}: cannot be read ({error}); fetch it again") from None
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """The format that a file's name ends in, compressed or not; empty for another name."""
+    base, suffix = os.path.splitext(os.fspath(path).lower())
+    if suffix in _COMPRESSED:
+        suffix = os.path.splitext(base)[1]
+    return _OF_SUFFIX.get(suffix, "")
 
 
 def parse_id(value: object) -> int | None:
@@ -133,9 +153,54 @@ def _opened(path: str) -> Iterator[BinaryIO]:
                 raise UserError(f"{path}: cannot be read ({reason}); name a file") from None
         if not hasattr(file, "peek"):
             file = io.BufferedReader(file)
-        if file.peek(2)[:2] == b"\x1f\x8b":
+        start = file.peek(4)[:4]
+        if start[:2] == b"\x1f\x8b":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
+        elif start == b"\x28\xb5\x2f\xfd":
+            arrow = _pyarrow(path)
+            file = stack.enter_context(
+                arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
+            )
+            file = io.BufferedReader(file)
         yield file
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(
+            f"{named(path)}: Parquet and zstd need one package more; pip install 'qpr_jax[parquet]'"
+        ) from None
+    return pyarrow
+
+
+def _parquet_rows(
+    file: BinaryIO, path: str, columns: Sequence[str]
+) -> Iterator[tuple[int, Fields | str]]:
+    arrow = _pyarrow(path)
+    try:
+        table = arrow.parquet.ParquetFile(
+            arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
+        )
+        names = table.schema_arrow.names
+        for name in columns:
+            if name not in names:
+                raise UserError(
+                    f"{named(path)}: expected a column `{name}`, got {_short(names)}; name the "
+                    "column with --column"
+                )
+        wanted = [name for name in dict.fromkeys((*columns, "id")) if name in names]
+        number = 0
+        for batch in table.iter_batches(columns=wanted):
+            for fields in batch.to_pylist():
+                number += 1
+                yield number, fields
+    except arrow.ArrowException as error:
+        raise UserError(
+            f"{named(path)}: expected Parquet ({str(error).splitlines()[0]}); fetch it again"
+        ) from None
 
 
 _NOT_UTF8 = "expected UTF-8"

@@ -25,7 +25,7 @@ def tokenize(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     word, _ = _patterns()
-    return word.findall(_normalise(text))
+    return word.findall(nfkc_lower(text))
 
 
 def tokens_and_ends(texts: Sequence[str]) -> list[str]:
@@ -44,10 +44,11 @@ def normalised_text(text: str) -> str:
 
     A text without a word is the stripped, lower-cased NFKC text itself, so that "?" and "!" differ.
     """
-    return " ".join(tokenize(text)) or _normalise(text).strip()
+    return " ".join(tokenize(text)) or nfkc_lower(text).strip()
 
 
-def _normalise(text: str) -> str:
+def nfkc_lower(text: str) -> str:
+    """The text in NFKC and lower case, in linear time."""
     if len(text) > _LONG_TEXT and not text.isascii():
         _, long_run = _patterns()
         text = long_run.sub(r"\1", text)

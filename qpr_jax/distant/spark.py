@@ -1,0 +1,258 @@
+"""Distant supervision on Apache Spark: the functions of `distant.method`, on partitions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.distant.folder import Made, refuse_nothing_left
+from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, read_log, refusal
+from qpr_jax.distant.method import (
+    UNDECIDED,
+    WEIGHTED_WORDS,
+    Cluster,
+    Finished,
+    LogRow,
+    Method,
+    clusters,
+    distinct_questions,
+    finished,
+    keyed,
+    overlapping,
+    split_bounds,
+    word_weights,
+    words_of,
+)
+from qpr_jax.distant.report import LARGEST, SAMPLE
+from qpr_jax.errors import UserError
+
+_ROWS = 1000  # that go to and from Python at a time
+_WORDS = 1_000_000  # that are counted in memory
+_CLUSTER = (
+    "answer string, size bigint, coherence double, kept boolean, split_draw bigint, "
+    "sample_draw bigint, shown array<string>, questions array<string>"
+)
+
+Rows = Iterator[tuple[Any, ...]]
+
+
+@contextlib.contextmanager
+def session(master: str) -> Iterator[Any]:
+    """A Spark session: `local[2]`, `spark://host:7077`, `yarn`, ... UserError where it fails.
+
+    Of Spark's own settings only those are made here without which it could not run at all; the
+    others are those of its installation (`spark-defaults.conf`).
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UserError(
+            f"`--spark` needs more packages ({error.name}); pip install 'qpr_jax[spark]'"
+        ) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("qpr clusters")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.memory", "3g").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    try:
+        spark = builder.getOrCreate()
+        try:
+            spark.sparkContext.setLogLevel("OFF")
+            yield spark
+        finally:
+            spark.stop()
+    except (PySparkException, Py4JError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"`--spark` {master}: {line:.300}; is Java 17 or newer there (JAVA_HOME), and can all "
+            "machines read the logs and import qpr_jax?"
+        ) from error
+
+
+def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
+    """As `memory.make_clusters`, from files that all machines read; holds little of them at once.
+
+    What is made is read from Spark as it is written, so the session must live until then.
+    """
+    counts: dict[str, int] = {}
+    rows = _read(spark, logs, counts, skip_bad_rows)
+    questions = _kept(
+        _sorted(rows, "key").mapInArrow(
+            *_over(
+                lambda rows: distinct_questions(itertools.starmap(LogRow, rows)),
+                "text string, answer string, rows bigint, answers bigint",
+            )
+        )
+    )
+    counts |= _first(
+        questions.selectExpr(
+            "count(*) as questions",
+            "count_if(answers > 1) as questions_of_several_answers",
+            f"count_if(answer = '{UNDECIDED}') as undecided_questions",
+        )
+    )
+    weights = word_weights(_word_uses(questions), counts["questions"])
+    decided = questions.where(f"answer != '{UNDECIDED}'").select("answer", "text")
+    found = _kept(
+        _sorted(decided, "answer", "text").mapInArrow(
+            *_over(lambda rows: clusters(rows, method, weights), _CLUSTER)
+        )
+    )
+    sizes, coherences, kept, draws = _columns(found, "size", "coherence", "kept", "split_draw")
+    alone = counts["questions"] - counts["undecided_questions"] - int(sizes.sum())
+    counts["questions_alone"] = alone
+    refuse_nothing_left(kept, coherences, method)
+    bounds = split_bounds(draws[kept])
+    staying = found.where("kept")
+    words = staying.mapInArrow(
+        *_over(
+            lambda rows: (row for cluster in rows for row in keyed(Cluster(*cluster), bounds)),
+            "words string, split bigint, answer string, text string",
+        )
+    )
+    dropped = _kept(
+        _sorted(words, "words", "split", "answer", "text").mapInArrow(
+            *_over(overlapping, "answer string, text string")
+        )
+    )
+    counts["overlapping_questions"] = dropped.count()
+    gone = dropped.groupBy("answer").agg({"text": "collect_list"})
+    ready = staying.join(gone, "answer", "left").orderBy("answer")
+
+    def finish(rows: Rows) -> Iterator[Finished]:
+        for *cluster, texts in rows:
+            if done := finished(Cluster(*cluster), bounds, texts or (), method):
+                yield done
+
+    columns = "answer string, split string, line string, questions bigint, pairs array<string>"
+    by_size = ("-size", "answer")
+    return Made(
+        counts,
+        sizes,
+        coherences,
+        kept,
+        largest_removed=_some(found.where("not kept"), LARGEST, *by_size),
+        largest_kept=_some(staying, LARGEST, *by_size),
+        sample=_some(staying, SAMPLE, "sample_draw", "answer"),
+        clusters=itertools.starmap(
+            Finished, ready.mapInArrow(*_over(finish, columns)).toLocalIterator()
+        ),
+        texts=(text for (text,) in questions.select("text").orderBy("text").toLocalIterator()),
+    )
+
+
+def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -> Any:
+    """The good rows of all files: key, answer, text. The bad ones are counted, or refused."""
+
+    def read(files: Rows) -> Rows:
+        for number, file in files:
+            for row in read_log(logs, file):
+                if isinstance(row, BadRow):
+                    yield None, None, None, number, *row
+                else:
+                    yield *row, number, None, None
+
+    named = [*enumerate(map(os.path.abspath, logs.files))]  # Spark may work elsewhere
+    files = spark.createDataFrame(named, "number bigint, file string")
+    columns = "key string, answer string, text string, number bigint, line bigint, reason string"
+    rows = _kept(
+        files.repartitionByRange(len(logs.files), "number").mapInArrow(*_over(read, columns))
+    )
+    bad = rows.where("reason is not null")
+    refused = bad.where(f"line = {WHOLE_FILE}") if skip_bad_rows else bad
+    for number, *what in (
+        refused.orderBy("number", "line").select("number", "line", "reason").take(1)
+    ):
+        raise refusal(logs.files[number], BadRow(*what))
+    counts |= _first(
+        rows.selectExpr("count(key) as rows", "count_if(reason is not null) as bad_rows")
+    )
+    return rows.where("reason is null").select("key", "answer", "text")
+
+
+def _word_uses(questions: Any) -> list[tuple[str, int]]:
+    """As `method.most_used`."""
+
+    def count(rows: Rows) -> Iterator[tuple[str, int]]:
+        uses: Counter[str] = Counter()
+        for (text,) in rows:
+            uses.update(words_of(text))
+            if len(uses) > _WORDS:
+                yield from uses.items()
+                uses.clear()
+        yield from uses.items()
+
+    parts = questions.select("text").mapInArrow(*_over(count, "word string, uses bigint"))
+    uses = parts.groupBy("word").agg({"uses": "sum"}).toDF("word", "uses")
+    most = uses.orderBy(uses["uses"].desc(), "word").limit(WEIGHTED_WORDS)
+    return [(word, used) for word, used in most.collect()]
+
+
+def _sorted(frame: Any, *columns: str) -> Any:
+    """Partitions by the first column, in the order of all: of strings, as Python's."""
+    return frame.repartition(columns[0]).sortWithinPartitions(*columns)
+
+
+def _kept(frame: Any) -> Any:
+    """On disk once it is made, since it is used more than once."""
+    from pyspark import StorageLevel
+
+    return frame.persist(StorageLevel.DISK_ONLY)
+
+
+def _first(frame: Any) -> dict[str, int]:
+    return frame.first().asDict()
+
+
+def _columns(frame: Any, *names: str) -> Iterator[np.ndarray]:
+    table = frame.select(*names).toArrow()
+    return (table[name].to_numpy() for name in names)
+
+
+def _some(frame: Any, count: int, *order: str) -> list[Cluster]:
+    """The first clusters in an order, without their questions."""
+    from pyspark.sql.functions import expr
+
+    rows = frame.drop("questions").orderBy(*map(expr, order)).limit(count).collect()
+    return [Cluster(**row.asDict(), questions=[]) for row in rows]
+
+
+def _over(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
+    """What `mapInArrow` takes, for a function from rows of a partition to rows with `columns`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        types = {
+            "string": pyarrow.string(),
+            "bigint": pyarrow.int64(),
+            "double": pyarrow.float64(),
+            "boolean": pyarrow.bool_(),
+            "array<string>": pyarrow.list_(pyarrow.string()),
+        }
+        schema = pyarrow.schema(
+            (name, types[kind]) for name, kind in map(str.split, columns.split(", "))
+        )
+        rows = (
+            row
+            for batch in batches
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        )
+        made = iter(function(rows))
+        while chunk := list(itertools.islice(made, _ROWS)):
+            arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
+            yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+    return run, columns

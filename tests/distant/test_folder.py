@@ -1,0 +1,132 @@
+import json
+
+import numpy as np
+import pytest
+
+from qpr_jax.data.splits import SPLITS
+from qpr_jax.distant import make_folder
+from qpr_jax.distant.folder import read_clusters
+from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.method import Method
+from qpr_jax.distant.report import histogram, judged, wilson
+from qpr_jax.errors import UserError
+from tests.distant.conftest import log_rows, write_rows
+
+
+@pytest.fixture
+def folder(tmp_path):
+    files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
+    make_folder(tmp_path / "made", Logs(files), Method(least=0.2))
+    return tmp_path / "made"
+
+
+def objects(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_written_holds_together(folder):
+    clusters = objects(folder / "clusters.jsonl")
+    assert [cluster["cluster"] for cluster in clusters] == [*range(len(clusters))]
+    of = {text: cluster for cluster in clusters for text in cluster["questions"]}
+    assert len(of) == sum(len(cluster["questions"]) for cluster in clusters)
+    report = json.loads((folder / "report.json").read_text())
+    for split in SPLITS:
+        header, *pairs = (folder / f"pairs_{split}.tsv").read_text().splitlines()
+        assert header == "question1\tquestion2"
+        for pair in pairs:
+            first, second = pair.split("\t")
+            assert of[first] is of[second]
+            assert of[first]["split"] == split
+        assert report["splits"][split]["pairs"] == len(pairs)
+    texts = [row["question"] for row in objects(folder / "questions.jsonl")]
+    assert len(texts) == report["questions"] == len({*texts})
+    assert {*of} <= {*texts}
+    assert report["questions"] == (
+        report["undecided_questions"] + report["questions_alone"] + report["clustered_questions"]
+    )
+    assert report["rows"] == report["questions"] + report["repeated_rows"]
+
+
+def test_it_is_read_as_it_was_written(folder):
+    read = read_clusters(folder)
+    clusters = objects(folder / "clusters.jsonl")
+    for cluster in clusters:
+        places = [read.questions.index(text) for text in cluster["questions"]]
+        assert {*read.clusters[places]} == {cluster["cluster"]}
+        assert {*read.split_of[places]} == {SPLITS.index(cluster["split"])}
+    assert (read.clusters >= 0).sum() == sum(len(c["questions"]) for c in clusters)
+    for i, split in enumerate(SPLITS):
+        pairs = read.pairs[split]
+        np.testing.assert_array_equal(read.clusters[pairs[:, 0]], read.clusters[pairs[:, 1]])
+        assert (read.split_of[pairs] == i).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("clusters.jsonl", '{"cluster": 0, "split": "train", "questions": ["unknown"]}\n'),
+        ("clusters.jsonl", '{"cluster": 0, "split": "other", "questions": []}\n'),
+        ("pairs_test.tsv", "question1\tquestion2\nunknown\tother\n"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_told(folder, name, text):
+    (folder / name).write_text(text)
+    with pytest.raises(UserError, match=rf"{name}, line \d: .*make the folder anew"):
+        read_clusters(folder)
+
+
+def test_what_is_there_is_not_written_over(folder, tmp_path):
+    with pytest.raises(UserError, match="is there already"):
+        make_folder(folder, Logs((str(tmp_path / "rows.jsonl"),)), Method())
+
+
+def test_the_page_loads_nothing_and_runs_nothing(tmp_path):
+    rows = [(f"<script>alert({i % 5})</script> {i}", f"<b>{i % 5}</b>") for i in range(50)]
+    files = (write_rows(tmp_path / "rows.jsonl", rows),)
+    make_folder(tmp_path / "made", Logs(files), Method(least=0.1))
+    page = (tmp_path / "made" / "report.html").read_text()
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "http" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_logs_of_a_folder(tmp_path):
+    (tmp_path / "deep").mkdir()
+    for name in ("b.jsonl", "deep/a.csv.gz", "c.parquet", "README.md", "d.tsv.zst"):
+        (tmp_path / name).write_text("")
+    assert log_files([str(tmp_path)]) == tuple(
+        str(tmp_path / name) for name in ("b.jsonl", "c.parquet", "d.tsv.zst", "deep/a.csv.gz")
+    )
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="expected a folder with logs"):
+        log_files([str(tmp_path / "empty")])
+
+
+def test_the_histogram_counts_each_cluster_once():
+    found = histogram(np.array([0.0, 0.049, 0.05, 1.0]), np.array([2, 3, 4, 5]))
+    assert [(row["clusters"], row["questions"]) for row in found[:2]] == [(2, 5), (1, 4)]
+    assert found[-1] == {"from": 0.95, "to": 1.0, "clusters": 1, "questions": 5}
+
+
+def test_wilsons_interval():
+    # Newcombe (1998), table I: 81 of 263, by the score method.
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0, 10) == pytest.approx((0, 1 - wilson(10, 10)[0]))
+
+
+def test_verdicts_become_an_accuracy(folder):
+    path = folder / "sample.tsv"
+    head, *rows = path.read_text().splitlines()
+    assert head == "verdict\tanswer\tsize\tcoherence\tquestions"
+    with pytest.raises(UserError, match="expected verdicts, got"):
+        judged(str(path))
+    filled = [f"{verdict}{row}" for verdict, row in zip(["1", "Yes", "0"], rows, strict=False)]
+    path.write_text("\n".join([head, *filled, *rows[3:]]))
+    scores = judged(str(path))
+    assert (scores["judged"], scores["coherent"]) == (3, 2)
+    assert scores["not_judged"] == len(rows) - 3
+    assert (scores["low"], scores["high"]) == wilson(2, 3)
+    path.write_text("\n".join([head, "perhaps" + rows[0]]))
+    with pytest.raises(UserError, match="line 2: expected a `verdict` 1 or yes, 0 or no"):
+        judged(str(path))
