@@ -168,7 +168,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
 
     def ask(words: Words) -> int:
         while True:
-            text = _phrase(words, rng)
+            text = phrase(words, rng)
             if (key := normalised_text(text)) not in seen:
                 seen.add(key)
                 texts.append(text)
@@ -182,13 +182,15 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         said: list[Words] = []
         for _ in range(rng.choices(_SIZES, _SIZE_SHARES)[0]):
             repeated = said and rng.random() < _REPEATED
-            said.append(rng.choice(said) if repeated else _words(meaning, rng))
+            said.append(rng.choice(said) if repeated else random_words(meaning, rng))
             members.append(ask(said[-1]))
         asked.setdefault(meaning, []).extend(members)
         links += [(rng.choice(members[:i]), members[i], True) for i in range(1, len(members))]
     alone = meanings[clusters:]
     for meaning in alone + rng.sample(meanings[:clusters], int(_NEAR_MISSES * clusters)):
-        question = rng.choice(asked[meaning]) if meaning in asked else ask(_words(meaning, rng))
+        question = (
+            rng.choice(asked[meaning]) if meaning in asked else ask(random_words(meaning, rng))
+        )
         links.append((question, rng.choice(asked[_neighbour(meaning, asked, rng)]), False))
     rng.shuffle(links)
     return gather_pairs(_rows(links, texts, rng))
@@ -220,7 +222,8 @@ def _neighbour(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Ra
     return rng.choice(near or [other for other in asked if other != meaning])
 
 
-def _words(meaning: Meaning, rng: random.Random) -> Words:
+def random_words(meaning: Meaning, rng: random.Random) -> Words:
+    """One way to say each concept of a meaning."""
     action, item, context = (
         rng.choice(concepts[concept])
         for concepts, concept in zip(CONCEPTS.values(), meaning, strict=True)
@@ -228,7 +231,8 @@ def _words(meaning: Meaning, rng: random.Random) -> Words:
     return action, item, context
 
 
-def _phrase(words: Words, rng: random.Random) -> str:
+def phrase(words: Words, rng: random.Random) -> str:
+    """A question with these words."""
     text = rng.choice(_TEMPLATES).format(**dict(zip(CONCEPTS, words, strict=True)))
     if rng.random() < _FILLER:
         text = f"{text[:-1]} {rng.choice(_FILLERS)}?"
