@@ -17,6 +17,7 @@ from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.run import train_and_evaluate
+from tests.distant.conftest import log_rows, write_rows
 
 
 def config_of(name):
@@ -168,7 +169,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), r"`--config`: expected one of quora_best, .*, got none"),
+        ((), r"`--config`: expected one of openqa_sdml, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
         (("--config", "none.py"), r"or the path of a Python file, got 'none.py'"),
         (
@@ -204,3 +205,32 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
     report = train_and_evaluate(config, tmp_path)
     assert report["data"]["rows"] == 3000
     assert report["data"]["splits"]["validation"]["pairs"] > 100
+
+
+def test_logs_of_questions_and_answers_train(tmp_path):
+    config = config_of("openqa_sdml_smoke")
+    config.data.path = write_rows(tmp_path / "logs.jsonl", log_rows())
+    config.data.min_coherence = 0.2
+    report = train_and_evaluate(config, tmp_path / "run")
+    counts = report["data"]["distant_supervision"]
+    assert report["data"]["questions"] == counts["questions"]
+    assert counts["method"]["least"] == 0.2
+    for split, numbers in counts["splits"].items():
+        assert report["data"]["splits"][split]["pairs"] == numbers["pairs"] > 0
+    # A folder that was made before gives the same, and no second one is made.
+    config.data.path = str(tmp_path / "run" / "clusters")
+    again = train_and_evaluate(config, tmp_path / "again")
+    assert again["test"] == report["test"]
+    assert not (tmp_path / "again" / "clusters").exists()
+    config.data.path = str(tmp_path / "none")
+    with pytest.raises(UserError, match="expected logs of questions and answers, found none at"):
+        train_and_evaluate(config, tmp_path / "third")
+
+
+def test_a_rate_of_false_negatives_trains(tmp_path):
+    config = config_of("synthetic_sdml_smoke")
+    config.data.false_negatives = 0.3
+    config.data.synthetic_clusters = 500
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert report["data"]["splits"]["train"]["pairs"] == 500
+    assert report["data"]["splits"]["test"]["pairs"] > 50

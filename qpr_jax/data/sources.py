@@ -1,4 +1,4 @@
-"""Where the pair file comes from: a path, a data folder, a cache, or Quora's own address."""
+"""Where data comes from: a path, a data folder, a cache, or Quora's own address."""
 
 from __future__ import annotations
 
@@ -50,6 +50,18 @@ def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathl
             "--config=synthetic_sdml, which needs no data"
         ) from error
     return cached
+
+
+def find_logs(path: str = "") -> pathlib.Path:
+    """Logs of questions and answers: `path`, a file or a folder, else `$QPR_DATA_DIR`/qa_logs."""
+    folder = os.environ.get("QPR_DATA_DIR")
+    found = pathlib.Path(path).expanduser() if path else pathlib.Path(folder or ".", "qa_logs")
+    if not found.exists():
+        raise UserError(
+            f"`data.path`: expected logs of questions and answers, found none at {found}; name a "
+            "file or a folder of them, or one that `qpr clusters` made"
+        )
+    return found
 
 
 def _download(path: pathlib.Path) -> None:

@@ -92,27 +92,29 @@ def split_by_cluster(
     return splits
 
 
-def permuted_to_other_clusters(clusters: np.ndarray, *, seed: int) -> np.ndarray:
-    """A permutation of the pairs, int [P], that gives each pair the place of another cluster.
+def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:
+    """For each pair a question of another cluster, int [P]: the pairs' candidates, permuted.
 
-    clusters: int [P], the cluster of each pair. UserError where one cluster holds more than half
-    of the pairs, so that there is none.
+    Where one cluster holds more than half of the pairs, so that no permutation will do, questions
+    are drawn from all instead.
+
+    pairs: int [P, 2], of three clusters or more among all questions. clusters: int [Q].
     """
-    count = len(clusters)
-    # Ordered by cluster, a shift by half the pairs leaves every cluster of at most half of them.
-    if np.unique(clusters, return_counts=True)[1].max() * 2 > count:
-        raise UserError(
-            "`data.held_out_pairs`: expected no cluster to hold more than half of a split's pairs, "
-            "which leaves no negatives for ROC AUC; hold out more"
-        )
+    count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
+    if np.bincount(own).max() * 2 > count:
+        drawn = rng.integers(len(clusters), size=count)
+        while len(same := np.flatnonzero(clusters[drawn] == own)):
+            drawn[same] = rng.integers(len(clusters), size=len(same))
+        return drawn
     shuffled = rng.permutation(count)
-    # Shuffled first, so that which clusters meet is drawn; then clusters in a drawn order.
-    rank_of = rng.permutation(clusters.max() + 1)
-    ordered = shuffled[np.argsort(rank_of[clusters[shuffled]], kind="stable")]
+    # Shuffled first, so that which clusters meet is drawn; then clusters in a drawn order. Ordered
+    # by cluster, a shift by half the pairs leaves every cluster of at most half of them.
+    rank_of = rng.permutation(own.max() + 1)
+    ordered = shuffled[np.argsort(rank_of[own[shuffled]], kind="stable")]
     result = np.empty(count, np.int64)
     result[ordered] = np.roll(ordered, count // 2)
-    return result
+    return pairs[result, 1]
 
 
 def write_splits(

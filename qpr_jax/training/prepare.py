@@ -11,15 +11,18 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
+from qpr_jax.data.noisy import noisy_log
 from qpr_jax.data.quora import QuestionPairs, read_quora
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
     Splits,
-    permuted_to_other_clusters,
+    other_candidates,
     split_by_cluster,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.distant.folder import Supervised, read_clusters
+from qpr_jax.errors import UserError
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.batches import lengths_of
 
@@ -30,8 +33,8 @@ log = logging.getLogger(__name__)
 class Prepared:
     """The data of a run: Q questions, their clusters int32 [Q], splits, word ids int32 [Q, L].
 
-    others: for each held-out split, int [P], the pairs permuted to other clusters, whose
-      candidates are the negatives of ROC AUC.
+    others: for each held-out split, int [P], a question of another cluster for each pair: the
+      negatives of ROC AUC.
     """
 
     data: QuestionPairs
@@ -44,27 +47,13 @@ class Prepared:
 
 
 def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
-    """Read the pair file at `path` (None: generate a log), cluster, split and tokenise it."""
-    if path is None:
-        data = synthetic_pairs(
-            seed=settings.data.split_seed, clusters=settings.data.synthetic_clusters
-        )
-    else:
-        data = read_quora(
-            path, skip_bad_rows=settings.data.skip_bad_rows, max_rows=settings.data.max_rows
-        )
-    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    splits = split_by_cluster(
-        data,
-        clusters,
-        seed=settings.data.split_seed,
-        held_out_pairs=settings.data.held_out_pairs,
-        max_held_out_cluster=settings.data.max_held_out_cluster,
-    )
-    others = {
-        split: permuted_to_other_clusters(clusters[splits.pairs[split][:, 0]], seed=0)
-        for split in HELD_OUT
-    }
+    """Read, cluster, split and tokenise the data at `path`.
+
+    That is the pair file; of logs of questions and answers, a folder that `qpr clusters` made; None
+    for a generated log.
+    """
+    data, clusters, splits = _read(settings, path)
+    others = {split: other_candidates(splits.pairs[split], clusters, seed=0) for split in HELD_OUT}
     seen = np.flatnonzero(splits.split_of == 0)
     vocabulary = build_vocabulary(
         (data.questions[i] for i in seen),
@@ -95,6 +84,60 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
     }
     _log_report(report)
     return Prepared(data, clusters, splits, others, vocabulary, words, report)
+
+
+def _read(
+    settings: ConfigDict, path: pathlib.Path | None
+) -> tuple[QuestionPairs, np.ndarray, Splits]:
+    if settings.data.source == "qa_logs" and path is not None:
+        return _supervised(read_clusters(path))
+    if path is None and settings.data.false_negatives != -1:
+        made = noisy_log(
+            settings.data.false_negatives,
+            pairs=settings.data.synthetic_clusters,
+            batch_size=settings.batch_size,
+            seed=settings.data.split_seed,
+        )
+        return made.data, made.clusters, made.splits
+    if path is None:
+        data = synthetic_pairs(
+            seed=settings.data.split_seed, clusters=settings.data.synthetic_clusters
+        )
+    else:
+        data = read_quora(
+            path, skip_bad_rows=settings.data.skip_bad_rows, max_rows=settings.data.max_rows
+        )
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    splits = split_by_cluster(
+        data,
+        clusters,
+        seed=settings.data.split_seed,
+        held_out_pairs=settings.data.held_out_pairs,
+        max_held_out_cluster=settings.data.max_held_out_cluster,
+    )
+    return data, clusters, splits
+
+
+def _supervised(made: Supervised) -> tuple[QuestionPairs, np.ndarray, Splits]:
+    """Clusters of logs as if of labelled pairs, all of them duplicates."""
+    pairs = np.concatenate([made.pairs[split] for split in SPLITS])
+    for split in SPLITS:
+        if not len(made.pairs[split]):
+            raise UserError(
+                f"expected pairs in each split, got none for {split}; give more logs, or lower "
+                "`data.min_coherence`"
+            )
+    none = np.zeros((0, 2), np.int32)
+    report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
+    data = QuestionPairs(
+        made.questions,
+        np.arange(len(made.questions)),
+        pairs,
+        np.ones(len(pairs), np.bool_),
+        report,
+    )
+    splits = Splits(made.split_of, made.pairs, dict.fromkeys(SPLITS, none))
+    return data, made.clusters, splits
 
 
 def _log_report(report: dict[str, Any]) -> None:

@@ -11,8 +11,12 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from qpr_jax.data.sources import find_quora
+from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import write_splits
+from qpr_jax.distant import content_hash, make_folder
+from qpr_jax.distant.folder import is_made
+from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
 from qpr_jax.retriever import Retriever
@@ -25,6 +29,8 @@ from qpr_jax.training.settings import identity, validate, without_effect
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
+
+CLUSTERS = "clusters"  # of logs, in a work directory
 
 
 def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -66,6 +72,9 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         processes.told_by_first(lambda: None)
         path = path or find_quora(settings.data.path, log=log.info)
         run["data.sha256"] = sha256_of(path)
+    elif settings.data.source == "qa_logs":
+        path = find_logs(settings.data.path)
+        run["data.sha256"] = content_hash(path)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -82,6 +91,11 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             processes.leave()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
+        if path and settings.data.source == "qa_logs":
+            if first:
+                _make_clusters(settings, path, folder / CLUSTERS)
+            processes.told_by_first(lambda: None)
+            path = folder / CLUSTERS if (folder / CLUSTERS).exists() else path
         prepared = prepare(settings, path)
         if first:
             data = prepared.data
@@ -107,6 +121,17 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
         log.info("finished; see %s", folder / "report.md")
         return report
+
+
+def _make_clusters(settings: ConfigDict, logs: pathlib.Path, folder: pathlib.Path) -> None:
+    """Clusters of logs, once, unless they are a folder of clusters themselves."""
+    if is_made(logs) or folder.exists():
+        return
+    data = settings.data
+    least = LEAST[data.coherence] if data.min_coherence == -1 else data.min_coherence
+    method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
+    given = Logs(log_files([str(logs)]))
+    make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
 
 
 def _refuse_other_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from qpr_jax.distant.method import LEAST
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
 from qpr_jax.losses.distances import DISTANCES
@@ -38,14 +39,22 @@ def default_settings() -> ConfigDict:
     settings.distributed.heartbeat = 30  # seconds without a sign of life: a process is lost
 
     settings.data = ConfigDict()
-    settings.data.source = "quora"  # or "synthetic", a generated question log
-    settings.data.path = ""  # of the pair file; else $QPR_DATA_DIR, the cache, the web
+    # Or "qa_logs", questions and their answers, or "synthetic", a generated question log.
+    settings.data.source = "quora"
+    # Of the pair file; else $QPR_DATA_DIR, the cache, the web. Of logs: a file, a folder of them or
+    # one that `qpr clusters` made; else $QPR_DATA_DIR.
+    settings.data.path = ""
     settings.data.skip_bad_rows = False  # count and skip malformed rows
     settings.data.max_rows = 0  # read only so many rows; 0: all
     settings.data.split_seed = 0
     settings.data.held_out_pairs = 5000  # at most, in each of validation and test
     settings.data.max_held_out_cluster = 20  # larger clusters always train
     settings.data.synthetic_clusters = 6000  # size of the generated log
+    # Share of its rows with an unlabelled paraphrase in their batch; -1: a few, as in real logs.
+    settings.data.false_negatives = -1.0
+    settings.data.coherence = "pairwise"  # of clusters of logs, or "paper"
+    settings.data.min_coherence = -1.0  # clusters of less are removed; -1: 0.3, of "paper" 0.1
+    settings.data.pairs_per_cluster = 100  # at most, of logs
 
     settings.vocabulary_size = 50_000  # most frequent words of the training questions
     settings.fewest_uses = 1  # of a word in them that has an embedding of its own
@@ -107,6 +116,7 @@ def validate(settings: ConfigDict) -> None:
         "vocabulary_size fewest_uses hash_bins max_words embedding_dim filters output_dim "
         "batch_size max_epochs log_every checkpoint_every distributed.heartbeat "
         "data.held_out_pairs data.max_held_out_cluster data.synthetic_clusters "
+        "data.pairs_per_cluster "
         "early_stopping.patience index.probes index.assignments"
     )
     not_negative = (
@@ -118,6 +128,10 @@ def validate(settings: ConfigDict) -> None:
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
             _require(settings, name, lambda value: value < 2**32, "below 2**32")
     check_recipe(Recipe(settings.index.factory, probes=settings.index.probes), settings.output_dim)
+    _require(
+        settings, "data.false_negatives", lambda v: v == -1 or 0 <= v <= 0.9, "0 to 0.9, or -1"
+    )
+    _require(settings, "data.min_coherence", lambda v: v == -1 or 0 <= v <= 1, "0 to 1, or -1")
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
     for name in ("learning_rate", "temperature", "margin"):
@@ -149,7 +163,8 @@ def validate(settings: ConfigDict) -> None:
             "that it sees"
         )
     for name, choices in (
-        ("data.source", ("quora", "synthetic")),
+        ("data.source", ("quora", "qa_logs", "synthetic")),
+        ("data.coherence", tuple(LEAST)),
         ("early_stopping.metric", ("roc_auc", "mrr")),
         ("compute_dtype", ("float32", "bfloat16")),
         ("loss", ("sdml", "triplet")),

@@ -18,8 +18,8 @@ def make_validation(
 ) -> Callable[[ExportedEncoder], dict[str, float]]:
     """A function from an encoder to its scores on the validation pairs.
 
-    `roc_auc`, always: of minus the distance, the pairs against the same queries with their
-    candidates permuted to another cluster. `mrr` and `hits@1`, where early stopping watches
+    `roc_auc`, always: of minus the distance, the pairs against the same queries with candidates
+    of another cluster. `mrr` and `hits@1`, where early stopping watches
     `mrr`: per pair, by exact search among all questions, which costs an encoding of them all.
     """
     pairs = prepared.splits.pairs["validation"]
@@ -42,12 +42,11 @@ def pair_roc_auc(encoder: ExportedEncoder, prepared: Prepared, split: str) -> fl
 
     NaN where a distance is not finite.
     """
-    pairs = prepared.splits.pairs[split]
-    distinct, at = np.unique(pairs, return_inverse=True)
+    triplets = np.column_stack([prepared.splits.pairs[split], prepared.others[split]])
+    distinct, at = np.unique(triplets, return_inverse=True)
     # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
         vectors = encoder.encode_words(prepared.words[distinct])
-        queries, candidates = vectors[at.reshape(pairs.shape).T]
-        others = candidates[prepared.others[split]]
+        queries, candidates, others = vectors[at.reshape(triplets.shape).T]
         positive, negative = (((queries - side) ** 2).sum(axis=1) for side in (candidates, others))
     return roc_auc(positive, negative) if np.isfinite(positive + negative).all() else math.nan
