@@ -30,7 +30,7 @@ from experiments.program import run_program
 from experiments.rows import Row, finish_study, log, make_rows, training_row
 from qpr_jax.console import use_huge_pages
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
+from qpr_jax.files import sha256_of, write_atomically
 from qpr_jax.training.records import read_json_lines
 
 _HERE = pathlib.Path(__file__).parent.parent
@@ -152,7 +152,10 @@ def study() -> int:
         if _BENCH.value:
             return bench(results)
         if not _REBUILD.value:
-            return make_rows(rows, workdir, results)
+            from qpr_jax.data.sources import find_quora
+
+            path = find_quora(log=log.info)
+            return make_rows(rows, workdir, results, path, sha256_of(path))
         return []
 
     return finish_study(make, write_results, results)

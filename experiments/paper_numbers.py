@@ -1,4 +1,4 @@
-"""The paper's tables on the Quora pairs, and which of our rows stands beside which of theirs."""
+"""The paper's tables, and which of our rows stands beside which of theirs."""
 
 from __future__ import annotations
 
@@ -73,5 +73,47 @@ TABLES = {
     ),
     4: _losses(
         "test", (0.4641, 0.6523, 0.5297), (0.5507, 0.7641, 0.6265), (0.6043, 0.8179, 0.6789)
+    ),
+}
+
+
+def _open_domain(split: str, *scores: Triple) -> Table:
+    labels = [
+        ("TL (Rand)", "EUC", "tl_euc"),
+        ("TL (Rand)", "SSD", "tl_ssd"),
+        ("TL (Hard)", "EUC", "tl_hard_euc"),
+        ("TL (Hard)", "SSD", "tl_hard_ssd"),
+        ("SDML", "EUC", "sdml_euc"),
+        ("SDML", "SSD", "sdml"),
+    ]
+    return Table(
+        f"Loss functions, question-answer logs, {split} set",
+        split,
+        ("loss", "distance"),
+        tuple(
+            ((loss, distance), name, triple)
+            for (loss, distance, name), triple in zip(labels, scores, strict=True)
+        ),
+    )
+
+
+OPEN_DOMAIN = {
+    5: _open_domain(
+        "validation",
+        (0.5738, 0.7684, 0.6428),
+        (0.6506, 0.8579, 0.7252),
+        (0.5549, 0.7534, 0.6256),
+        (0.5233, 0.7077, 0.5870),
+        (0.6526, 0.8832, 0.7361),
+        (0.6745, 0.8817, 0.7491),
+    ),
+    6: _open_domain(
+        "test",
+        (0.5721, 0.7695, 0.6431),
+        (0.6538, 0.8610, 0.7271),
+        (0.5593, 0.7593, 0.6304),
+        (0.5201, 0.7095, 0.5863),
+        (0.6545, 0.8846, 0.7382),
+        (0.6718, 0.8830, 0.7480),
     ),
 }

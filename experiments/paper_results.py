@@ -54,8 +54,9 @@ def write_results(results: pathlib.Path) -> None:
     parts = []
     for number, table in TABLES.items():
         if any(name in rows for _, name, _ in table.rows):
-            parts.append(_write_table(results, number, table, scores))
-    claims = _claims(rows, scores)
+            plot = {1: "eps", 2: "batch_size", 3: "losses"}.get(number)
+            parts.append(write_table(results, number, table, scores, plot=plot))
+    claims = claim_lines(CLAIMS, TABLES, rows, scores)
     ideas = _write_ideas(results, rows, scores)
     write_plots(results, rows, scores)
     discussion = results / "discussion.md"
@@ -109,10 +110,15 @@ def _cell(scores: Scores, name: str, metric: int) -> str:
     return f"{seeds.mean():.3f} [{low:.3f}, {high:.3f}]{spread}"
 
 
-def _write_table(
-    results: pathlib.Path, number: int, table: Table, scores: dict[tuple[str, str], Scores]
+def write_table(
+    results: pathlib.Path,
+    number: int,
+    table: Table,
+    scores: dict[tuple[str, str], Scores],
+    *,
+    plot: str | None = None,
 ) -> list[str]:
-    """Write table_N.csv and table_N.md; the lines of the latter."""
+    """Write table_N.csv and table_N.md; the lines of the latter, with a plot if there is one."""
     pairs, queries = scores[table.split, "pair"], scores[table.split, "query"]
     head = [*table.columns, "epochs"]
     for metric_name in METRICS:
@@ -153,7 +159,6 @@ def _write_table(
                 }
             )
         lines.append("| " + " | ".join(cells) + " |")
-    plot = {1: "eps", 2: "batch_size", 3: "losses"}.get(number)
     lines += ["", *([f"![{plot}](plots/{plot}.png)", ""] if plot else [])]
     write_csv(results / f"table_{number}.csv", records)
     with write_atomically(results / f"table_{number}.md", "w") as file:
@@ -181,7 +186,12 @@ def _verdict(low: float, high: float) -> str:
     return "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
 
 
-def _claims(rows: dict[str, Any], scores: dict[tuple[str, str], Scores]) -> list[str]:
+def claim_lines(
+    claims: tuple[tuple[str, int, str, str], ...],
+    tables: dict[int, Table],
+    rows: dict[str, Any],
+    scores: dict[tuple[str, str], Scores],
+) -> list[str]:
     """A line for each ordering: the difference here with its interval, the paper's, a verdict."""
     lines = [
         "A difference is of the better row minus the worse. An ordering holds where its interval",
@@ -192,10 +202,10 @@ def _claims(rows: dict[str, Any], scores: dict[tuple[str, str], Scores]) -> list
         "| the paper | table | H@1, ours | paper's | MRR, ours | paper's | seeds | |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for text, number, better, worse in CLAIMS:
+    for text, number, better, worse in claims:
         if better not in rows or worse not in rows:
             continue
-        table = TABLES[number]
+        table = tables[number]
         found = scores[table.split, "pair"]
         paper = {name: triple for _, name, triple in table.rows}
         low, high = found.interval(better, worse)

@@ -12,6 +12,7 @@ done; interrupted anywhere, the same command goes on. Started twice at once, the
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import sys
 
@@ -23,7 +24,9 @@ from experiments.paper_results import write_results
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
 from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
+from qpr_jax.files import sha256_of
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -67,7 +70,8 @@ def main() -> int:
         if _REBUILD.value:
             return []
         rows = [quora_rows.quora_row(name, seed, workdir) for name, seed in wanted]
-        return make_rows(rows, workdir, results)
+        path = find_quora(log=logging.getLogger("qpr_jax").info)
+        return make_rows(rows, workdir, results, path, sha256_of(path))
 
     return finish_study(make, write_results, results)
 

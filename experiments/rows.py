@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
 from qpr_jax.training.records import read_json_lines
@@ -24,7 +23,7 @@ KEPT_STEPS = 200
 
 
 class Row(NamedTuple):
-    """name: of its folder. wanted: what it is made of. make: (pair file, folder) -> None."""
+    """name: of its folder. wanted: what it is made of. make: (data, folder) -> None."""
 
     name: str
     wanted: dict[str, Any]
@@ -32,9 +31,17 @@ class Row(NamedTuple):
 
 
 def training_row(
-    name: str, config: ConfigDict, workdir: pathlib.Path, *, keep_run: bool = False
+    name: str,
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    *,
+    keep_run: bool = False,
+    kept_steps: int = KEPT_STEPS,
 ) -> Row:
-    """A training in `workdir`, of which the scores are kept, and all else with `keep_run`."""
+    """A training in `workdir`, of which the scores are kept, and all else with `keep_run`.
+
+    kept_steps: stretches of steps whose mean metrics are kept.
+    """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
         from qpr_jax.training.run import train_and_evaluate
@@ -45,7 +52,7 @@ def training_row(
                 shutil.copy(workdir / file, part / file)
             rows = read_json_lines(workdir / "metrics.jsonl")
             with write_atomically(part / "metrics.jsonl", "w") as lines:
-                lines.writelines(f"{line}\n" for line in _thinned(rows))
+                lines.writelines(f"{line}\n" for line in _thinned(rows, kept_steps))
             shutil.copy(workdir / "run.json", part / "config.json")
         if not keep_run:  # over a gigabyte, of which nobody asks for more than is kept
             shutil.rmtree(workdir)
@@ -75,9 +82,9 @@ def search_row(
     return Row(name, {"search": name}, make)
 
 
-def _thinned(rows: list[dict[str, Any]]) -> list[str]:
-    """The metrics of all steps as means over at most KEPT_STEPS stretches."""
-    stretches = np.array_split(np.arange(len(rows)), min(KEPT_STEPS, len(rows)))
+def _thinned(rows: list[dict[str, Any]], count: int) -> list[str]:
+    """The metrics of all steps as means over at most `count` stretches."""
+    stretches = np.array_split(np.arange(len(rows)), min(count, len(rows)))
     return [
         json.dumps(
             {
@@ -93,10 +100,10 @@ def _thinned(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str) -> bool:
+def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str | None) -> bool:
     """Whether the row is kept; UserError where it is, but was made otherwise.
 
-    data: SHA-256 of the pair file.
+    data: SHA-256 of the data, None for generated ones.
     """
     if not (kept / "config.json").exists():
         return False
@@ -111,13 +118,18 @@ def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str) -> bool:
     return True
 
 
-def make_rows(rows: list[Row], workdir: pathlib.Path, results: pathlib.Path) -> list[str]:
+def make_rows(
+    rows: list[Row],
+    workdir: pathlib.Path,
+    results: pathlib.Path,
+    path: pathlib.Path,
+    data: str | None,
+) -> list[str]:
     """Make the rows that are not done, but for those that another process makes.
 
-    Returns the rows that could not be made, each with the reason.
+    path: of the data, `data` its SHA-256. Returns the rows that could not be made, each with the
+    reason.
     """
-    path = find_quora("", log=log.info)
-    data = sha256_of(path)
     failed = []
     for at, row in enumerate(rows):
         kept = results / "rows" / row.name

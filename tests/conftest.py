@@ -48,14 +48,17 @@ def generated_data(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def run_study(tmp_path, generated_data):
-    """A study as a user meets it, on generated data: (script, *flags) -> (status, what it says)."""
+    """A study as a user meets it: (script, *flags) -> (status, what it says).
 
-    def run(script: str, *flags: str) -> tuple[int, str]:
+    On generated data, or in the folder `data`.
+    """
+
+    def run(script: str, *flags: str, data: pathlib.Path = generated_data) -> tuple[int, str]:
         path = tmp_path / "study.py"
         path.write_text(script)
         changed = {
             "PYTHONPATH": str(ROOT),
-            "QPR_DATA_DIR": str(generated_data),
+            "QPR_DATA_DIR": str(data),
             "GLIBC_TUNABLES": "",
             "XLA_FLAGS": "",
         }

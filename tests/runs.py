@@ -1,10 +1,11 @@
-"""A run's folder with a small encoder of random weights."""
+"""What a training leaves, made up: an encoder of random weights, the ranks of a row."""
 
 import pathlib
 from typing import Any
 
 import numpy as np
 
+from experiments.quora_rows import row_name
 from qpr_jax.encoders.exported import write_export
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
@@ -25,3 +26,24 @@ def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
         max_words=64,
         settings=settings,
     )
+
+
+def keep_row(
+    folder: pathlib.Path, name: str, hit_rate: float, seed: int = 0, queries: int = 400
+) -> dict[str, np.ndarray]:
+    """A row kept, with this share of first places on either split, half of the rest at rank 4."""
+    rng = np.random.default_rng([seed, int(1000 * hit_rate)])
+    arrays = {}
+    for split in ("validation", "test"):
+        first = rng.random(queries) < hit_rate
+        arrays |= {
+            f"{split}_ids": np.arange(queries),
+            f"{split}_clusters": np.arange(queries) // 2,
+            f"{split}_pairs": 1 + np.arange(queries) % 3,
+            f"{split}_index": np.where(first, 1, 4 * (rng.random(queries) < 0.5)).astype(np.uint8),
+            f"{split}_exact": np.ones(queries, np.uint8),
+        }
+    path = folder / "rows" / row_name(name, seed)
+    path.mkdir(parents=True)
+    np.savez_compressed(path / "ranks.npz", **arrays)
+    return arrays

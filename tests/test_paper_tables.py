@@ -14,25 +14,7 @@ from experiments.rows import is_done
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.settings import flatten, identity, validate
-
-
-def keep(folder, name, hit_rate, seed=0, queries=400):
-    """A row kept, with this share of first places on either split, half of the rest at rank 4."""
-    rng = np.random.default_rng([seed, int(1000 * hit_rate)])
-    arrays = {}
-    for split in ("validation", "test"):
-        first = rng.random(queries) < hit_rate
-        arrays |= {
-            f"{split}_ids": np.arange(queries),
-            f"{split}_clusters": np.arange(queries) // 2,
-            f"{split}_pairs": 1 + np.arange(queries) % 3,
-            f"{split}_index": np.where(first, 1, 4 * (rng.random(queries) < 0.5)).astype(np.uint8),
-            f"{split}_exact": np.ones(queries, np.uint8),
-        }
-    path = folder / "rows" / quora_rows.row_name(name, seed)
-    path.mkdir(parents=True)
-    np.savez_compressed(path / "ranks.npz", **arrays)
-    return arrays
+from tests.runs import keep_row
 
 
 def read_csv(path):
@@ -40,7 +22,7 @@ def read_csv(path):
 
 
 def test_scores_are_means_over_pairs_and_over_queries(tmp_path):
-    arrays = keep(tmp_path, "sdml", 0.6)
+    arrays = keep_row(tmp_path, "sdml", 0.6)
     rank, pairs = arrays["test_index"].astype(float), arrays["test_pairs"]
     reciprocal = np.where(rank > 0, 1 / np.maximum(rank, 1), 0)
     rows = read_rows(tmp_path / "rows")
@@ -55,7 +37,7 @@ def test_scores_are_means_over_pairs_and_over_queries(tmp_path):
 
 def test_the_interval_is_as_wide_as_the_clusters_say(tmp_path):
     """Clusters of two like-minded queries: the standard error of half as many draws."""
-    arrays = keep(tmp_path, "sdml", 0.5, queries=4000)
+    arrays = keep_row(tmp_path, "sdml", 0.5, queries=4000)
     path = tmp_path / "rows" / "sdml" / "ranks.npz"
     arrays["test_index"] = np.repeat(arrays["test_index"][::2], 2)
     np.savez_compressed(path, **arrays)
@@ -67,16 +49,16 @@ def test_the_interval_is_as_wide_as_the_clusters_say(tmp_path):
 
 
 def test_a_difference_is_of_the_same_draws(tmp_path):
-    keep(tmp_path, "sdml", 0.6)
-    keep(tmp_path, "mask", 0.6)  # the same hits
+    keep_row(tmp_path, "sdml", 0.6)
+    keep_row(tmp_path, "mask", 0.6)  # the same hits
     scores = Scores(read_rows(tmp_path / "rows"), "validation", "query")
     np.testing.assert_array_equal(scores.interval("sdml", "mask"), np.zeros((2, 3)))
 
 
 def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path):
     for name, rate in (("eps_0.0", 0.6), ("eps_0.1", 0.8), ("eps_0.2", 0.5), ("sdml", 0.51)):
-        keep(tmp_path, name, rate)
-    keep(tmp_path, "sdml", 0.53, seed=1)
+        keep_row(tmp_path, name, rate)
+    keep_row(tmp_path, "sdml", 0.53, seed=1)
     paper_results.write_results(tmp_path)
     page = (tmp_path / "README.md").read_text()
     claims = {line.split(" | ")[0][2:]: line for line in page.splitlines() if line.endswith(" |")}
@@ -100,15 +82,15 @@ def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path)
 
 
 def test_rows_scored_on_other_queries_are_refused(tmp_path):
-    keep(tmp_path, "averaging", 0.6, queries=300)
-    keep(tmp_path, "mask", 0.6)
-    keep(tmp_path, "sdml", 0.6)
+    keep_row(tmp_path, "averaging", 0.6, queries=300)
+    keep_row(tmp_path, "mask", 0.6)
+    keep_row(tmp_path, "sdml", 0.6)
     with pytest.raises(UserError, match="averaging: the row was scored on other queries"):
         paper_results.write_results(tmp_path)
 
 
 def test_the_half_of_a_row_that_a_kill_left_is_not_read(tmp_path):
-    keep(tmp_path, "sdml", 0.6)
+    keep_row(tmp_path, "sdml", 0.6)
     half = tmp_path / "rows" / ".mask.part" / "ranks.npz"
     half.parent.mkdir()
     half.write_bytes(b"half")

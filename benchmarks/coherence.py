@@ -1,0 +1,85 @@
+"""What each measure of coherence makes of clusters of different sizes, on real logs.
+
+    python -m benchmarks.coherence $QPR_DATA_DIR/qa_logs
+
+First, of the clusters of the logs, the share removed by size. Then random parts of the clusters
+of 100 questions and more: the mean coherence of a part, and the share of parts that would be
+removed. Unrelated: parts of as many questions, each of another cluster. A filter that judges what
+a cluster is about, and not how large it is, keeps or removes a part as it does the whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from qpr_jax.console import told_in_one_line
+from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log
+from qpr_jax.distant.method import (
+    LEAST,
+    UNDECIDED,
+    distinct_questions,
+    most_used,
+    pairwise_coherence,
+    paper_coherence,
+    word_weights,
+    words_of,
+)
+
+SIZES = (2, 3, 5, 10, 11, 20, 50, 100)
+PARTS = 500  # drawn of each size
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("logs", nargs="+")
+    logs = Logs(log_files(parser.parse_args().logs))
+    rows = sorted(
+        row for file in logs.files for row in read_log(logs, file) if not isinstance(row, BadRow)
+    )
+    questions = list(distinct_questions(rows))
+    uses = Counter(word for question in questions for word in words_of(question.text))
+    weights = word_weights(most_used(uses), len(questions))
+    clusters = defaultdict(list)
+    for question in questions:
+        if question.answer != UNDECIDED:
+            clusters[question.answer].append(words_of(question.text))
+    found = [cluster for cluster in clusters.values() if len(cluster) > 1]
+
+    def measured(some: Sequence[list[list[str]]]) -> str:
+        """Coherence and share removed, by the paper's measure and by ours."""
+        cells = []
+        for name, values in (
+            ("paper", [paper_coherence(words) for words in some]),
+            ("pairwise", [pairwise_coherence(words, weights) for words in some]),
+        ):
+            removed = np.mean([value < LEAST[name] for value in values])
+            cells.append(f"{np.mean(values):.3f} | {removed:.3f}")
+        return " | ".join(cells)
+
+    head = "coherence, paper's | removed | pairwise | removed |\n" + "|---" * 6 + "|"
+    print(f"| questions | clusters | {head}")
+    for least, below in itertools.pairwise((*SIZES, sys.maxsize)):
+        some = [cluster for cluster in found if least <= len(cluster) < below]
+        if some:
+            size = " to ".join(map(str, sorted({least, max(map(len, some))})))
+            print(f"| {size} | {len(some):,} | {measured(some)} |")
+    draws = random.Random(0)
+    large = sorted(cluster for cluster in found if len(cluster) >= SIZES[-1])
+    print(f"\n| questions | of | {head}")
+    for size in SIZES:
+        parts = [draws.sample(draws.choice(large), size) for _ in range(PARTS)]
+        print(f"| {size} | one cluster | {measured(parts)} |")
+        apart = [[draws.choice(one) for one in draws.sample(found, size)] for _ in range(PARTS)]
+        print(f"| {size} | as many clusters | {measured(apart)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(told_in_one_line(main))
