@@ -222,6 +222,18 @@ def test_logs_of_questions_and_answers_train(tmp_path):
     again = train_and_evaluate(config, tmp_path / "again")
     assert again["test"] == report["test"]
     assert not (tmp_path / "again" / "clusters").exists()
+    config.data.coherence = "paper"
+    with pytest.raises(UserError, match=r"expected clusters made with `data.coherence` paper, got"):
+        train_and_evaluate(config, tmp_path / "fourth")
+    assert not (tmp_path / "fourth" / "run.json").exists()
+    # Another training in the same folder has clusters of its own.
+    config.data.path = write_rows(
+        tmp_path / "others.jsonl",
+        [(f"OTHER {question}", answer) for question, answer in log_rows()],
+    )
+    config.overwrite = True
+    train_and_evaluate(config, tmp_path / "run")
+    assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()
     config.data.path = str(tmp_path / "none")
     with pytest.raises(UserError, match="expected logs of questions and answers, found none at"):
         train_and_evaluate(config, tmp_path / "third")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import Any
 
 import click
@@ -72,9 +73,11 @@ def clusters(
     from qpr_jax.distant.logs import Logs, log_files
 
     least = LEAST[coherence] if min_coherence is None else min_coherence
+    if math.isnan(least):
+        raise click.UsageError("`--min-coherence`: expected 0 to 1, got nan")
     report = make_folder(
         str(out),
-        Logs(log_files(logs), question, answer, format or ""),
+        Logs(log_files(logs, format=format or ""), question, answer, format or ""),
         Method(coherence, least, pairs, seed),
         skip_bad_rows=skip_bad_rows,
         spark=spark or "",

@@ -26,6 +26,7 @@ _OF_SUFFIX = {
 _COMPRESSED = (".gz", ".zst")
 STANDARD_INPUT = "-"
 _LONGEST = 1 << 24  # characters of a CSV cell
+_REMEDY = "name the column with --column, or another --format"
 
 Fields = dict[str, object]
 
@@ -81,25 +82,25 @@ def read_questions(
 
 
 def read_rows(
-    path: str, columns: Sequence[str], *, format: str = ""
+    path: str, columns: Sequence[str], *, format: str = "", remedy: str = _REMEDY
 ) -> Iterator[tuple[int, Fields | str]]:
     """Line number and fields of each row, or, of one that cannot be read, the reason.
 
     Each row has all `columns`. Of the format "lines", the line is the first of them; of "parquet",
-    the number is that of the row.
+    the number is that of the row. remedy: what is said where a column is missing.
     """
     kind = format or kind_of(path) or "lines"
     if kind not in FORMATS:
         raise UserError(f"`--format`: expected one of {', '.join(FORMATS)}, got {format!r}")
     if kind == "lines" and len(columns) > 1:
         raise UserError(
-            f"{named(path)}: expected columns {', '.join(columns)}; say --format tsv, csv, jsonl "
-            "or parquet"
+            f"{named(path)}: expected columns {', '.join(columns)}; say --format "
+            f"{', '.join(FORMATS[1:-1])} or {FORMATS[-1]}"
         )
     with _opened(path) as file:
         try:
             if kind == "parquet":
-                yield from _parquet_rows(file, path, columns)
+                yield from _parquet_rows(file, path, columns, remedy)
             elif kind == "lines":
                 for number, line in _lines(file):
                     if line is None:
@@ -109,11 +110,13 @@ def read_rows(
             elif kind == "jsonl":
                 yield from _objects(file, columns)
             else:
-                yield from _cells(file, path, columns, kind)
+                yield from _cells(file, path, columns, kind, remedy)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UserError(f"{named(path)}: not whole gzip ({error}); fetch it again") from None
         except OSError as error:
-            raise UserError(f"{named(path)}: cannot be read ({error}); fetch it again") from None
+            raise UserError(
+                f"{named(path)}: cannot be read ({_first_line(error)}); fetch it again"
+            ) from None
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
@@ -156,7 +159,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         start = file.peek(4)[:4]
         if start[:2] == b"\x1f\x8b":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        elif start == b"\x28\xb5\x2f\xfd":
+        elif start == b"\x28\xb5\x2f\xfd" or start[1:] == b"\x2a\x4d\x18":  # a frame to skip
             arrow = _pyarrow(path)
             file = stack.enter_context(
                 arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
@@ -177,7 +180,7 @@ def _pyarrow(path: str) -> Any:
 
 
 def _parquet_rows(
-    file: BinaryIO, path: str, columns: Sequence[str]
+    file: BinaryIO, path: str, columns: Sequence[str], remedy: str
 ) -> Iterator[tuple[int, Fields | str]]:
     arrow = _pyarrow(path)
     try:
@@ -185,22 +188,43 @@ def _parquet_rows(
             arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
         )
         names = table.schema_arrow.names
-        for name in columns:
-            if name not in names:
-                raise UserError(
-                    f"{named(path)}: expected a column `{name}`, got {_short(names)}; name the "
-                    "column with --column"
-                )
+        _refuse_columns(path, names, columns, remedy)
         wanted = [name for name in dict.fromkeys((*columns, "id")) if name in names]
         number = 0
         for batch in table.iter_batches(columns=wanted):
-            for fields in batch.to_pylist():
+            try:
+                rows: list[Fields | str] = batch.to_pylist()
+            except UnicodeDecodeError:
+                rows = [_decoded(batch.slice(i, 1)) for i in range(len(batch))]
+            for fields in rows:
                 number += 1
                 yield number, fields
     except arrow.ArrowException as error:
         raise UserError(
-            f"{named(path)}: expected Parquet ({str(error).splitlines()[0]}); fetch it again"
+            f"{named(path)}: expected Parquet ({_first_line(error)}); fetch it again"
         ) from None
+
+
+def _decoded(row: Any) -> Fields | str:
+    """The fields of an Arrow table of one row, or why there are none."""
+    try:
+        fields: Fields = row.to_pylist()[0]
+        return fields
+    except UnicodeDecodeError:
+        return _NOT_UTF8
+
+
+def _refuse_columns(path: str, names: Sequence[str], columns: Sequence[str], remedy: str) -> None:
+    """UserError where one of the columns is not there, or several times."""
+    for name in (*columns, "id"):
+        if (count := names.count(name)) > 1:
+            raise UserError(
+                f"{named(path)}: expected one column `{name}`, got {count}; rename some"
+            )
+        if not count and name in columns:
+            raise UserError(
+                f"{named(path)}: expected a column `{name}`, got {_short(names)}; {remedy}"
+            )
 
 
 _NOT_UTF8 = "expected UTF-8"
@@ -236,7 +260,7 @@ def _objects(file: BinaryIO, columns: Sequence[str]) -> Iterator[tuple[int, Fiel
 
 
 def _cells(
-    file: BinaryIO, path: str, columns: Sequence[str], kind: str
+    file: BinaryIO, path: str, columns: Sequence[str], kind: str, remedy: str
 ) -> Iterator[tuple[int, Fields | str]]:
     read = broken = 0
 
@@ -259,19 +283,17 @@ def _cells(
         try:
             row = next(rows, None)
         except csv.Error as error:
+            if "end of data" in str(error):  # else all that follows would count as one row
+                raise UserError(
+                    f"{named(path)}, line {start}: not CSV (a quote is not closed); mend it"
+                ) from None
             yield start, f"not CSV ({error}), up to line {read}"
             continue
         if row is None:
             break
         if header is None:
             header = [name.strip() for name in row]
-            if twice := [name for name in (*columns, "id") if header.count(name) > 1]:
-                raise UserError(f"{named(path)}: expected one column `{twice[0]}`, got several")
-            if missing := [name for name in columns if name not in header]:
-                raise UserError(
-                    f"{named(path)}: expected a header with `{missing[0]}`, got {_short(header)}; "
-                    "name the column with --column, or another --format"
-                )
+            _refuse_columns(path, header, columns, remedy)
         elif broken >= start:
             yield start, _NOT_UTF8
         elif len(row) != len(header):
@@ -281,6 +303,10 @@ def _cells(
             yield start, dict(zip(header, row, strict=True))
     if header is None:
         raise UserError(f"{named(path)}: expected a header with `{columns[0]}`, got nothing")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _short(value: object) -> str:

@@ -50,8 +50,12 @@ def is_made(folder: Path) -> bool:
 
 
 def made_files(folder: Path) -> list[pathlib.Path]:
-    """The files of `write_clusters` that `read_clusters` reads."""
-    return [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
+    """The files of `write_clusters` that `read_clusters` reads; UserError where one is missing."""
+    files = [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
+    for file in files:
+        if not file.is_file():
+            raise UserError(f"{file}: expected a file, found none; make the folder anew")
+    return files
 
 
 def _pairs_of(split: str) -> str:
@@ -65,18 +69,21 @@ def refuse_existing(folder: Path) -> None:
         raise UserError(f"{path} is there already; remove it, or name another folder with `--out`")
 
 
-def refuse_nothing_left(kept: np.ndarray, coherences: np.ndarray, method: Method) -> None:
+def refuse_nothing_left(
+    counts: dict[str, int], kept: np.ndarray, coherences: np.ndarray, method: Method
+) -> None:
     """UserError where the filter removes every cluster."""
     if not len(kept):
         raise UserError(
-            "expected answers with two questions or more, got none; `--question` and `--answer` "
-            "name the columns"
+            f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
+            f"and {counts['bad_rows']:,} bad ones; `--question` and `--answer` name the columns"
         )
     if not kept.any():
         raise UserError(
             f"the filter leaves nothing: of {len(kept):,} clusters the most coherent has "
-            f"{coherences.max():.3g}, below {method.least:g}; lower `--min-coherence`"
-            + ("" if method.coherence != "paper" else ", or use `--coherence pairwise`")
+            f"{coherences.max():.3g}, below {method.least:g}; lower `--min-coherence` (training: "
+            "`data.min_coherence`)"
+            + ("" if method.coherence != "paper" else ", or take the coherence `pairwise`")
         )
 
 
@@ -91,6 +98,7 @@ def write_clusters(folder: Path, made: Made, method: Method) -> dict[str, Any]:
     refuse_existing(folder)
     with replace_folder(folder) as part:
         splits = _write_files(part, made)
+        _refuse_empty_split(splits, made.counts)
         report = _report(made, splits, method)
         write_sample(part / "sample.tsv", made.sample)
         write_page(part / "report.html", report)
@@ -119,6 +127,16 @@ def _write_files(folder: pathlib.Path, made: Made) -> dict[str, Counter[str]]:
             json.dumps({"question": text}, ensure_ascii=False) + "\n" for text in made.texts
         )
     return counts
+
+
+def _refuse_empty_split(splits: dict[str, Counter[str]], counts: dict[str, int]) -> None:
+    for split, of_split in splits.items():
+        if not of_split["clusters"]:
+            removed = f"{counts['overlapping_questions']:,} questions that training has too"
+            raise UserError(
+                f"expected clusters in each split, got none for {split} without the {removed}; "
+                "give more logs, lower `--min-coherence`, or try another `--seed`"
+            )
 
 
 def _report(made: Made, splits: dict[str, Counter[str]], method: Method) -> dict[str, Any]:
@@ -180,7 +198,12 @@ def read_clusters(folder: Path) -> Supervised:
     split_of = np.full(len(questions), -1, np.int8)
     for line, row in _rows(path / CLUSTERS, ["cluster", "split", "questions"]):
         number, split, texts = row["cluster"], row["split"], row["questions"]
-        if type(number) is not int or split not in SPLITS or not isinstance(texts, list):
+        if (
+            type(number) is not int
+            or not 0 <= number < len(questions)
+            or split not in SPLITS
+            or not isinstance(texts, list)
+        ):
             raise _unfit(path / CLUSTERS, line)
         members = [_place(place, text, path / CLUSTERS, line) for text in texts]
         clusters[members] = number
@@ -193,7 +216,18 @@ def read_clusters(folder: Path) -> Supervised:
             for line, row in _rows(file, PAIR_COLUMNS)
         ]
         pairs[split] = np.array(found, np.int32).reshape(-1, 2)
-    return Supervised(questions, clusters, split_of, pairs, read_json(path / REPORT))
+    return Supervised(questions, clusters, split_of, pairs, read_report(path))
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of `write_clusters`; UserError where it is none."""
+    path = pathlib.Path(folder, REPORT)
+    report = read_json(path)
+    if not isinstance(report, dict) or not {"bad_rows", "method"} <= report.keys():
+        raise UserError(
+            f"{path}: expected a report of `qpr clusters`; make the folder anew with it"
+        )
+    return report
 
 
 def _rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

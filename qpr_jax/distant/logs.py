@@ -12,6 +12,7 @@ from qpr_jax.data.questions import kind_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
+_REMEDY = "`qpr clusters` has --question, --answer and --format to say what there is"
 WHOLE_FILE = 0  # the line of what is wrong with a file as a whole
 
 
@@ -32,20 +33,27 @@ class BadRow(NamedTuple):
     reason: str
 
 
-def log_files(paths: Sequence[str]) -> tuple[str, ...]:
-    """The files named, and those of the folders named whose names end in a known format."""
+def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
+    """The files named, and those of the folders named whose names end in a known format.
+
+    Where a format is given, all files of the folders but hidden ones.
+    """
     files: list[str] = []
     for path in paths:
+        if not path:
+            raise UserError("expected files of logs, got an empty name; name a file or a folder")
         if not os.path.isdir(path):
             files.append(path)
             continue
         found = sorted(
-            str(file) for file in pathlib.Path(path).rglob("*") if file.is_file() and kind_of(file)
+            str(file)
+            for file in pathlib.Path(path).rglob("*")
+            if file.is_file() and (kind_of(file) or (format and file.name[0] not in "._"))
         )
         if not found:
             raise UserError(
                 f"{path}: expected a folder with logs (.jsonl, .csv, .tsv, .parquet, also .gz and "
-                ".zst), found none"
+                ".zst), found none; name its files, or say what they are with `--format`"
             )
         files += found
     if not files:
@@ -57,7 +65,7 @@ def read_log(logs: Logs, file: str) -> Iterator[LogRow | BadRow]:
     """The rows of one of the files, good and bad; what ends the reading is the last of them."""
     columns = [logs.question, logs.answer]
     try:
-        for line, fields in read_rows(file, columns, format=logs.format):
+        for line, fields in read_rows(file, columns, format=logs.format, remedy=_REMEDY):
             if isinstance(fields, str):
                 yield BadRow(line, fields)
                 continue
@@ -81,5 +89,5 @@ def refusal(file: str, bad: BadRow) -> UserError:
         return UserError(bad.reason)
     return UserError(
         f"{file}, line {bad.line}: {bad.reason}; mend it, or leave such rows out with "
-        "--skip-bad-rows"
+        "--skip-bad-rows (training: `data.skip_bad_rows`)"
     )

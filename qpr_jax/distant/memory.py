@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import pathlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -29,8 +28,9 @@ from qpr_jax.distant.method import (
 )
 from qpr_jax.distant.report import LARGEST, SAMPLE
 from qpr_jax.errors import UserError
+from qpr_jax.machine import available_memory
 
-_BYTES = 1024  # of memory that a row takes
+_ROW, _CHARACTER = 512, 8  # bytes of memory that a row takes, and a character of its texts
 
 
 def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
@@ -56,7 +56,7 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
     counts["questions_alone"] = len(decided) - sum(cluster.size for cluster in found)
     kept = np.array([cluster.kept for cluster in found], np.bool_)
     coherences = np.array([cluster.coherence for cluster in found], np.float64)
-    refuse_nothing_left(kept, coherences, method)
+    refuse_nothing_left(counts, kept, coherences, method)
     staying = [cluster for cluster in found if cluster.kept]
     bounds = split_bounds(np.array([cluster.split_draw for cluster in staying], np.int64))
     dropped: dict[str, list[str]] = defaultdict(list)
@@ -87,28 +87,24 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
 
 def _read(logs: Logs, skip_bad_rows: bool) -> tuple[list[LogRow], int]:
     rows: list[LogRow] = []
-    bad = 0
-    most = _available() // _BYTES
+    bad = needed = 0
+    answers: dict[str, str] = {}  # each once, however long and often given
+    most = available_memory()
     for file in logs.files:
         for row in read_log(logs, file):
             if not isinstance(row, BadRow):
-                rows.append(row)
+                if row.answer not in answers:
+                    needed += _CHARACTER * len(row.answer)
+                needed += _ROW + _CHARACTER * len(row.text)
+                answer = answers.setdefault(row.answer, row.answer)
+                rows.append(LogRow(row.key, answer, row.text))
             elif skip_bad_rows and row.line != WHOLE_FILE:
                 bad += 1
             else:
                 raise refusal(file, row)
-            if len(rows) > most:
+            if needed > most:
                 raise UserError(
-                    f"expected about {most:,} rows, which memory holds, got more; use "
+                    f"expected logs that memory holds, about {len(rows):,} rows, got more; use "
                     "`--spark 'local[*]'`, which needs little, or a cluster"
                 )
     return rows, bad
-
-
-def _available() -> int:
-    """Bytes of memory that can be had."""
-    try:
-        text = pathlib.Path("/proc/meminfo").read_text()
-        return 1024 * int(text.partition("MemAvailable:")[2].split()[0])
-    except (OSError, IndexError):  # not Linux
-        return 1 << 40

@@ -104,7 +104,8 @@ def log_row(question: str, answer: str) -> LogRow:
                 raise ValueError(f"expected Unicode text in the {name} ({error.reason})") from None
         if not text.strip():
             raise ValueError(f"expected {'a' if name == 'question' else 'an'} {name}, got a blank")
-    return LogRow(canonical(question), canonical(answer), " ".join(question.split()))
+    text, answer = (" ".join(text.split()) for text in (question, answer))
+    return LogRow(canonical(text), canonical(answer), text)
 
 
 def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:

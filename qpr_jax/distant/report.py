@@ -21,6 +21,7 @@ SAMPLE = 200  # clusters for verdicts, as in the paper's spot check
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
 VERDICTS = {"1": 1, "yes": 1, "y": 1, "true": 1, "0": 0, "no": 0, "n": 0, "false": 0}
 _BINS = 20
+_REMEDY = "fill in a sample.tsv of `qpr clusters`, and keep it tab-separated UTF-8"
 
 
 def histogram(coherences: np.ndarray, sizes: np.ndarray) -> list[dict[str, Any]]:
@@ -47,7 +48,7 @@ def judged(path: str) -> dict[str, Any]:
     """The share of the judged clusters that are coherent, with Wilson's 95 % interval."""
     verdicts: list[int] = []
     blank = 0
-    for line, fields in read_rows(path, ["verdict"], format="tsv"):
+    for line, fields in read_rows(path, ["verdict"], format="tsv", remedy=_REMEDY):
         if isinstance(fields, str):
             raise UserError(f"{path}, line {line}: {fields}; mend it")
         verdict = str(fields["verdict"]).strip().lower()

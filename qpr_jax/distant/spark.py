@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +35,10 @@ from qpr_jax.distant.method import (
 from qpr_jax.distant.report import LARGEST, SAMPLE
 from qpr_jax.errors import UserError
 
-_ROWS = 1000  # that go to and from Python at a time
+_ROWS, _CHARACTERS = 1000, 1 << 24  # that go to and from Python at a time
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 _WORDS = 1_000_000  # that are counted in memory
+_PARTITION = 100_000  # rows of one, about
 _CLUSTER = (
     "answer string, size bigint, coherence double, kept boolean, split_draw bigint, "
     "sample_draw bigint, shown array<string>, questions array<string>"
@@ -50,6 +54,10 @@ def session(master: str) -> Iterator[Any]:
     Of Spark's own settings only those are made here without which it could not run at all; the
     others are those of its installation (`spark-defaults.conf`).
     """
+    if not _MASTER.fullmatch(master):
+        raise UserError(
+            f"`--spark`: expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}"
+        )
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -58,27 +66,37 @@ def session(master: str) -> Iterator[Any]:
         raise UserError(
             f"`--spark` needs more packages ({error.name}); pip install 'qpr_jax[spark]'"
         ) from None
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # says it all twice
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")  # in local mode, of all
     builder = SparkSession.builder.master(master).appName("qpr clusters")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
+    builder = builder.config("spark.sql.execution.arrow.maxBytesPerBatch", str(4 * _CHARACTERS))
+    builder = builder.config("spark.log.level", "OFF")
     if master.startswith("local"):
-        builder = builder.config("spark.driver.memory", "3g").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.enabled", "false")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
     try:
         spark = builder.getOrCreate()
         try:
-            spark.sparkContext.setLogLevel("OFF")
             yield spark
         finally:
             spark.stop()
     except (PySparkException, Py4JError) as error:
-        line = str(error).strip().splitlines()[0]
         raise UserError(
-            f"`--spark` {master}: {line:.300}; is Java 17 or newer there (JAVA_HOME), and can all "
-            "machines read the logs and import qpr_jax?"
+            f"`--spark` {master}: {_reason(error):.300}; is Java 17 or newer there (JAVA_HOME), "
+            "and can all machines read the logs and import qpr_jax?"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong: in Java, or in Python, whose traceback ends in it."""
+    java = getattr(error, "java_exception", None)
+    lines = str(java or error).strip().splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return (raised or lines or [type(error).__name__])[-1]
 
 
 def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
@@ -88,6 +106,9 @@ def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool
     """
     counts: dict[str, int] = {}
     rows = _read(spark, logs, counts, skip_bad_rows)
+    # A task costs as much as thousands of rows, so few rows make few of them.
+    partitions = max(spark.sparkContext.defaultParallelism, counts["rows"] // _PARTITION)
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
     questions = _kept(
         _sorted(rows, "key").mapInArrow(
             *_over(
@@ -113,7 +134,7 @@ def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool
     sizes, coherences, kept, draws = _columns(found, "size", "coherence", "kept", "split_draw")
     alone = counts["questions"] - counts["undecided_questions"] - int(sizes.sum())
     counts["questions_alone"] = alone
-    refuse_nothing_left(kept, coherences, method)
+    refuse_nothing_left(counts, kept, coherences, method)
     bounds = split_bounds(draws[kept])
     staying = found.where("kept")
     words = staying.mapInArrow(
@@ -156,24 +177,25 @@ def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool
 def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -> Any:
     """The good rows of all files: key, answer, text. The bad ones are counted, or refused."""
 
-    def read(files: Rows) -> Rows:
-        for number, file in files:
-            for row in read_log(logs, file):
+    files = [*map(os.path.abspath, logs.files)]  # Spark may work elsewhere
+
+    def read(numbers: Rows) -> Rows:
+        for (number,) in numbers:
+            for row in read_log(logs, files[number]):
                 if isinstance(row, BadRow):
                     yield None, None, None, number, *row
                 else:
                     yield *row, number, None, None
 
-    named = [*enumerate(map(os.path.abspath, logs.files))]  # Spark may work elsewhere
-    files = spark.createDataFrame(named, "number bigint, file string")
     columns = "key string, answer string, text string, number bigint, line bigint, reason string"
-    rows = _kept(
-        files.repartitionByRange(len(logs.files), "number").mapInArrow(*_over(read, columns))
-    )
+    numbers = spark.range(len(files)).repartitionByRange(len(files), "id")
+    rows = _kept(numbers.mapInArrow(*_over(read, columns)))
     bad = rows.where("reason is not null")
     refused = bad.where(f"line = {WHOLE_FILE}") if skip_bad_rows else bad
     for number, *what in (
-        refused.orderBy("number", "line").select("number", "line", "reason").take(1)
+        _ordered(refused, "number", f"line = {WHOLE_FILE}", "line")
+        .select("number", "line", "reason")
+        .take(1)
     ):
         raise refusal(logs.files[number], BadRow(*what))
     counts |= _first(
@@ -205,6 +227,12 @@ def _sorted(frame: Any, *columns: str) -> Any:
     return frame.repartition(columns[0]).sortWithinPartitions(*columns)
 
 
+def _ordered(frame: Any, *expressions: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return frame.orderBy(*map(expr, expressions))
+
+
 def _kept(frame: Any) -> Any:
     """On disk once it is made, since it is used more than once."""
     from pyspark import StorageLevel
@@ -223,10 +251,22 @@ def _columns(frame: Any, *names: str) -> Iterator[np.ndarray]:
 
 def _some(frame: Any, count: int, *order: str) -> list[Cluster]:
     """The first clusters in an order, without their questions."""
-    from pyspark.sql.functions import expr
-
-    rows = frame.drop("questions").orderBy(*map(expr, order)).limit(count).collect()
+    rows = _ordered(frame.drop("questions"), *order).limit(count).collect()
     return [Cluster(**row.asDict(), questions=[]) for row in rows]
+
+
+def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """Some rows at a time, fewer of long ones: a cluster may have a million questions."""
+    chunk: list[Any] = []
+    characters = 0
+    for row in rows:
+        chunk.append(row)
+        characters += sum(sum(map(len, cell)) for cell in row if isinstance(cell, list))
+        if len(chunk) == _ROWS or characters > _CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
 
 
 def _over(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
@@ -250,8 +290,7 @@ def _over(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any,
             for batch in batches
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         )
-        made = iter(function(rows))
-        while chunk := list(itertools.islice(made, _ROWS)):
+        for chunk in _chunks(function(rows)):
             arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
             yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from qpr_jax.encoders.maxima import SCORES
 from qpr_jax.errors import UserError
 from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.losses.streaming import tile_of
+from qpr_jax.machine import available_memory
 from qpr_jax.training.batches import BatchShape
 
 GIB = 2**30
@@ -67,31 +67,7 @@ def available(device: jax.Device) -> int:
     """Bytes that a training may take: on CPU for all devices together, else of this one."""
     if device.platform != "cpu":
         return int((device.memory_stats() or {}).get("bytes_limit", 1 << 62))
-    limits = [1 << 62]
-    if "MemAvailable" in (machine := _numbers("/proc/meminfo")):
-        limits.append(1024 * machine["MemAvailable"])
-    # A container's limit, less what its processes hold (not what it keeps of files).
-    group = pathlib.Path("/sys/fs/cgroup")
-    for limit, held in (("memory.max", "anon"), ("memory/memory.limit_in_bytes", "rss")):
-        stat = group / ("memory.stat" if held == "anon" else "memory/memory.stat")
-        if found := _numbers(group / limit):
-            limits.append(max(0, found[""] - _numbers(stat).get(held, 0)))
-    return min(limits)
-
-
-def _numbers(path: str | pathlib.Path) -> dict[str, int]:
-    """The numbers of a file of lines `NAME NUMBER`, or of a number alone, which has no name."""
-    try:
-        lines = [line.split() for line in pathlib.Path(path).read_text().splitlines()]
-    except OSError:  # not on this system
-        return {}
-    found = {}
-    for words in lines:
-        if len(words) == 1 and words[0].isdigit():
-            found[""] = int(words[0])
-        elif len(words) > 1 and words[1].isdigit():
-            found[words[0].rstrip(":")] = int(words[1])
-    return found
+    return available_memory()
 
 
 def refuse_too_large(

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import write_splits
 from qpr_jax.distant import content_hash, make_folder
-from qpr_jax.distant.folder import is_made
+from qpr_jax.distant.folder import is_made, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
@@ -25,7 +25,7 @@ from qpr_jax.training.export import write_encoder
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.report import write_report
-from qpr_jax.training.settings import identity, validate, without_effect
+from qpr_jax.training.settings import default_settings, identity, validate, without_effect
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
@@ -125,13 +125,32 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
 
 def _make_clusters(settings: ConfigDict, logs: pathlib.Path, folder: pathlib.Path) -> None:
     """Clusters of logs, once, unless they are a folder of clusters themselves."""
-    if is_made(logs) or folder.exists():
+    if is_made(logs):
+        _refuse_other_method(settings, logs)
+        return
+    if folder.exists():
         return
     data = settings.data
     least = LEAST[data.coherence] if data.min_coherence == -1 else data.min_coherence
     method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
     given = Logs(log_files([str(logs)]))
     make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
+
+
+def _refuse_other_method(settings: ConfigDict, folder: pathlib.Path) -> None:
+    """UserError where settings were changed to others than the clusters were made with."""
+    method, default = read_report(folder)["method"], default_settings().data
+    for name, made in (
+        ("coherence", method["coherence"]),
+        ("min_coherence", method["least"]),
+        ("pairs_per_cluster", method["pairs_of_a_cluster"]),
+        ("split_seed", method["seed"]),
+    ):
+        if settings.data[name] not in (default[name], made):
+            raise UserError(
+                f"{folder}: expected clusters made with `data.{name}` {settings.data[name]}, got "
+                f"{made}; make them anew with `qpr clusters`, or leave the setting out"
+            )
 
 
 def _refuse_other_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:

@@ -221,8 +221,15 @@ def without_effect(settings: ConfigDict) -> list[str]:
         unread = ["smoothing", "prior", "temperature", "symmetric"]
     elif settings.prior == "uniform":
         unread.append("temperature")
-    default = default_settings()
-    return [name for name in unread if settings[name] != default[name]]
+    of_logs = ["data.coherence", "data.min_coherence", "data.pairs_per_cluster"]
+    generated = ["data.synthetic_clusters", "data.false_negatives"]
+    unread += {
+        "quora": of_logs + generated,
+        "qa_logs": ["data.max_rows", *generated],
+        "synthetic": ["data.path", "data.max_rows", "data.skip_bad_rows", *of_logs],
+    }[settings.data.source]
+    given, default = flatten(settings), flatten(default_settings())
+    return [name for name in unread if given[name] != default[name]]
 
 
 def _require(settings: ConfigDict, name: str, accept: Any, expected: str) -> None:

@@ -17,6 +17,7 @@ REMOVAL = "removal not finished"
 # All that a run writes, and all that `overwrite` removes.
 OUTPUTS = (
     "checkpoints",
+    "clusters",
     "evaluations.jsonl",
     "export",
     "index",
@@ -66,7 +67,12 @@ def open_workdir(
                 f"{RUN_FILE}; give another `--workdir`"
             )
         write_json(folder / RUN_FILE, run)
-        yield folder
+        try:
+            yield folder
+        except UserError:
+            if all(path.name == RUN_FILE or path.name[0] == "." for path in folder.iterdir()):
+                (folder / RUN_FILE).unlink()  # nothing was made, so other settings are welcome
+            raise
 
 
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:

@@ -70,6 +70,7 @@ def test_verdicts_are_told(qpr, tmp_path):
         ("rows.jsonl", "--verdicts", "sample.tsv"),
         ("rows.jsonl", "--out", "made", "--verdicts", "sample.tsv"),
         ("rows.jsonl", "--out", "made", "--min-coherence", "2"),
+        ("rows.jsonl", "--out", "made", "--min-coherence", "nan"),
     ],
 )
 def test_commands_that_are_none(qpr, arguments):
@@ -107,5 +108,16 @@ def test_spark_that_cannot_start_is_told(tmp_path):
         timeout=120,
     )
     assert done.returncode == 1
+    assert "error: `--spark` local[1]: " in done.stderr
     assert "is Java 17 or newer there" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_master_that_is_none_is_told(qpr, tmp_path):
+    write_rows(tmp_path / "rows.jsonl", log_rows())
+    status, _, told = qpr("clusters", "rows.jsonl", "--out", "made", "--spark", "local[x]")
+    assert status == 1
+    assert told == (
+        "error: `--spark`: expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got "
+        "'local[x]'\n"
+    )

@@ -3,6 +3,7 @@ import io
 import json
 import sys
 
+import pyarrow.parquet
 import pytest
 
 from qpr_jax.data.questions import Entry, parse_id, read_questions, read_rows
@@ -67,13 +68,13 @@ def test_a_cell_may_hold_lines_and_another_column_be_asked_for(tmp_path):
     ("name", "data", "message"),
     [
         ("a.tsv", "", "a.tsv: expected a header with `question`, got nothing"),
-        ("a.tsv", "id\ttext\n", r"expected a header with `question`, got \['id', 'text'\]"),
+        ("a.tsv", "id\ttext\n", r"expected a column `question`, got \['id', 'text'\]"),
         ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1; mend it"),
         ("a.tsv", "id\tquestion\nx\ty\n", "line 2: `id`: expected 0 to 92.*7, got 'x'"),
         ("a.tsv", "id\tquestion\n-1\ty\n", "line 2: `id`: expected .* got '-1'"),
         ("a.tsv", "id\tquestion\n9223372036854775808\ty\n", "line 2: `id`: expected"),
         ("a.tsv", "question\n \n", "line 2: expected a question in `question`, got ' '"),
-        ("a.csv", 'question\n"a\n', "line 2: not CSV"),
+        ("a.csv", 'question\n"a\n', r"line 2: not CSV \(a quote is not closed\)"),
         ("a.csv", 'question\n"a"b\n', "line 2: not CSV"),
         ("a.jsonl", "{}\n", r"line 1: expected the key `question`, got \[\]"),
         ("a.jsonl", "[1]\n", r"line 1: expected a JSON object, got \[1\]"),
@@ -111,6 +112,39 @@ def test_what_cannot_be_read(tmp_path):
         read(str(tmp_path))
     with pytest.raises(UserError, match="`--format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")
+
+
+def test_a_quote_left_open_is_refused_even_where_bad_rows_are_left_out(tmp_path):
+    path = write(tmp_path, "a.csv", 'question\n"a\nb\nc\n')
+    with pytest.raises(UserError, match="a quote is not closed"):
+        read(path, skip_bad_rows=True)
+
+
+def test_parquet(tmp_path):
+    def table(names, *columns):
+        path = tmp_path / "a.parquet"
+        pyarrow.parquet.write_table(pyarrow.table(list(columns), names=names), path)
+        return str(path)
+
+    binary = pyarrow.array([b"one", b"\xff", b"three"], pyarrow.binary())
+    broken = binary.view(pyarrow.string())
+    path = table(["question", "id"], broken, [4, 5, 6])
+    with pytest.raises(UserError, match="line 2: expected UTF-8"):
+        read(path)
+    assert read(path, skip_bad_rows=True) == [Entry(1, 4, "one"), Entry(3, 6, "three")]
+    with pytest.raises(UserError, match="expected one column `question`, got 2"):
+        read(table(["question", "question"], ["a"], ["b"]))
+    with pytest.raises(UserError, match=r"expected a column `question`, got \['asked'\]; name"):
+        read(table(["asked"], ["a"]))
+    with pytest.raises(UserError, match="expected Parquet") as error:
+        read(write(tmp_path, "b.parquet", "PAR1 nothing"))
+    assert "\n" not in str(error.value)
+
+
+def test_zstd_may_begin_with_a_frame_to_skip(tmp_path):
+    frame = b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip"
+    path = write(tmp_path, "a.txt.zst", frame + pyarrow.compress(b"a\nb\n", "zstd", asbytes=True))
+    assert [entry.question for entry in read(path)] == ["a", "b"]
 
 
 def test_rows_of_other_columns(tmp_path):

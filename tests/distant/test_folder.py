@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.distant import make_folder
+from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import read_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
@@ -66,6 +66,7 @@ def test_it_is_read_as_it_was_written(folder):
     [
         ("clusters.jsonl", '{"cluster": 0, "split": "train", "questions": ["unknown"]}\n'),
         ("clusters.jsonl", '{"cluster": 0, "split": "other", "questions": []}\n'),
+        ("clusters.jsonl", '{"cluster": -7, "split": "train", "questions": []}\n'),
         ("pairs_test.tsv", "question1\tquestion2\nunknown\tother\n"),
     ],
 )
@@ -73,6 +74,32 @@ def test_a_folder_that_does_not_fit_is_told(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(UserError, match=rf"{name}, line \d: .*make the folder anew"):
         read_clusters(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("report.json", "[1]", "report.json: expected a report of `qpr clusters`"),
+        ("questions.jsonl", None, "questions.jsonl: expected a file, found none"),
+    ],
+)
+def test_a_folder_with_less_in_it_is_told(folder, name, text, said):
+    (folder / name).unlink()
+    if text is not None:
+        (folder / name).write_text(text)
+    read = content_hash if text is None else read_clusters
+    with pytest.raises(UserError, match=said):
+        read(folder)
+
+
+def test_a_split_that_overlap_empties_is_refused(tmp_path):
+    # The same words in another order everywhere: whatever is held out, training has it too.
+    forms = ("a {} b", "b a {}", "{} b a", "b {} a")
+    rows = [(form.format(i), f"{form} {i % 3}") for form in forms for i in range(30)]
+    files = (write_rows(tmp_path / "rows.jsonl", rows),)
+    with pytest.raises(UserError, match=r"expected clusters in each split, got none for .*"):
+        make_folder(tmp_path / "made", Logs(files), Method(least=0.0))
+    assert not (tmp_path / "made").exists()
 
 
 def test_what_is_there_is_not_written_over(folder, tmp_path):
@@ -101,6 +128,12 @@ def test_logs_of_a_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="expected a folder with logs"):
         log_files([str(tmp_path / "empty")])
+    (tmp_path / "empty" / "part-0").write_text("")
+    (tmp_path / "empty" / "_SUCCESS").write_text("")
+    found = log_files([str(tmp_path / "empty")], format="jsonl")
+    assert found == (str(tmp_path / "empty" / "part-0"),)
+    with pytest.raises(UserError, match="got an empty name"):
+        log_files([""])
 
 
 def test_the_histogram_counts_each_cluster_once():

@@ -28,7 +28,7 @@ def test_the_defaults_are_those_of_the_paper():
         ("learning_rate", float("nan"), "`learning_rate`: expected above 0 and finite, got nan"),
         ("windows", (), "`windows`: expected one or more positive numbers"),
         ("windows", (3, 0), "`windows`: expected one or more positive numbers"),
-        ("data.source", "web", "`data.source`: expected quora or synthetic, got 'web'"),
+        ("data.source", "web", "`data.source`: expected quora or qa_logs or synthetic, got 'web'"),
         ("early_stopping.metric", "auc", "expected roc_auc or mrr, got 'auc'"),
         ("compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
         (
@@ -107,9 +107,13 @@ def test_several_processes_use_all_their_devices():
         ({"prior": "distance", "temperature": 2.0}, []),
         ({"loss": "triplet", "margin": 1.0}, []),
         ({"loss": "triplet", "symmetric": True, "smoothing": 0.0}, ["smoothing", "symmetric"]),
+        ({"data.coherence": "paper"}, ["data.coherence"]),
+        ({"data.source": "qa_logs", "data.coherence": "paper"}, []),
+        ({"data.source": "qa_logs", "data.max_rows": 5}, ["data.max_rows"]),
+        ({"data.source": "synthetic", "data.path": "a.tsv"}, ["data.path"]),
     ],
 )
-def test_what_a_loss_does_not_read_is_named(changed, unread):
+def test_what_nothing_reads_is_named(changed, unread):
     settings = default_settings()
     settings.update_from_flattened_dict(changed)
     assert without_effect(settings) == unread
