@@ -43,6 +43,23 @@ _CLUSTER = (
     "answer string, size bigint, coherence double, kept boolean, split_draw bigint, "
     "sample_draw bigint, shown array<string>, questions array<string>"
 )
+_SETTINGS = {
+    "spark.log.level": "OFF",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * _CHARACTERS),
+    # Partitions come one by one to the driver, and merged ones would be too large for it.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    # Each is a job, and blocks of jobs long done would take most of the memory.
+    "spark.memory.fraction": "0.4",
+    # Else a driver without memory waits forever.
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
 
 Rows = Iterator[tuple[Any, ...]]
 
@@ -68,16 +85,10 @@ def session(master: str) -> Iterator[Any]:
         ) from None
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # says it all twice
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_DRIVER_MEMORY", "3g")  # in local mode, of all
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all
     builder = SparkSession.builder.master(master).appName("qpr clusters")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    builder = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", str(_ROWS))
-    builder = builder.config("spark.sql.execution.arrow.maxBytesPerBatch", str(4 * _CHARACTERS))
-    builder = builder.config("spark.log.level", "OFF")
-    if master.startswith("local"):
-        builder = builder.config("spark.ui.enabled", "false")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-        builder = builder.config("spark.driver.host", "127.0.0.1")
+    for name, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
+        builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
         try:
@@ -86,8 +97,9 @@ def session(master: str) -> Iterator[Any]:
             spark.stop()
     except (PySparkException, Py4JError) as error:
         raise UserError(
-            f"`--spark` {master}: {_reason(error):.300}; is Java 17 or newer there (JAVA_HOME), "
-            "and can all machines read the logs and import qpr_jax?"
+            f"`--spark` {master}: {_reason(error):.300}; is Java 17 or newer there (JAVA_HOME) "
+            "with memory enough (SPARK_DRIVER_MEMORY), and can all machines read the logs and "
+            "import qpr_jax?"
         ) from error
 
 
