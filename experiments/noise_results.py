@@ -162,6 +162,6 @@ def _plot(results: pathlib.Path, scores: Scores, measured: dict[float, float]) -
         )
     axis.set(xlabel="rows with an unlabelled paraphrase in their batch", ylabel="test MRR")
     axis.grid(alpha=0.3)
-    axis.legend()
+    figure.legend(loc="outside upper center", ncols=4)
     with write_atomically(results / "curves.png") as file:
         figure.savefig(file, format="png", dpi=130)

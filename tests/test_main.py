@@ -209,7 +209,10 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
 
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = config_of("openqa_sdml_smoke")
-    config.data.path = write_rows(tmp_path / "logs.jsonl", log_rows())
+    rows = [{"asked": question, "said": answer} for question, answer in log_rows()]
+    (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config.data.path = str(tmp_path / "logs.jsonl")
+    config.data.question, config.data.answer = "asked", "said"
     config.data.min_coherence = 0.2
     report = train_and_evaluate(config, tmp_path / "run")
     counts = report["data"]["distant_supervision"]
@@ -231,6 +234,7 @@ def test_logs_of_questions_and_answers_train(tmp_path):
         tmp_path / "others.jsonl",
         [(f"OTHER {question}", answer) for question, answer in log_rows()],
     )
+    config.data.question, config.data.answer = "question", "answer"
     config.overwrite = True
     train_and_evaluate(config, tmp_path / "run")
     assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()

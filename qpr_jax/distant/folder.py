@@ -76,7 +76,7 @@ def refuse_nothing_left(
     if not len(kept):
         raise UserError(
             f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
-            f"and {counts['bad_rows']:,} bad ones; `--question` and `--answer` name the columns"
+            f"and {counts['bad_rows']:,} bad ones; `--question` and `--answer` name columns"
         )
     if not kept.any():
         raise UserError(

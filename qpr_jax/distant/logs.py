@@ -12,7 +12,7 @@ from qpr_jax.data.questions import kind_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
-_REMEDY = "`qpr clusters` has --question, --answer and --format to say what there is"
+_REMEDY = "name the columns with --question and --answer (training: `data.question`, `data.answer`)"
 WHOLE_FILE = 0  # the line of what is wrong with a file as a whole
 
 

@@ -133,7 +133,7 @@ def _make_clusters(settings: ConfigDict, logs: pathlib.Path, folder: pathlib.Pat
     data = settings.data
     least = LEAST[data.coherence] if data.min_coherence == -1 else data.min_coherence
     method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
-    given = Logs(log_files([str(logs)]))
+    given = Logs(log_files([str(logs)]), data.question, data.answer)
     make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
 
 

@@ -52,6 +52,8 @@ def default_settings() -> ConfigDict:
     settings.data.synthetic_clusters = 6000  # size of the generated log
     # Share of its rows with an unlabelled paraphrase in their batch; -1: a few, as in real logs.
     settings.data.false_negatives = -1.0
+    settings.data.question = "question"  # its column in logs
+    settings.data.answer = "answer"  # its column in logs
     settings.data.coherence = "pairwise"  # of clusters of logs, or "paper"
     settings.data.min_coherence = -1.0  # clusters of less are removed; -1: 0.3, of "paper" 0.1
     settings.data.pairs_per_cluster = 100  # at most, of logs
@@ -221,7 +223,10 @@ def without_effect(settings: ConfigDict) -> list[str]:
         unread = ["smoothing", "prior", "temperature", "symmetric"]
     elif settings.prior == "uniform":
         unread.append("temperature")
-    of_logs = ["data.coherence", "data.min_coherence", "data.pairs_per_cluster"]
+    of_logs = [
+        f"data.{name}"
+        for name in ("question", "answer", "coherence", "min_coherence", "pairs_per_cluster")
+    ]
     generated = ["data.synthetic_clusters", "data.false_negatives"]
     unread += {
         "quora": of_logs + generated,
