@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.exported import (
-    ExportedEncoder,
+from qpr_jax.encoders.exported import question_list
+from qpr_jax.encoders.folders import (
+    Encoder,
     holds,
-    question_list,
-    read_export,
-    save_export,
+    is_sentence_model,
+    read_encoder,
+    save_encoder,
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path, read_json
@@ -62,9 +63,7 @@ class Retriever:
             print(hit.distance, hit.id, hit.question)
     """
 
-    def __init__(
-        self, encoder: ExportedEncoder, index: QuestionIndex, store: Store | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, index: QuestionIndex, store: Store | None = None) -> None:
         """store: where changes are kept; nowhere where None."""
         self.encoder, self.index = encoder, index
         self._store = store
@@ -271,9 +270,7 @@ class Retriever:
                 yield
 
 
-def _write(
-    where: pathlib.Path, encoder: ExportedEncoder, index: QuestionIndex, build: str
-) -> Store:
+def _write(where: pathlib.Path, encoder: Encoder, index: QuestionIndex, build: str) -> Store:
     """Write the index to its folder, and the encoder beside it unless it is there.
 
     An encoder of another index is not touched before the new index stands.
@@ -282,7 +279,8 @@ def _write(
     name = "export"
     if taken and not holds(where.parent / name, encoder):
         name = f"export-{build}"
-    index.encoder = save_export(where.parent / name, encoder)
+    save_encoder(where.parent / name, encoder)
+    index.encoder = encoder.identity
     store = Store(where, write_store(where, index, build, name))
     for old in where.parent.glob("export-" + "[0-9a-f]" * 16):
         if old.name != name:
@@ -290,7 +288,7 @@ def _write(
     return store
 
 
-def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
+def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     """How the run of an encoder indexes, but for what is given."""
     fields = [field.name for field in dataclasses.fields(Recipe)]
     settings = encoder.settings
@@ -298,20 +296,22 @@ def run_recipe(encoder: ExportedEncoder, **given: Any) -> Recipe:
     return Recipe(**(known | given))
 
 
-def run_encoder(run: Path) -> ExportedEncoder:
-    """The encoder of a folder; UserError where there is none."""
+def run_encoder(run: Path) -> Encoder:
+    """The encoder of a run, or of a folder of sentence-transformers; UserError where none is."""
     if not pathlib.Path(run).is_dir():
         raise UserError(
             f"`run`: expected the folder of a run, found none at {run}; train one with "
             f"python -m experiments.main --config=quora_sdml --workdir={run}"
         )
+    if is_sentence_model(run):
+        return read_encoder(run)
     named = _manifest_of(run).get("export")
     folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")
     if not folder.is_dir():
         raise UserError(
             f"`run`: {run} has no export/; finish the run (the same command resumes it)"
         )
-    return read_export(folder)
+    return read_encoder(folder)
 
 
 def _manifest_of(run: Path) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import functools
 import hashlib
 import io
 import json
 import os
-import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ import numpy as np
 from qpr_jax.encoders import folded
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    MANIFEST,
     Path,
     read_manifest,
     read_verified,
@@ -63,6 +60,11 @@ class ExportedEncoder:
         """Length of a vector."""
         return int(self.projection.shape[1])
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Words that it tells apart."""
+        return self.vocabulary.size
+
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Vectors of questions, any strings: float32 [n, d] in the order of the questions.
 
@@ -95,6 +97,19 @@ class ExportedEncoder:
             return self._encode(chunk[chunk != 0], np.concatenate([[0], np.cumsum(lengths)]))
 
         return self._joined(encode, len(words))
+
+    def save(self, folder: Path) -> None:
+        """Write it to `folder`, whole or not at all."""
+        write_export(
+            folder,
+            embedding=self.embedding,
+            kernels=self.kernels,
+            biases=self.biases,
+            projection=self.projection,
+            vocabulary=self.vocabulary,
+            max_words=self.max_words,
+            settings=self.settings,
+        )
 
     def _encode(self, words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return folded.encode(
@@ -176,31 +191,6 @@ def write_export(
         write_json(part / _SETTINGS, {"max_words": max_words, "settings": settings})
         write_manifest(part, [_WEIGHTS, _VOCABULARY, _SETTINGS], format=FORMAT)
         return _identity(read_manifest(part, format=FORMAT), max_words)
-
-
-def holds(folder: Path, encoder: ExportedEncoder) -> bool:
-    """Whether this encoder stands in `folder`, whole."""
-    if not (pathlib.Path(folder) / MANIFEST).is_file():
-        return False
-    with contextlib.suppress(UserError):
-        return read_export(folder).identity == encoder.identity
-    return False
-
-
-def save_export(folder: Path, encoder: ExportedEncoder) -> str:
-    """Write an encoder to `folder`, where it does not stand already; its identity."""
-    if holds(folder, encoder):
-        return encoder.identity
-    return write_export(
-        folder,
-        embedding=encoder.embedding,
-        kernels=encoder.kernels,
-        biases=encoder.biases,
-        projection=encoder.projection,
-        vocabulary=encoder.vocabulary,
-        max_words=encoder.max_words,
-        settings=encoder.settings,
-    )
 
 
 def read_export(folder: Path) -> ExportedEncoder:

@@ -25,7 +25,10 @@ def make_validation(
     pairs = prepared.splits.pairs["validation"]
 
     def score(encoder: ExportedEncoder) -> dict[str, float]:
-        scores = {"roc_auc": pair_roc_auc(encoder, prepared, "validation")}
+        def vectors_of(rows: np.ndarray) -> np.ndarray:
+            return encoder.encode_words(prepared.words[rows])
+
+        scores = {"roc_auc": pair_roc_auc(vectors_of, prepared, "validation")}
         if settings.early_stopping.metric == "mrr" and np.isfinite(scores["roc_auc"]):
             vectors = encoder.encode_words(prepared.words)
             queries = np.unique(pairs[:, 0])
@@ -37,16 +40,18 @@ def make_validation(
     return score
 
 
-def pair_roc_auc(encoder: ExportedEncoder, prepared: Prepared, split: str) -> float:
+def pair_roc_auc(
+    vectors_of: Callable[[np.ndarray], np.ndarray], prepared: Prepared, split: str
+) -> float:
     """ROC AUC of minus the distance: pairs against the same queries with others' candidates.
 
-    NaN where a distance is not finite.
+    vectors_of: rows of questions -> their vectors. NaN where a distance is not finite.
     """
     triplets = np.column_stack([prepared.splits.pairs[split], prepared.others[split]])
     distinct, at = np.unique(triplets, return_inverse=True)
     # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        vectors = encoder.encode_words(prepared.words[distinct])
+        vectors = vectors_of(distinct)
         queries, candidates, others = vectors[at.reshape(triplets.shape).T]
         positive, negative = (((queries - side) ** 2).sum(axis=1) for side in (candidates, others))
     return roc_auc(positive, negative) if np.isfinite(positive + negative).all() else math.nan

@@ -1,0 +1,73 @@
+"""Folders of encoders, of either kind: read, compared, written."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from qpr_jax.encoders import exported, sentence_model, transformer
+from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST, Path, read_json
+
+
+class Encoder(Protocol):
+    """What a retriever needs: vectors of strings, and a name of what makes them."""
+
+    @property
+    def identity(self) -> str:
+        """Names the encoder by its content."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its training, flat; empty where it was not trained here."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words that it tells apart."""
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        """Vectors float32 [n, d] of questions."""
+
+    def make_ready(self) -> None:
+        """Make now what the first questions would have to wait for."""
+
+    def save(self, folder: Path) -> None:
+        """Write it to `folder`, whole or not at all."""
+
+
+def read_encoder(folder: Path) -> Encoder:
+    """The encoder of a folder that one was written to, or of sentence-transformers' format."""
+    manifest = pathlib.Path(folder, MANIFEST)
+    found = read_json(manifest) if manifest.is_file() else {}
+    if is_sentence_model(folder) and found.get("format", transformer.FORMAT) == transformer.FORMAT:
+        return transformer.read_transformer(folder)
+    return exported.read_export(folder)
+
+
+def is_sentence_model(folder: Path) -> bool:
+    """Whether a folder is in the format of sentence-transformers."""
+    names = (sentence_model.CONFIG, sentence_model.WEIGHTS)
+    return all(pathlib.Path(folder, name).is_file() for name in names)
+
+
+def holds(folder: Path, encoder: Encoder) -> bool:
+    """Whether this encoder stands in `folder`, whole."""
+    if not (pathlib.Path(folder) / MANIFEST).is_file():
+        return False
+    with contextlib.suppress(UserError):
+        return read_encoder(folder).identity == encoder.identity
+    return False
+
+
+def save_encoder(folder: Path, encoder: Encoder) -> None:
+    """Write an encoder to `folder`, where it does not stand already."""
+    if not holds(folder, encoder):
+        encoder.save(folder)

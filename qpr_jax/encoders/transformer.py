@@ -1,0 +1,141 @@
+"""A BERT-family encoder as a retriever holds it; JAX is loaded with its first question."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.encoders.exported import question_list
+from qpr_jax.encoders.sentence_model import TOKENIZER, SentenceModel, file_names, sentence_model
+from qpr_jax.errors import UserError
+from qpr_jax.files import (
+    MANIFEST,
+    Path,
+    read_manifest,
+    read_verified,
+    replace_folder,
+    write_manifest,
+)
+
+FORMAT = "qpr_jax sentence model 1"
+# Words that questions are padded to: a compiled function each.
+_WIDTHS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384)
+_WORDS = 1024  # of a block, about
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerEncoder:
+    """The model of a folder in the format of sentence-transformers, with its tokenizer.
+
+    files: those of the folder, whole. `identity` names them by their content. Safe to use from
+    several threads.
+    """
+
+    model: SentenceModel
+    files: dict[str, bytes]
+    identity: str
+    settings: dict[str, Any]
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.model.shape.hidden_size
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Word pieces that it tells apart."""
+        return self.model.shape.vocab_size
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        """Vectors of questions, any strings: float32 [n, d] in the order of the questions.
+
+        Words after the first `model.max_words`, marks included, are not seen.
+        """
+        ids = [found.ids for found in self._tokenizer.encode_batch(question_list(questions))]
+        vectors = np.empty((len(ids), self.dimension), np.float32)
+        for rows, words in _blocks(ids, self.model.max_words):
+            vectors[rows] = np.asarray(self._network(words))[: len(rows)]
+        return vectors
+
+    def make_ready(self) -> None:
+        """Load and compile what the first question would wait for."""
+        self.encode([""])
+
+    def save(self, folder: Path) -> None:
+        """Write the files and their manifest to `folder`, whole or not at all."""
+        with replace_folder(folder) as part:
+            for name, data in self.files.items():
+                (part / name).parent.mkdir(exist_ok=True)
+                (part / name).write_bytes(data)
+            write_manifest(part, list(self.files), format=FORMAT, settings=self.settings)
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise UserError(
+                f"a transformer needs more packages ({error.name}); pip install "
+                "'qpr_jax[transformer]'"
+            ) from None
+        tokenizer = Tokenizer.from_str(self.files[TOKENIZER].decode())
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self.model.max_words)
+        return tokenizer
+
+    @functools.cached_property
+    def _network(self) -> Callable[[np.ndarray], Any]:
+        import jax
+        from flax import nnx
+
+        from qpr_jax.encoders.bert import BertEncoder
+
+        shape = self.model.shape
+        graph, params = nnx.split(nnx.eval_shape(lambda: BertEncoder(shape, rngs=nnx.Rngs(0))))
+        nnx.replace_by_pure_dict(params, self.model.weights)
+        params = jax.device_put(params)
+        encode = jax.jit(lambda params, words: nnx.merge(graph, params)(words))
+        return functools.partial(encode, params)
+
+
+def read_transformer(folder: Path) -> TransformerEncoder:
+    """The encoder of a folder of sentence-transformers, or of one that `save` wrote."""
+    path = pathlib.Path(folder)
+    names, settings = file_names(path), {}
+    if (path / MANIFEST).is_file():
+        manifest = read_manifest(path, format=FORMAT)
+        settings = manifest["settings"]
+        files = {name: read_verified(path, name, manifest) for name in names}
+    else:
+        files = {name: (path / name).read_bytes() for name in names}
+    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    identity = hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
+    return TransformerEncoder(sentence_model(files, path), files, identity, settings)
+
+
+def _blocks(
+    ids: Sequence[Sequence[int]], max_words: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows of questions of about one length, and their words, zero-padded: int32 [n, L].
+
+    Few shapes, since each is compiled once: n is a power of two.
+    """
+    widths = np.array([*(width for width in _WIDTHS if width < max_words), max_words])
+    lengths = np.array([len(words) for words in ids], np.int64)
+    of_width = np.searchsorted(widths, lengths)
+    for i in np.unique(of_width):
+        alike, width = np.flatnonzero(of_width == i), int(widths[i])
+        most = 1 << max(0, (_WORDS // width).bit_length() - 1)
+        for start in range(0, len(alike), most):
+            rows = alike[start : start + most]
+            words = np.zeros((1 << (len(rows) - 1).bit_length(), width), np.int32)
+            for at, row in enumerate(rows):
+                words[at, : len(ids[row])] = ids[row]
+            yield rows, words
