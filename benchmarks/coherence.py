@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.console import told_in_one_line
-from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log
+from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log, refusal
 from qpr_jax.distant.method import (
     LEAST,
     UNDECIDED,
@@ -31,6 +31,7 @@ from qpr_jax.distant.method import (
     word_weights,
     words_of,
 )
+from qpr_jax.errors import UserError
 
 SIZES = (2, 3, 5, 10, 11, 20, 50, 100)
 PARTS = 500  # drawn of each size
@@ -40,9 +41,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("logs", nargs="+")
     logs = Logs(log_files(parser.parse_args().logs))
-    rows = sorted(
-        row for file in logs.files for row in read_log(logs, file) if not isinstance(row, BadRow)
-    )
+    rows = []
+    for file in logs.files:
+        for row in read_log(logs, file):
+            if isinstance(row, BadRow):
+                raise refusal(file, row)
+            rows.append(row)
+    rows.sort()
     questions = list(distinct_questions(rows))
     uses = Counter(word for question in questions for word in words_of(question.text))
     weights = word_weights(most_used(uses), len(questions))
@@ -72,6 +77,8 @@ def main() -> int:
             print(f"| {size} | {len(some):,} | {measured(some)} |")
     draws = random.Random(0)
     large = sorted(cluster for cluster in found if len(cluster) >= SIZES[-1])
+    if not large:
+        raise UserError(f"expected a cluster of {SIZES[-1]} questions or more, got none")
     print(f"\n| questions | of | {head}")
     for size in SIZES:
         parts = [draws.sample(draws.choice(large), size) for _ in range(PARTS)]

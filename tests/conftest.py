@@ -75,3 +75,13 @@ def run_study(tmp_path, generated_data):
         return done.returncode, done.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def spark_master():
+    """Where Spark runs in tests."""
+    import shutil
+
+    if shutil.which("java") is None:
+        pytest.skip("needs Java 17 for Spark")
+    return "local[2]"

@@ -17,7 +17,7 @@ from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
 from qpr_jax.training.run import train_and_evaluate
-from tests.distant.conftest import log_rows, write_rows
+from tests.distant.rows import log_rows, write_rows
 
 
 def config_of(name):

@@ -12,7 +12,7 @@ from experiments.quora_rows import ROWS, STUDY
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.settings import flatten, validate
-from tests.distant.conftest import log_rows, write_rows
+from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row
 
 COUNTS = {

@@ -52,11 +52,11 @@ def clusters(
     """Make clusters and pairs of questions of LOGS, which hold questions and their answers.
 
     Questions with the same answer are a cluster, unless they are too little coherent. LOGS are
-    files or folders of JSON lines, CSV, TSV or Parquet, gzip or zstd. Writes clusters.jsonl,
-    pairs_{train,validation,test}.tsv, questions.jsonl, and what a person judges them by:
-    report.html, report.json, and sample.tsv, 200 random clusters with a column for verdicts (1 or
-    yes where the questions mean the same, 0 or no), of which --verdicts tells the share that is
-    right.
+    files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, gzip or zstd. Writes
+    clusters.jsonl, pairs_{train,validation,test}.tsv, questions.jsonl, and what a person judges
+    them by: report.html, report.json, and sample.tsv, 200 random clusters with a column for
+    verdicts (1 or yes where the questions mean the same, 0 or no), of which --verdicts tells the
+    share that is right.
 
     \b
     Example: qpr clusters logs.jsonl.gz --out clusters

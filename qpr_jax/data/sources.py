@@ -59,7 +59,8 @@ def find_logs(path: str = "") -> pathlib.Path:
     if not found.exists():
         raise UserError(
             f"`data.path`: expected logs of questions and answers, found none at {found}; name a "
-            "file or a folder of them, or one that `qpr clusters` made"
+            "file or a folder of them, or one that `qpr clusters` made, or set $QPR_DATA_DIR to "
+            "what holds qa_logs/"
         )
     return found
 

@@ -88,6 +88,7 @@ def refusal(file: str, bad: BadRow) -> UserError:
     if bad.line == WHOLE_FILE:
         return UserError(bad.reason)
     return UserError(
-        f"{file}, line {bad.line}: {bad.reason}; mend it, or leave such rows out with "
-        "--skip-bad-rows (training: `data.skip_bad_rows`)"
+        f"{file}, line {bad.line}: {bad.reason}; mend it, name the columns with --question and "
+        "--answer, or leave such rows out with --skip-bad-rows (training: `data.question`, "
+        "`data.answer`, `data.skip_bad_rows`)"
     )

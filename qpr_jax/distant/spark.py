@@ -7,7 +7,10 @@ import itertools
 import logging
 import os
 import re
+import signal
 import sys
+import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -90,17 +93,43 @@ def session(master: str) -> Iterator[Any]:
     for name, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        with _own_interrupts():
+            spark = builder.getOrCreate()
         try:
             yield spark
         finally:
-            spark.stop()
+            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may be there still
+                warnings.simplefilter("ignore", RuntimeWarning)
+                spark.stop()
     except (PySparkException, Py4JError) as error:
         raise UserError(
             f"`--spark` {master}: {_reason(error):.300}; is Java 17 or newer there (JAVA_HOME) "
             "with memory enough (SPARK_DRIVER_MEMORY), and can all machines read the logs and "
             "import qpr_jax?"
         ) from error
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C in the block acts after it, and after the block as before it.
+
+    A Java that is left while it starts would stay for ever, and PySpark's own handler of Ctrl-C,
+    which it leaves behind, tells its stacks.
+    """
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # else PySpark's stacks go to the terminal
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        raise KeyboardInterrupt
 
 
 def _reason(error: Exception) -> str:

@@ -2,12 +2,14 @@ import csv
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from tests.distant.conftest import log_rows, write_rows
+from tests.distant.rows import log_rows, write_rows
 
 
 @pytest.fixture(params=["jsonl", "csv", "tsv", "parquet", "jsonl.gz", "csv.zst"])
@@ -121,3 +123,30 @@ def test_a_master_that_is_none_is_told(qpr, tmp_path):
         "error: `--spark`: expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got "
         "'local[x]'\n"
     )
+
+
+def test_ctrl_c_while_spark_starts_leaves_nothing(tmp_path, spark_master):
+    write_rows(tmp_path / "rows.jsonl", log_rows())
+    command = [sys.executable, "-m", "qpr_jax.command_line", "clusters", "rows.jsonl"]
+    running = subprocess.Popen(
+        [*command, "--out", "made", "--spark", spark_master],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stderr.readline()  # Java's first
+    os.killpg(running.pid, signal.SIGINT)
+    told = running.communicate(timeout=120)[1]
+    assert running.returncode == 130
+    assert told.endswith("stopped\n")
+    assert "Traceback" not in told
+    assert not (tmp_path / "made").exists()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:  # for Java to end
+        try:
+            os.killpg(running.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("Java is there still")

@@ -12,7 +12,7 @@ from qpr_jax.distant.folder import write_clusters
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import Method
 from qpr_jax.errors import UserError
-from tests.distant.conftest import log_rows, write_rows
+from tests.distant.rows import log_rows, write_rows
 
 METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
 

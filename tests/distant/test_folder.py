@@ -10,7 +10,7 @@ from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
 from qpr_jax.distant.report import histogram, judged, wilson
 from qpr_jax.errors import UserError
-from tests.distant.conftest import log_rows, write_rows
+from tests.distant.rows import log_rows, write_rows
 
 
 @pytest.fixture

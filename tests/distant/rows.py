@@ -1,7 +1,7 @@
+"""Rows of a log, for tests."""
+
 import json
 import random
-
-import pytest
 
 THINGS = [f"thing{i}" for i in range(40)]
 ASKED = ["what is {}", "tell me about {}", "{} explained", "do you know {}", "what does {} mean"]
@@ -28,13 +28,3 @@ def write_rows(path, rows):
         "".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows), "utf-8"
     )
     return str(path)
-
-
-@pytest.fixture(scope="session")
-def spark_master():
-    """Where Spark runs in tests."""
-    import shutil
-
-    if shutil.which("java") is None:
-        pytest.skip("needs Java 17 for Spark")
-    return "local[2]"
