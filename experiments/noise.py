@@ -42,15 +42,16 @@ def main() -> int:
     def make() -> list[str]:
         if _REBUILD.value:
             return []
-        names = {
-            row_name(f"{loss}_{rate}", seed): noise_rows.row_config(loss, rate, seed)
+        rows = [
+            training_row(
+                name := row_name(f"{loss}_{rate}", seed),
+                noise_rows.row_config(loss, rate, seed),
+                workdir / name,
+                kept_steps=20,
+            )
             for seed in range(_SEEDS.value)
             for rate in RATES
             for loss in LOSSES
-        }
-        rows = [
-            training_row(name, config, workdir / name, kept_steps=20)
-            for name, config in names.items()
         ]
         return make_rows(rows, workdir, results, pathlib.Path(), None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.noise_rows import LOSSES, RATES
-from experiments.paper_results import write_csv
+from experiments.paper_results import verdict_of, write_csv
 from experiments.paper_scores import METRICS, Scores, read_rows
 from qpr_jax.data.noisy import noisy_log
 from qpr_jax.data.splits import SPLITS, TRAIN
@@ -134,10 +134,9 @@ def _claims(scores: Scores) -> list[str]:
         draws = [scores.samples[name][:, 2] for name in names]
         low, high = np.percentile((draws[2] - draws[3]) - (draws[0] - draws[1]), [2.5, 97.5])
         ours, theirs = means[0] - means[1], means[2] - means[3]
-        verdict = "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
         lines.append(
             f"| {text} | {ours:.3f} | {theirs:.3f} | {theirs - ours:+.3f} "
-            f"[{low:+.3f}, {high:+.3f}] | {verdict} |"
+            f"[{low:+.3f}, {high:+.3f}] | {verdict_of(low, high)} |"
         )
     return [*lines, ""]
 

@@ -182,7 +182,8 @@ def write_csv(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
         writer.writerows(records)
 
 
-def _verdict(low: float, high: float) -> str:
+def verdict_of(low: float, high: float) -> str:
+    """Whether an ordering holds, by the interval of the difference."""
     return "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
 
 
@@ -215,7 +216,7 @@ def claim_lines(
             cells.append(f"{difference[metric]:+.3f} [{low[metric]:+.3f}, {high[metric]:+.3f}]")
             theirs, others = paper[better], paper[worse]
             cells.append(f"{theirs[metric] - others[metric]:+.3f}" if theirs and others else "")
-        verdicts = {_verdict(low[metric], high[metric]) for metric in (0, 2)}
+        verdicts = {verdict_of(low[metric], high[metric]) for metric in (0, 2)}
         verdict = next(v for v in ("does not hold", "not decided", "holds") if v in verdicts)
         seeds = f"{len(rows[better])}, {len(rows[worse])}"
         lines.append(f"| {text} | {number} | {' | '.join(cells)} | {seeds} | {verdict} |")

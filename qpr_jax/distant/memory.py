@@ -36,7 +36,7 @@ _ROW, _CHARACTER = 512, 8  # bytes of memory that a row takes, and a character o
 def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
     """The clusters of logs; UserError for a bad row, unless skipped, and where no cluster is left.
 
-    Takes about a kilobyte of memory a row.
+    And for logs that memory does not hold: half a kilobyte a row, and its texts.
     """
     rows, bad_rows = _read(logs, skip_bad_rows)
     rows.sort()

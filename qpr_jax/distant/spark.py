@@ -217,7 +217,6 @@ def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool
 
 def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -> Any:
     """The good rows of all files: key, answer, text. The bad ones are counted, or refused."""
-
     files = [*map(os.path.abspath, logs.files)]  # Spark may work elsewhere
 
     def read(numbers: Rows) -> Rows:

@@ -11,7 +11,7 @@ import numpy as np
 
 from qpr_jax.encoders import exported, sentence_model, transformer
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_json
+from qpr_jax.files import MANIFEST, Path
 
 
 class Encoder(Protocol):
@@ -45,9 +45,7 @@ class Encoder(Protocol):
 
 def read_encoder(folder: Path) -> Encoder:
     """The encoder of a folder that one was written to, or of sentence-transformers' format."""
-    manifest = pathlib.Path(folder, MANIFEST)
-    found = read_json(manifest) if manifest.is_file() else {}
-    if is_sentence_model(folder) and found.get("format", transformer.FORMAT) == transformer.FORMAT:
+    if is_sentence_model(folder):
         return transformer.read_transformer(folder)
     return exported.read_export(folder)
 

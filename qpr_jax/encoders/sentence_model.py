@@ -24,12 +24,9 @@ POOLINGS = ("mean", "cls", "max")
 # What `config.json` must say of what is not a size.
 _EXPECTED = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
 _FLAGS = {
-    f"pooling_mode_{theirs}": ours
-    for theirs, ours in (
-        ("mean_tokens", "mean"),
-        ("cls_token", "cls"),
-        ("max_tokens", "max"),
-    )
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
 }
 # Our name of a part of a layer -> theirs.
 _LINEAR = {

@@ -21,6 +21,7 @@ from qpr_jax.files import (
     read_manifest,
     read_verified,
     replace_folder,
+    write_atomically,
     write_manifest,
 )
 
@@ -73,7 +74,8 @@ class TransformerEncoder:
         with replace_folder(folder) as part:
             for name, data in self.files.items():
                 (part / name).parent.mkdir(exist_ok=True)
-                (part / name).write_bytes(data)
+                with write_atomically(part / name) as file:
+                    file.write(data)
             write_manifest(part, list(self.files), format=FORMAT, settings=self.settings)
 
     @functools.cached_property
