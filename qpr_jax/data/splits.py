@@ -11,6 +11,7 @@ import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, linked
 from qpr_jax.data.labelled import COLUMNS
+from qpr_jax.data.questions import parse_id, read_rows
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
@@ -18,6 +19,7 @@ from qpr_jax.text.tokenizer import normalised_text
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
+PAIR = ("id1", "id2")
 TRAIN, VALIDATION, TEST = range(3)
 
 
@@ -128,7 +130,7 @@ def write_splits(
     ids = np.asarray(ids)
     for name in SPLITS:
         with write_atomically(pathlib.Path(folder) / f"{name}.tsv", "w") as file:
-            file.write("id1\tid2\n")
+            file.write("\t".join(PAIR) + "\n")
             file.writelines(f"{a}\t{b}\n" for a, b in ids[splits.pairs[name]].tolist())
     for name in HELD_OUT:
         with write_atomically(pathlib.Path(folder) / f"labelled_{name}.jsonl", "w") as file:
@@ -136,6 +138,33 @@ def write_splits(
                 for a, b in pairs.tolist():
                     row = (questions[a], questions[b], verdict)
                     file.write(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n")
+
+
+def read_pairs(run: Path, split: str) -> np.ndarray:
+    """The pairs of ids int64 [P, 2] that `write_splits` wrote for a split, the query first.
+
+    run: the folder that holds splits/. UserError where it does not, where the split has no pair,
+    and, with the line, where the file is not of pairs.
+    """
+    if split not in SPLITS:
+        raise UserError(f"`split`: expected one of {', '.join(SPLITS)}, got {split!r}")
+    folder = pathlib.Path(run) / "splits"
+    if not folder.is_dir():
+        raise UserError(
+            f"{run}: expected the folder of a run, with splits/, found none; give one that "
+            "`qpr train` or experiments.main made"
+        )
+    path = str(folder / f"{split}.tsv")
+    pairs = []
+    for line, fields in read_rows(path, PAIR, format="tsv", remedy="restore the file"):
+        ids = [] if isinstance(fields, str) else [parse_id(fields[name]) for name in PAIR]
+        if None in ids or len(set(ids)) != len(PAIR):
+            got = fields if isinstance(fields, str) else f"got {[*fields.values()]!r:.80}"
+            raise UserError(f"{path}, line {line}: expected two ids; {got}; restore the file")
+        pairs.append(ids)
+    if not pairs:
+        raise UserError(f"{path}: expected pairs of the split, got none; hold out more pairs")
+    return np.array(pairs, np.int64)
 
 
 def _groups(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:

@@ -222,6 +222,12 @@ class QuestionIndex:
         with self._writer:
             return ids[self.rows.rows_of(ids) < 0].tolist()
 
+    def questions(self, ids: np.ndarray) -> list[str | None]:
+        """The question of each id, int64 [n], None where no question has it."""
+        with self._writer:
+            rows = self.rows
+            return [rows.text(row) if row >= 0 else None for row in rows.rows_of(ids).tolist()]
+
     def living(self) -> np.ndarray:
         """The rows of all questions, int64 [n], in order."""
         rows = self.rows

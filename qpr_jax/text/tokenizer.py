@@ -49,10 +49,15 @@ def normalised_text(text: str) -> str:
 
 def nfkc_lower(text: str) -> str:
     """The text in NFKC and lower case, in linear time."""
+    return nfkc(text).lower()
+
+
+def nfkc(text: str) -> str:
+    """The text in NFKC, in linear time."""
     if len(text) > _LONG_TEXT and not text.isascii():
         _, long_run = _patterns()
         text = long_run.sub(r"\1", text)
-    return unicodedata.normalize("NFKC", text).lower()
+    return unicodedata.normalize("NFKC", text)
 
 
 @functools.cache

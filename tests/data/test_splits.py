@@ -1,10 +1,19 @@
+import re
+
 import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.labelled import read_labelled
 from qpr_jax.data.quora import QuestionPairs, gather_pairs, read_quora
-from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, write_splits
+from qpr_jax.data.splits import (
+    HELD_OUT,
+    SPLITS,
+    Splits,
+    read_pairs,
+    split_by_cluster,
+    write_splits,
+)
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalised_text
 
@@ -153,6 +162,43 @@ def test_written_splits(tmp_path):
     assert labelled.pairs.tolist() == [[0, 1], [0, 2]]
     assert labelled.is_duplicate.tolist() == [True, False]
     assert (tmp_path / "splits" / "labelled_test.jsonl").read_text() == ""
+
+
+def test_pairs_are_read_as_they_were_written(tmp_path):
+    pairs = dict.fromkeys(("train", "validation", "test"), np.array([[0, 1], [2, 0]], np.int32))
+    splits = Splits(np.zeros(3, np.int8), pairs, dict.fromkeys(HELD_OUT, pairs["test"][:0]))
+    write_splits(tmp_path / "splits", splits, np.array([10, 11, 2**63 - 1]), ["a", "b", "c"])
+    read = read_pairs(tmp_path, "test")
+    assert read.dtype == np.int64
+    assert read.tolist() == [[10, 11], [2**63 - 1, 10]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id1\tid2\n", "expected pairs of the split, got none"),
+        ("id1\tid2\n1\t2\n3\tx\n", "line 3: expected two ids; got ['3', 'x']"),
+        ("id1\tid2\n1\t1\n", "line 2: expected two ids; got ['1', '1']"),
+        ("id1\tid2\n1\n", "line 2: expected two ids; expected 2 fields"),
+        ("a\tb\n1\t2\n", "expected a column `id1`"),
+        (None, "cannot be read"),
+    ],
+)
+def test_pairs_that_cannot_be_read(tmp_path, text, said):
+    (tmp_path / "splits").mkdir()
+    if text is not None:
+        (tmp_path / "splits" / "test.tsv").write_text(text)
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/splits/test.tsv")) as told:
+        read_pairs(tmp_path, "test")
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_pairs_of_no_run_or_split(tmp_path):
+    with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
+        read_pairs(tmp_path, "test")
+    with pytest.raises(UserError, match="`split`: expected one of train, validation, test, got"):
+        read_pairs(tmp_path, "tests")
 
 
 def test_the_real_file(quora_file):

@@ -77,6 +77,7 @@ def test_added_replaced_and_removed(factory):
     assert index.find(POINTS[6:7], 1)[0][0][:2] == (6, "6")
     assert dict(index) == {i: str(i) for i in range(1000) if i != 5}
     assert index.missing(np.array([4, 5, 6, 1000])) == [5, 1000]
+    assert index.questions(np.array([4, 5])) == [dict(index)[4], None]
 
 
 def test_all_may_be_removed():

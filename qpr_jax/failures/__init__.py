@@ -1,0 +1,1 @@
+"""Held-out queries that fail: which, and what differs. No JAX."""

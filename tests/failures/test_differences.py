@@ -1,0 +1,226 @@
+import pytest
+
+from qpr_jax.failures.differences import (
+    groups,
+    has_unseen_words,
+    lacking,
+    marked,
+    much_longer,
+    names,
+    names_differ,
+    negates,
+    negation_differs,
+    numbers,
+    numbers_differ,
+    order_differs,
+    overlap,
+    same_words,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("How do I learn Python?", set()),
+        ("Is the iPhone 6s better than the 7?", {"6", "7"}),
+        (
+            "10,000 or 1,00,000 rupees, 2,500.50 or 1,000, say?",
+            {"10000", "100000", "2500.5", "1000"},
+        ),
+        ("24/7, 1,2,3 and 007", {"24", "7", "1", "2", "3"}),
+        ("2.0 is the 2nd of two", {"2"}),
+        ("Which one of twenty thousand?", {"20", "1000"}),
+        ("\u0968\u0966\u0967\u096c and \uff13", {"2016", "3"}),  # Devanagari and full-width digits
+        ("0 and 0.0", {"0"}),
+        ("9" * 5000, {"9" * 5000}),
+    ],
+)
+def test_numbers(text, found):
+    assert numbers(text) == found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ("Who won in 2016?", "Who won in 2012?", True),
+        ("Who won in 2016?", "Who won?", True),
+        ("Is 2 plus 3 five?", "Is 3 plus 2 five?", False),
+        ("How do I lose 5 kg in 1 week?", "How do I lose five kg in one week?", False),
+        ("Who is number 1?", "Who is number two?", True),
+        ("Which one is better?", "Which is better?", False),
+        ("", "", False),
+    ],
+)
+def test_numbers_that_differ(first, second, differ):
+    assert numbers_differ(first, second) is differ
+    assert numbers_differ(second, first) is differ
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Why is water not blue?",
+        "Why don't cats swim?",
+        "Why don\u2019t cats swim?",
+        "Why dont cats swim?",
+        "Can't sleep, what can I do?",
+        "Don't eat that?",
+        "Why can't I?",
+        "What can one never learn?",
+        "Can I live without food?",
+        "Are there no books?",
+        "NOBODY knows?",
+        "What is a non-Newtonian fluid?",
+        "Why not?",
+    ],
+)
+def test_what_negates(text):
+    assert negates(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Why is water blue?",
+        "Do you know nothingness, Norway and knots?",
+        "Isn't it better to walk?",
+        "Python: isn't it slow?",
+        "I read a lot. Doesn't everyone?",
+        "Don't you think so?",
+        "It is good, isn't it?",
+        "Is it good or not?",
+        "Would you go? Why or why not?",
+        "Is it not only good?",
+        "Which is the no. 1 school?",
+    ],
+)
+def test_what_does_not_negate(text):
+    assert not negates(text)
+
+
+def test_negation_differs_where_one_negates():
+    assert negation_differs("Why do I sleep?", "Why can't I sleep?")
+    assert negation_differs("Why can't I sleep?", "Why do I sleep?")
+    assert not negation_differs("Why can't I sleep?", "Why do I never sleep?")
+    assert not negation_differs("Is it good?", "Isn't it good?")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("How is life in New Delhi?", {"new", "delhi"}),
+        ("Delhi is large. Mumbai is larger than Pune?", {"pune"}),
+        ("Which IITs and U.S. schools, and how is India's NIT?", {"iit", "us", "india", "nit"}),
+        ("IIT or iPhone?", {"iit", "iphone"}),
+        (
+            "Who is Dr. Roman Saini, not John F. Kennedy?",
+            {"roman", "saini", "john", "f", "kennedy"},
+        ),
+        ("Apple: Can I learn C? What can I do if I'm old? WHY?", {"c"}),
+        ("How Can I Learn Python In A Week?", set()),
+        ("How to Learn Python Online in India Within Weeks", set()),
+        ("What Is The Best IIT Of All?", {"iit"}),
+        ("Who is Barack Hussein Obama?", {"barack", "hussein", "obama"}),
+        ("HOW CAN I LEARN PYTHON?", set()),
+        ("USA?", {"usa"}),
+        ("Is it \u201cPoke\u0301mon\u201d?", {"pok\xe9mon"}),  # an accent of its own
+        ("how do i live in delhi?", set()),
+        ("", set()),
+    ],
+)
+def test_names(text, found):
+    assert names(text) == found
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        ("Is it cold in Delhi?", "Is it cold in Pune?", True),
+        ("Is it cold in Delhi?", "Is it cold?", True),
+        ("Is it cold in Delhi?", "is it cold in delhi?", False),
+        ("Is India's capital large?", "How large is the capital of India?", False),
+        ("Is the U.S. large?", "Is the US large?", False),
+        ("How Large Is The Town Of Delhi?", "How large is Delhi?", False),
+        ("Who runs an IIT?", "Who runs IITs?", False),
+    ],
+)
+def test_names_that_differ(first, second, differ):
+    assert names_differ(first, second) is differ
+    assert names_differ(second, first) is differ
+
+
+def test_word_order():
+    assert order_differs("Is Rust better than C?", "is C better than Rust")
+    assert not order_differs("Is Rust better than C?", "is rust, better than C")
+    assert not order_differs("is it it", "is is it")
+    assert same_words("Is Rust better than C?", "is rust, better than C")
+    assert not same_words("Is Rust better than C?", "Is C better than Rust?")
+
+
+def test_unseen_words():
+    assert has_unseen_words("Is Rust better?", {"is", "better"})
+    assert not has_unseen_words("Is it BETTER?", {"is", "it", "better"})
+    assert not has_unseen_words("?", set())
+
+
+def test_lengths():
+    assert much_longer("a b c", "a b")
+    assert not much_longer("a b c d", "a b c")
+    assert not much_longer("a b", "a b c")
+    assert much_longer("a b", "?")
+    assert not much_longer("?", "?")
+
+
+def test_overlap_is_the_share_of_all_words_in_both():
+    assert overlap("Is it, is it red?", "is it blue") == 0.5
+    assert overlap("?", "!") == 1.0
+    assert overlap("a", "?") == 0.0
+
+
+def names_of(query, other, vocabulary=None):
+    return [group.name for group in groups(vocabulary) if group.holds(query, other)]
+
+
+@pytest.mark.parametrize(
+    ("query", "other", "found"),
+    [
+        ("How do I learn to cook rice?", "How can I learn to cook rice?", []),
+        (
+            "Who won in 2016?",
+            "Who has not won in Delhi in 2012?",
+            "numbers negation names shorter short",
+        ),
+        ("Is red or blue better?", "Is blue or red better?", ["order"]),
+        ("Is red or blue better?", "is red or blue better", ["same"]),
+        ("word " * 21, "word", ["longer", "long"]),
+        ("word " * 20, "word " * 14, []),
+        ("word " * 5, "word " * 4, []),
+    ],
+)
+def test_groups_of_two_questions(query, other, found):
+    assert names_of(query, other) == (found.split() if isinstance(found, str) else found)
+
+
+def test_the_group_of_unseen_words_needs_a_vocabulary():
+    assert "unseen" not in [group.name for group in groups()]
+    assert names_of("what is red about it", "what is red in it", {"what", "is", "it"}) == ["unseen"]
+    assert names_of("what is what is it", "what is red in it", {"what", "is", "it"}) == []
+
+
+def test_words_that_differ_are_marked():
+    text = 'Is "Python" better, or (C++)?  Yes and/or no way!'
+    pieces = marked(text, "is python or c")
+    assert "".join(piece for piece, _ in pieces) == text
+    assert [piece for piece, differs in pieces if differs] == ["better", "Yes and/or no way"]
+    assert marked("Is it?", "it is") == [("Is it?", False)]
+    assert marked("", "it is") == []
+    assert lacking("Is it red?", "how red is IT, how") == ["how"]
+
+
+@pytest.mark.parametrize("unit", ["?", "? ", "1,222", ",22", "a.", "don't ", "'", "no.", " ", "!x"])
+def test_long_texts_take_linear_time(unit):
+    text = "x" + unit * 20_000
+    for function in (numbers, negates, names):
+        function(text)
+    assert "".join(piece for piece, _ in marked(text, "a")) == text
