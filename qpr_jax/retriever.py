@@ -17,6 +17,7 @@ import numpy as np
 from qpr_jax.encoders.exported import question_list
 from qpr_jax.encoders.folders import (
     Encoder,
+    encoder_folder,
     holds,
     is_sentence_model,
     read_encoder,
@@ -105,7 +106,7 @@ class Retriever:
         Args:
           questions: one or more strings.
           ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
-          run: a folder with an encoder, which stays as it is.
+          run: a folder with an encoder, which stays as it is, or `minilm`.
           recipe: how to index; as the run says where None.
           log: is told what is built, and its recall where that is low.
         """
@@ -297,7 +298,8 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
 
 
 def run_encoder(run: Path) -> Encoder:
-    """The encoder of a run, or of a folder of sentence-transformers; UserError where none is."""
+    """The encoder of a run, of a folder of sentence-transformers, or of the name `minilm`."""
+    run = encoder_folder(run)
     if not pathlib.Path(run).is_dir():
         raise UserError(
             f"`run`: expected the folder of a run, found none at {run}; train one with "

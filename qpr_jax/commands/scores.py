@@ -40,7 +40,7 @@ class Finite(click.FloatRange):
 
 @click.command()
 @click.argument("questions", default="-")
-@click.option("--run", required=True, type=NamedPath(), help="The folder of the encoder.")
+@click.option("--run", required=True, type=NamedPath(), help="The encoder's folder, or minilm.")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="A folder.")
 @click.option("--threshold", type=Finite(min=0), help="Pairs up to this squared distance.")
 @click.option("--pairs", "count", type=click.IntRange(min=1), help="So many, the closest.")

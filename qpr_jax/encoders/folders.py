@@ -1,15 +1,16 @@
-"""Folders of encoders, of either kind: read, compared, written."""
+"""Folders of encoders, of either kind: named, read, compared, written."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from qpr_jax.encoders import exported, sentence_model, transformer
+from qpr_jax.encoders import exported, minilm, sentence_model, transformer
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path
 
@@ -45,9 +46,18 @@ class Encoder(Protocol):
 
 def read_encoder(folder: Path) -> Encoder:
     """The encoder of a folder that one was written to, or of sentence-transformers' format."""
+    folder = encoder_folder(folder)
     if is_sentence_model(folder):
         return transformer.read_transformer(folder)
     return exported.read_export(folder)
+
+
+def encoder_folder(named: Path) -> pathlib.Path:
+    """What is meant by the folder of an encoder: `minilm`, where nothing is called so, a model."""
+    folder = pathlib.Path(named)
+    if os.fspath(named) == minilm.NAME and not folder.exists():
+        return minilm.minilm_folder()
+    return folder
 
 
 def is_sentence_model(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever, command_line, files
+from qpr_jax.encoders import minilm
+from qpr_jax.encoders.folders import read_encoder
 from qpr_jax.retrieval import vectors_file
 from tests.commands.conftest import QUESTIONS
 
@@ -296,3 +299,19 @@ def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
         searched.stdout.close()
         assert searched.wait() == 1
         assert searched.stderr.read() == b""
+
+
+def test_minilm_names_a_model(qpr, tmp_path, monkeypatch):
+    tiny = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+    monkeypatch.setattr(minilm, "minilm_folder", lambda: tiny)
+    (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
+    assert qpr("encode", "minilm", "q.txt", "--out", "v.npy")[0] == 0
+    expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
+    np.testing.assert_array_equal(np.load("v.npy"), expected)
+    status, _, told = qpr("index", "my_index", "q.txt", "--run", "minilm")
+    assert status == 0, told
+    status, out, _ = qpr("search", "my_index", "--query", "rice", "-k", 1)
+    assert (status, lines(out)[0]["id"]) == (0, 1)
+    status, _, told = qpr("mine", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1)
+    assert status == 0, told
+    assert not (tmp_path / "minilm").exists()

