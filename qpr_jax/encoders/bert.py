@@ -82,16 +82,23 @@ class BertEncoder(nnx.Module):
         embedded = self.embedding[distinct]
         return jnp.concatenate([self._encode(embedded[block], block > 0) for block in blocks])
 
-    def _encode(self, embedded: jax.Array, mask: jax.Array) -> jax.Array:
-        x = embedded + (self.positions[: mask.shape[1]] + self.types[:1])[None]
-        x = self.norm(x)
-        for layer in self.layers:
-            x = layer(x, mask)
+    def start(self, embedded: jax.Array) -> jax.Array:
+        """What the first layer takes, [n, L, h], of the embeddings of words."""
+        return self.norm(embedded + (self.positions[: embedded.shape[1]] + self.types[:1])[None])
+
+    def end(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Vectors of questions, float32 [n, h], of what the last layer gives for their words."""
         vectors = _pooled(x.astype(jnp.float32), mask, self.shape.pooling)
         if self.shape.normalize:
             norms = jnp.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / jnp.maximum(norms, _SMALLEST_NORM)
         return vectors
+
+    def _encode(self, embedded: jax.Array, mask: jax.Array) -> jax.Array:
+        x = self.start(embedded)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.end(x, mask)
 
 
 def _pooled(x: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,24 +26,29 @@ from qpr_jax.files import (
     write_manifest,
 )
 
+if TYPE_CHECKING:
+    from qpr_jax.encoders.local_devices import Network
+
+T = TypeVar("T")
 FORMAT = "qpr_jax sentence model 1"
 # Words that questions are padded to: a compiled function each.
 _WIDTHS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384)
-_WORDS = 1024  # of a block, about
+_AHEAD = 2  # blocks that devices are given before the vectors of one are asked for
 
 
 @dataclass(frozen=True, eq=False)
 class TransformerEncoder:
     """The model of a folder in the format of sentence-transformers, with its tokenizer.
 
-    files: those of the folder, whole. `identity` names them by their content. Safe to use from
-    several threads.
+    files: those of the folder, whole. `identity` names them by their content. compute_dtype: of the
+    products; vectors in bfloat16 differ from others by 1e-2. Safe to use from several threads.
     """
 
     model: SentenceModel
     files: dict[str, bytes]
     identity: str
     settings: dict[str, Any]
+    compute_dtype: str = "float32"
 
     @property
     def dimension(self) -> int:
@@ -61,8 +67,10 @@ class TransformerEncoder:
         """
         ids = [found.ids for found in self._tokenizer.encode_batch(question_list(questions))]
         vectors = np.empty((len(ids), self.dimension), np.float32)
-        for rows, words in _blocks(ids, self.model.max_words):
-            vectors[rows] = np.asarray(self._network(words))[: len(rows)]
+        network = self._network
+        blocks = _blocks(ids, self.model.max_words, network.words, network.devices)
+        for rows, made in _ahead((rows, network.encode(words)) for rows, words in blocks):
+            vectors[rows] = np.asarray(made)[: len(rows)]
         return vectors
 
     def make_ready(self) -> None:
@@ -93,21 +101,13 @@ class TransformerEncoder:
         return tokenizer
 
     @functools.cached_property
-    def _network(self) -> Callable[[np.ndarray], Any]:
-        import jax
-        from flax import nnx
+    def _network(self) -> Network:
+        from qpr_jax.encoders.local_devices import on_local_devices
 
-        from qpr_jax.encoders.bert import BertEncoder
-
-        shape = self.model.shape
-        graph, params = nnx.split(nnx.eval_shape(lambda: BertEncoder(shape, rngs=nnx.Rngs(0))))
-        nnx.replace_by_pure_dict(params, self.model.weights)
-        params = jax.device_put(params)
-        encode = jax.jit(lambda params, words: nnx.merge(graph, params)(words))
-        return functools.partial(encode, params)
+        return on_local_devices(self.model.shape, self.model.weights, self.compute_dtype)
 
 
-def read_transformer(folder: Path) -> TransformerEncoder:
+def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> TransformerEncoder:
     """The encoder of a folder of sentence-transformers, or of one that `save` wrote."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}
@@ -119,25 +119,37 @@ def read_transformer(folder: Path) -> TransformerEncoder:
         files = {name: (path / name).read_bytes() for name in names}
     hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
     identity = hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
-    return TransformerEncoder(sentence_model(files, path), files, identity, settings)
+    model = sentence_model(files, path)
+    return TransformerEncoder(model, files, identity, settings, compute_dtype)
+
+
+def _ahead(blocks: Iterable[T]) -> Iterator[T]:
+    """The same, each given on when a few more were begun."""
+    begun: collections.deque[T] = collections.deque()
+    for block in blocks:
+        begun.append(block)
+        if len(begun) > _AHEAD:
+            yield begun.popleft()
+    yield from begun
 
 
 def _blocks(
-    ids: Sequence[Sequence[int]], max_words: int
+    ids: Sequence[Sequence[int]], max_words: int, words_of_device: int, devices: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of questions of about one length, and their words, zero-padded: int32 [n, L].
+    """Rows of questions of about one length, and their words, padded with -1: int32 [n, L].
 
-    Few shapes, since each is compiled once: n is a power of two.
+    Few shapes, since each is compiled once: n is a power of two for each device.
     """
     widths = np.array([*(width for width in _WIDTHS if width < max_words), max_words])
     lengths = np.array([len(words) for words in ids], np.int64)
     of_width = np.searchsorted(widths, lengths)
     for i in np.unique(of_width):
         alike, width = np.flatnonzero(of_width == i), int(widths[i])
-        most = 1 << max(0, (_WORDS // width).bit_length() - 1)
+        most = devices << max(0, (words_of_device // width).bit_length() - 1)
         for start in range(0, len(alike), most):
             rows = alike[start : start + most]
-            words = np.zeros((1 << (len(rows) - 1).bit_length(), width), np.int32)
+            share = -(-len(rows) // devices)
+            words = np.full((devices << (share - 1).bit_length(), width), -1, np.int32)
             for at, row in enumerate(rows):
                 words[at, : len(ids[row])] = ids[row]
             yield rows, words

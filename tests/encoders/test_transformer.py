@@ -3,16 +3,19 @@
 import concurrent.futures
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.folders import read_encoder
-from qpr_jax.encoders.transformer import read_transformer
+from qpr_jax.encoders.local_devices import on_local_devices
+from qpr_jax.encoders.transformer import _blocks, read_transformer
 from qpr_jax.errors import UserError
 
 TINY = pathlib.Path(__file__).parent / "tiny_bert"
@@ -44,6 +47,56 @@ def test_vectors_are_those_of_sentence_transformers():
     np.testing.assert_allclose([encoder.encode([s])[0] for s in sentences], vectors, atol=2e-6)
     np.testing.assert_allclose(encoder.encode(sentences * 40), np.tile(vectors, (40, 1)), atol=2e-6)
     assert encoder.encode([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
+    sentences, _ = golden()
+    assert len(jax.local_devices()) == 8
+    expected = read_transformer(TINY).encode(sentences * 40)
+    few = jax.local_devices()[:count]
+    monkeypatch.setattr(jax, "local_devices", lambda: few)
+    encoder = read_transformer(TINY)
+    np.testing.assert_allclose(encoder.encode(sentences * 40), expected, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(sentences[:1]), expected[:1], atol=1e-6)
+
+
+def test_devices_share_a_block_and_do_not_wait_for_each_other():
+    model = read_transformer(TINY).model
+    network = on_local_devices(model.shape, model.weights, "float32")
+    assert network.devices == 8
+    made = network.encode(np.ones((16, 8), np.int32))
+    assert [shard.data.shape for shard in made.addressable_shards] == [(2, 16)] * 8
+    compiled = jax.jit(network.encode).lower(np.ones((16, 8), np.int32)).compile().as_text()
+    assert not [word for word in ("all-", "collective") if word in compiled]
+
+
+def test_blocks_hold_each_question_once_in_few_shapes():
+    ids = [[7] * n for n in (*range(1, 33), *[5] * 100)]
+    for words, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
+        blocks = list(_blocks(ids, 32, words, devices))
+        assert sorted(np.concatenate([rows for rows, _ in blocks])) == [*range(len(ids))]
+        for rows, block in blocks:
+            share, rest = divmod(len(block), devices)
+            assert (rest, share & (share - 1)) == (0, 0)
+            assert share == 1 or share * block.shape[1] <= words
+            assert share < 2 * -(-len(rows) // devices)
+            assert [*(block >= 0).sum(axis=1)] == [
+                *(len(ids[row]) for row in rows),
+                *[0] * (len(block) - len(rows)),
+            ]
+
+
+def test_float32_is_whole_on_every_device_and_bfloat16_is_asked_for():
+    sentences, vectors = golden()
+    encoder = read_transformer(TINY, compute_dtype="bfloat16")
+    found = encoder.encode(sentences)
+    assert found.dtype == np.float32
+    assert 1e-4 < np.abs(found - vectors).max() < 0.05
+    for dtype, precision in (("float32", "HIGHEST"), ("bfloat16", "DEFAULT")):
+        network = on_local_devices(encoder.model.shape, encoder.model.weights, dtype)
+        steps = str(jax.make_jaxpr(network.encode)(np.ones((8, 8), np.int32)))
+        assert {*re.findall(r"precision=\(?(\S+),", steps)} == {f"Precision.{precision}"}
 
 
 def test_threads_may_share_it():

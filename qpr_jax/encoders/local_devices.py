@@ -1,0 +1,75 @@
+"""A BERT as it is run: compiled a layer at a time, its questions shared by all local devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from qpr_jax.encoders.bert import BertEncoder
+from qpr_jax.encoders.sentence_model import BertShape
+
+_AXIS = "data"
+# Words of a device's share of a block: what a CPU's caches hold (with half as many or four times as
+# many it is slower), and what keeps any other device busy, in a few GiB.
+_WORDS, _WORDS_OF_OTHERS = 1024, 65_536
+
+
+class Network(NamedTuple):
+    """A compiled encoder.
+
+    encode: ids of words, int32 [n, L], -1 on the right where there is none, to float32 [n, d] that
+    may still be in the making. devices: n is a multiple of their number. words: n L / devices that
+    suits them.
+    """
+
+    encode: Callable[[np.ndarray], jax.Array]
+    devices: int
+    words: int
+
+
+def on_local_devices(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Network:
+    """The encoder of weights, pure and nested.
+
+    For each shape of a block one layer is compiled, and called with the weights of all.
+    """
+    mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
+    whole, shared = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(_AXIS))
+    graph, params = nnx.split(
+        nnx.eval_shape(lambda: BertEncoder(shape, compute_dtype=compute_dtype, rngs=nnx.Rngs(0)))
+    )
+    nnx.replace_by_pure_dict(params, dict(weights))
+    params = jax.device_put(params, whole)
+    layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
+    layer_graph = layers[0][0]  # that of all
+    # Else GPUs and TPUs shorten the factors of float32 products.
+    precision = "highest" if compute_dtype == "float32" else "default"
+
+    @functools.partial(jax.jit, out_shardings=shared)
+    def start(params: nnx.State, words: jax.Array) -> tuple[jax.Array, jax.Array]:
+        encoder = nnx.merge(graph, params)
+        return encoder.start(encoder.embedding[jnp.maximum(words, 0)]), words >= 0
+
+    @functools.partial(jax.jit, out_shardings=shared)
+    def through(params: nnx.State, x: jax.Array, mask: jax.Array) -> jax.Array:
+        with jax.default_matmul_precision(precision):
+            return nnx.merge(layer_graph, params)(x, mask)
+
+    @functools.partial(jax.jit, out_shardings=shared)
+    def end(params: nnx.State, x: jax.Array, mask: jax.Array) -> jax.Array:
+        return nnx.merge(graph, params).end(x, mask)
+
+    def encode(words: np.ndarray) -> jax.Array:
+        x, mask = start(params, jax.device_put(words, shared))
+        for _, layer in layers:
+            x = through(layer, x, mask)
+        return end(params, x, mask)
+
+    words = _WORDS if mesh.devices.flat[0].platform == "cpu" else _WORDS_OF_OTHERS
+    return Network(encode, mesh.size, words)
