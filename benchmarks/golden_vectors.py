@@ -1,10 +1,11 @@
 """The golden files of transformers: sentences, and their vectors by sentence-transformers itself.
 
     python -m benchmarks.golden_vectors --tiny tests/encoders/tiny_bert
-    python -m benchmarks.golden_vectors --model FOLDER --out vectors.npz
+    python -m benchmarks.golden_vectors --model FOLDER --out tests/encoders/minilm_vectors.npz
 
-The first makes a BERT of random weights, small enough to keep, with its vectors; the second those
-of a model. Needs sentence-transformers (6.2.0 made the files kept), which the project does not.
+The first makes a BERT of random weights, small enough to keep, with its vectors; the second the
+vectors of a model, here all-MiniLM-L6-v2, for more sentences. Needs sentence-transformers (6.2.0
+made the files kept), which the project does not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,49 @@ SENTENCES = [
     "\ttabs\nand   blanks ",
     "WHAT IS THE BEST WAY TO COOK RICE",
     "unbelievably pneumonoultramicroscopicsilicovolcanoconiosis",
+]
+# What only a model of a whole vocabulary tells apart.
+MORE = [
+    "how do i mend a flat tyre on my bicycle",
+    "How can I repair a puncture of a bike?",
+    "Is it safe to eat rice that was cooked yesterday?",
+    "why",
+    "WHY?!",
+    "iPhone vs. Android: wHiCh oNe iS bEtTeR foR a BEGINNER",
+    "Was kostet eine Fahrkarte von München nach Zürich?",
+    "¿Cuántos años tenía Cervantes cuando escribió el Quijote?",
+    "Où puis-je acheter des crêpes à Besançon ?",
+    "как быстро выучить новый язык",
+    "πώς μαγειρεύω το ρύζι",
+    "如何快速学习编程",
+    "東京からパリまでいくらですか",
+    "파이썬을 배우는 방법",
+    "كيف أتعلم البرمجة",
+    "איך לומדים לנגן בגיטרה",
+    "मैं हिंदी कैसे सीखूँ",
+    "วิธีหุงข้าว",
+    "Can I mix English и русский und Deutsch in 一 question?",
+    "😀",
+    "what does 🤷🏽\u200d♀️ mean 👩\u200d👩\u200d👧",
+    "ᚠᛇᚻ ꙮ 𓀀 𐍈",
+    "Zalgo: h\u0310e\u0301\u0316l\u0334l\u0323o\u0489",
+    "e\u0301 and é, ﬁ and fi, \uff21 and A",
+    "zero\u200bwidth, soft\u00adhyphen, no\u00a0break, \ufeffmark, null\x00byte, \x1b[31m",
+    "[CLS] is [MASK] a [SEP] word [PAD] or [UNK]",
+    "3.14159265358979323846264338327950288419716939937510",
+    "1 + 1 = 2; 10^6 / 7 ≈ 142,857.14; -40 °C = -40 °F; £9.99, €8,50, ₹100, 50 %",
+    "f(x) = ∫ e^{-x²} dx, ∀x ∈ \u211d: \\frac{1}{2}",
+    "for (int i = 0; i < n; ++i) { a[i] = *p++; } // why is it slow?",
+    "https://example.org/a/b?c=d&e=%20f#g user@example.org @name #tag",
+    "x" * 150,
+    "antidisestablishmentarianism " * 60,
+    "?" * 400,
+    "¡" + "¿" * 20,
+    " ".join(f"{i}" for i in range(300)),
+    "The end of a long question is not seen, or is it? " * 30,
+    "\r\n\n \u3000",
+    "don't, won't, it's, o'clock, “quotes” and \u2018these\u2019 — dashes \u2013 too…",
+    "the the the the the the the the",
 ]
 WORDS = """
 [PAD] [UNK] [CLS] [SEP] [MASK] how do i learn python quickly what is the best way to cook rice un
@@ -80,7 +124,8 @@ def main() -> int:
         make_tiny(given.tiny)
     model = SentenceTransformer(str(given.tiny or given.model), device="cpu")
     out = given.out or given.tiny / "vectors.npz"
-    np.savez(out, sentences=json.dumps(SENTENCES), vectors=model.encode(SENTENCES))
+    sentences = SENTENCES if given.tiny else SENTENCES + MORE
+    np.savez_compressed(out, sentences=json.dumps(sentences), vectors=model.encode(sentences))
     return 0
 
 

@@ -2,11 +2,13 @@
 
 import importlib.machinery
 import importlib.util
+import json
 import pathlib
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from qpr_jax import Retriever
@@ -85,3 +87,12 @@ def test_finding_it_imports_nothing_of_it():
         f"read_encoder('minilm'); sys.exit(bool({{'jax', {minilm.PACKAGE!r}}} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, cwd=HERE).returncode == 0
+
+
+@needs_model
+def test_vectors_are_those_of_sentence_transformers():
+    """Made with `python -m benchmarks.golden_vectors --model FOLDER --out minilm_vectors.npz`."""
+    with np.load(HERE / "minilm_vectors.npz") as file:
+        sentences, vectors = json.loads(str(file["sentences"])), file["vectors"]
+    found = read_encoder("minilm").encode(sentences)
+    np.testing.assert_allclose(found, vectors, atol=1e-5)

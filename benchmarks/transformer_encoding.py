@@ -1,0 +1,123 @@
+"""A transformer's encoding of questions, from strings: ours and that of sentence-transformers.
+
+    python -m venv other && other/bin/pip install torch sentence-transformers
+    [taskset -c 0] python -m benchmarks.transformer_encoding --torch-python other/bin/python
+
+The first questions of the Quora file (of a generated log where there is none), on all cores, in
+turns: sentence-transformers in a process of its own, which stays, with batches of its own size. Its
+loading and ours, and a first encoding of all, in which ours compiles, are not in the rounds. The
+machine must be idle, but with `taskset -c 0`, for one core: PyTorch's threads wait for one another
+in a loop, and lose several times as much as ours where another program takes a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+CHILD = "--child"
+
+
+def seconds(encode: Callable[[list[str]], Any], questions: list[str]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    vectors = encode(questions)
+    return time.perf_counter() - start, vectors
+
+
+def child(folder: str) -> int:
+    """Load a model, then time an encoding for each list of questions that comes."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(folder, device="cpu")
+    while True:
+        try:
+            questions = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return 0
+        pickle.dump(seconds(model.encode, questions), sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def questions_of(count: int) -> list[str]:
+    from qpr_jax.data.quora import read_quora
+    from qpr_jax.data.sources import NAME
+    from qpr_jax.data.synthetic import synthetic_pairs
+
+    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "quora", NAME)
+    # A row of the file has at most two questions that no row before it has, and mostly one or more.
+    read = (
+        read_quora(path, max_rows=2 * count) if path.is_file() else synthetic_pairs(clusters=count)
+    )
+    return read.questions[:count]
+
+
+def main() -> int:
+    from qpr_jax.encoders.folders import encoder_folder
+    from qpr_jax.encoders.transformer import read_transformer
+    from qpr_jax.errors import UserError
+
+    given = parse()
+    folder = encoder_folder(given.model)
+    encoder = read_transformer(folder)
+    questions = questions_of(given.questions)
+    command = [given.torch_python, "-m", "benchmarks.transformer_encoding", CHILD, str(folder)]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
+
+        def theirs(questions: list[str]) -> tuple[float, np.ndarray]:
+            try:
+                pickle.dump(questions, process.stdin)
+                process.stdin.flush()
+                return pickle.load(process.stdout)
+            except (BrokenPipeError, EOFError):
+                raise UserError(f"{given.torch_python} ended; what it said stands above") from None
+
+        _, expected = theirs(questions)
+        first, vectors = seconds(encoder.encode, questions)
+        rounds = []
+        for number in range(given.rounds):
+            mine, other = seconds(encoder.encode, questions)[0], theirs(questions)[0]
+            rounds.append((mine, other))
+            print(f"round {number}: {mine:.2f} s, theirs {other:.2f} s", file=sys.stderr)
+        process.stdin.close()
+    mine, other = (statistics.median(times) for times in zip(*rounds, strict=True))
+    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
+    print(f"{len(questions):,} questions, {cores}, median of {given.rounds} rounds\n")
+    print("| | questions/s | s | ours is faster by |\n|---|---|---|---|")
+    print(f"| ours | {len(questions) / mine:,.0f} | {mine:.2f} | 1.00 |")
+    print(f"| sentence-transformers | {len(questions) / other:,.0f} | {other:.2f} ", end="")
+    print(f"| {statistics.median(b / a for a, b in rounds):.2f} |")
+    print(f"\nour first encoding, with compiling: {first:.1f} s")
+    print(f"largest difference of vectors: {np.abs(vectors - expected).max():.1e}")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    from experiments.measuring import positive
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="minilm", help="Its folder.")
+    parser.add_argument("--torch-python", default=sys.executable)
+    parser.add_argument("--questions", type=positive, default=2000)
+    parser.add_argument("--rounds", type=positive, default=5)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [CHILD]:
+        sys.exit(child(sys.argv[2]))  # where nothing of this project need be installed
+    from qpr_jax.console import told_in_one_line
+
+    sys.exit(told_in_one_line(main))
