@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 
@@ -89,8 +89,9 @@ def measure(size: int) -> dict[str, Any]:
 
     config = quora_sdml.get_config()
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
-    mesh, feed, _, train_step, state = set_up(config, prepare(config, find_quora()))
-    jitted: Any = train_step.step
+    training = set_up(config, prepare(config, find_quora()))
+    mesh, state, (phase,) = training.mesh, training.state, training.phases
+    feed, jitted = phase.feed, cast(Any, phase.step.step)
     first = feed.batch_at(0).placed(mesh)
     step = jitted.lower(state, first).compile()
     times = []

@@ -33,6 +33,13 @@ COMMAND = (
     "--config.word_dropout=0.1",
     "--config.hard_negatives=8",
     "--config.ema_steps=50",
+    # And of a teacher, the first steps alone, the others beside the pairs.
+    f"--config.teacher.model={ROOT / 'tests' / 'encoders' / 'tiny_bert'}",
+    "--config.teacher.epochs=4",
+    "--config.teacher.batch_size=32",
+    "--config.teacher.weight=0.5",
+    "--config.learning_rate_decay=linear",
+    "--config.normalize=True",
 )
 
 

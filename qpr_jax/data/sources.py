@@ -52,6 +52,17 @@ def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathl
     return cached
 
 
+def find_questions(path: str) -> pathlib.Path:
+    """The list of questions at `path`, a file of any kind that `data.questions` reads."""
+    given = pathlib.Path(path).expanduser()
+    if not path or not given.is_file():
+        raise UserError(
+            "`data.path`: expected a file of questions, a line each (or TSV, CSV, JSON lines), "
+            f"got {path!r}; name it"
+        )
+    return given
+
+
 def find_logs(path: str = "") -> pathlib.Path:
     """Logs of questions and answers: `path`, a file or a folder, else `$QPR_DATA_DIR`/qa_logs."""
     folder = os.environ.get("QPR_DATA_DIR")

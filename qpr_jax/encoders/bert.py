@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax import lax
 
 from qpr_jax.encoders.sentence_model import BertShape
 
@@ -68,7 +69,7 @@ class BertEncoder(nnx.Module):
 
     def __call__(self, words: jax.Array) -> jax.Array:
         """Encode word ids, int32 [n, L], zero-padded on the right, to float32 [n, hidden_size]."""
-        return self._encode(self.embedding[words], words > 0)
+        return self._encode(self._stacked(), self.embedding[words], words > 0)
 
     def encode_blocks(
         self,
@@ -78,9 +79,31 @@ class BertEncoder(nnx.Module):
         chunk: int = 0,
         axis_name: Hashable | None = None,
     ) -> jax.Array:
-        """Encode blocks of questions that share a list of distinct words; see `ConvEncoder`."""
-        embedded = self.embedding[distinct]
-        return jnp.concatenate([self._encode(embedded[block], block > 0) for block in blocks])
+        """Encode blocks of questions that share a list of distinct words.
+
+        As `ConvEncoder.encode_blocks`; of more than `chunk` questions the layers' work is not kept
+        but done again for the gradient.
+        """
+        graph, params = nnx.split(self)
+        if axis_name is not None:  # so that their gradient is summed over the devices once
+            params = jax.tree.map(lambda a: lax.pcast(a, axis_name, to="varying"), params)
+        here = nnx.merge(graph, params)
+        embedded, layers = here.embedding[distinct], here._stacked()
+
+        def encode(block: jax.Array) -> jax.Array:
+            return here._encode(layers, embedded[block], block > 0)
+
+        vectors = []
+        for block in map(jnp.asarray, blocks):
+            alike = len(block) - len(block) % chunk if chunk else 0
+            if alike:
+                parts = block[:alike].reshape(-1, chunk, block.shape[1])
+                vectors.append(
+                    lax.map(jax.checkpoint(encode), parts).reshape(alike, self.shape.hidden_size)
+                )
+            if alike < len(block):
+                vectors.append(encode(block[alike:]))
+        return jnp.concatenate(vectors)
 
     def start(self, embedded: jax.Array) -> jax.Array:
         """What the first layer takes, [n, L, h], of the embeddings of words."""
@@ -94,10 +117,21 @@ class BertEncoder(nnx.Module):
             vectors = vectors / jnp.maximum(norms, _SMALLEST_NORM)
         return vectors
 
-    def _encode(self, embedded: jax.Array, mask: jax.Array) -> jax.Array:
-        x = self.start(embedded)
-        for layer in self.layers:
-            x = layer(x, mask)
+    def _stacked(self) -> tuple[nnx.GraphDef, nnx.State]:
+        """What a layer is, and the parameters of all, stacked."""
+        graphs, params = zip(*map(nnx.split, self.layers), strict=True)
+        return graphs[0], jax.tree.map(lambda *arrays: jnp.stack(arrays), *params)
+
+    def _encode(
+        self, layers: tuple[nnx.GraphDef, nnx.State], embedded: jax.Array, mask: jax.Array
+    ) -> jax.Array:
+        graph, params = layers
+
+        def through(x: jax.Array, layer: nnx.State) -> tuple[jax.Array, None]:
+            return nnx.merge(graph, layer)(x, mask), None
+
+        # A loop, so that one layer is compiled for each width and not all.
+        x, _ = lax.scan(through, self.start(embedded), params)
         return self.end(x, mask)
 
 

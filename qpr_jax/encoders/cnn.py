@@ -13,6 +13,7 @@ from jax import lax
 from qpr_jax.encoders.maxima import map_maxima
 
 EMBEDDING_SCALE = 0.1
+SMALLEST_SQUARE = 1e-12  # of a length that a vector is divided by
 
 
 class ConvEncoder(nnx.Module):
@@ -26,7 +27,7 @@ class ConvEncoder(nnx.Module):
 
     With `bag_of_words` the projection also gets the sum of the question's word embeddings, divided
     by the root of their number. The paper's encoder has none: its maxima tell which words are
-    there only as far as they win one.
+    there only as far as they win one. With `normalize` vectors have length 1.
 
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
@@ -40,6 +41,7 @@ class ConvEncoder(nnx.Module):
         filters: int = 300,
         output_dim: int = 300,
         bag_of_words: bool = False,
+        normalize: bool = False,
         compute_dtype: str = "float32",
         rngs: nnx.Rngs,
     ) -> None:
@@ -47,6 +49,7 @@ class ConvEncoder(nnx.Module):
         lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
         self.compute_dtype = compute_dtype
         self.bag_of_words = bag_of_words
+        self.normalize = normalize
         self.embedding = nnx.Param(
             EMBEDDING_SCALE * jax.random.normal(rngs.params(), (vocabulary_size, embedding_dim))
         )
@@ -100,7 +103,11 @@ class ConvEncoder(nnx.Module):
             features = [jnp.tanh(m + bias[None]) for m, bias in zip(maxima, biases, strict=True)]
             if self.bag_of_words:
                 features.append(_scaled_sum(bag, ids))
-            return self._product(jnp.concatenate(features, axis=1), projection)
+            vectors = self._product(jnp.concatenate(features, axis=1), projection)
+            if self.normalize:
+                squares = (vectors**2).sum(axis=1, keepdims=True)
+                vectors *= lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
+            return vectors
 
         dense = ([bias[...] for bias in self.biases], self.projection[...])
         if axis_name is not None:  # so that their gradient is summed over the devices once

@@ -41,8 +41,8 @@ class ExportedEncoder:
 
     embedding: float32 [V, e], row 0 (padding) zeros. kernels: float32 [w, e, f] each.
     biases: float32 [f] each. projection: float32 [sum of f, d], or [sum of f + e, d] where the
-    scaled sum of the words is a feature too. `identity` names weights,
-    vocabulary and `max_words` by their content; an index carries the identity of its encoder.
+    scaled sum of the words is a feature too. normalize: vectors have length 1. `identity` names all
+    of these by their content; an index carries the identity of its encoder.
     `settings` are those of the training, for the record. Safe to use from several threads.
     """
 
@@ -54,6 +54,7 @@ class ExportedEncoder:
     max_words: int
     identity: str
     settings: dict[str, Any]
+    normalize: bool = False
 
     @property
     def dimension(self) -> int:
@@ -109,11 +110,18 @@ class ExportedEncoder:
             vocabulary=self.vocabulary,
             max_words=self.max_words,
             settings=self.settings,
+            normalize=self.normalize,
         )
 
     def _encode(self, words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         return folded.encode(
-            self._tables, self.embedding, self._bias, self.projection, words, offsets
+            self._tables,
+            self.embedding,
+            self._bias,
+            self.projection,
+            words,
+            offsets,
+            normalize=self.normalize,
         )
 
     def _joined(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
@@ -171,6 +179,7 @@ def write_export(
     vocabulary: Vocabulary,
     max_words: int,
     settings: dict[str, Any],
+    normalize: bool = False,
 ) -> str:
     """Write an encoder to `folder` (the old one stays until the new is whole); its identity.
 
@@ -188,9 +197,10 @@ def write_export(
         with write_atomically(part / _WEIGHTS) as file:
             np.savez(file, allow_pickle=False, **arrays)
         write_vocabulary(part / _VOCABULARY, vocabulary)
-        write_json(part / _SETTINGS, {"max_words": max_words, "settings": settings})
+        more = {"normalize": True} if normalize else {}
+        write_json(part / _SETTINGS, {"max_words": max_words, **more, "settings": settings})
         write_manifest(part, [_WEIGHTS, _VOCABULARY, _SETTINGS], format=FORMAT)
-        return _identity(read_manifest(part, format=FORMAT), max_words)
+        return _identity(read_manifest(part, format=FORMAT), max_words, normalize)
 
 
 def read_export(folder: Path) -> ExportedEncoder:
@@ -212,14 +222,16 @@ def read_export(folder: Path) -> ExportedEncoder:
         projection=arrays["projection"],
         vocabulary=vocabulary,
         max_words=settings["max_words"],
-        identity=_identity(manifest, settings["max_words"]),
+        identity=_identity(manifest, settings["max_words"], settings["normalize"]),
         settings=settings["settings"],
+        normalize=settings["normalize"],
     )
 
 
-def _identity(manifest: dict[str, Any], max_words: int) -> str:
+def _identity(manifest: dict[str, Any], max_words: int, normalize: bool) -> str:
     files = manifest["files"]
     parts = [FORMAT, files[_WEIGHTS]["sha256"], files[_VOCABULARY]["sha256"], max_words]
+    parts += ["normalize"] if normalize else []  # which exports of version 0.1 did not have
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -280,4 +292,9 @@ def _read_settings(data: bytes, folder: str) -> dict[str, Any]:
     if not isinstance(settings, dict) or not isinstance(settings.get("settings"), dict):
         raise UserError(f"{folder}: {_SETTINGS} lacks `settings`; export the encoder again")
     _check_max_words(settings.get("max_words"), folder)
+    if not isinstance(settings.setdefault("normalize", False), bool):
+        raise UserError(
+            f"{folder}: `normalize`: expected true or false, got {settings['normalize']!r}; export "
+            "the encoder again"
+        )
     return settings

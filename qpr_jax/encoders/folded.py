@@ -64,11 +64,14 @@ def encode(
     projection: np.ndarray,
     words: np.ndarray,
     offsets: np.ndarray,
+    *,
+    normalize: bool = False,
 ) -> np.ndarray:
     """Vectors float32 [n, d] of n questions.
 
     bias: float32 [f], of all windows. projection: float32 [f, d], or [f + e, d] where the scaled
     sum of the words is a feature too. words: int32, those of question i at offsets[i:i + 2].
+    normalize: to length 1.
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
     tables.make(words)
@@ -87,6 +90,8 @@ def encode(
         _add_scaled_sums(embedding, words, offsets, values[:, at:])
     vectors = np.zeros((questions, projection.shape[1]), np.float32)
     _add_products(values, projection, vectors)
+    if normalize:
+        _normalize(vectors)
     return vectors
 
 
@@ -203,3 +208,15 @@ def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
                 p0 = projection[f]
                 for i in range(width):
                     o0[i] += v0[f] * p0[i]
+
+
+@_compiled()
+def _normalize(vectors):  # type: ignore[no-untyped-def]
+    """Bring each row to length 1; one of nearly none stays short."""
+    for row in vectors:
+        squares = np.float32(0)
+        for value in row:
+            squares += value * value
+        scale = np.float32(1 / np.sqrt(max(squares, np.float32(1e-12))))
+        for i in range(len(row)):
+            row[i] *= scale

@@ -208,3 +208,23 @@ def nested(tensors: Mapping[str, np.ndarray], shape: BertShape, where: Path) -> 
         "norm": norm("embeddings.LayerNorm"),
         "layers": layers,
     }
+
+
+def weights_file(weights: Mapping[str, Any]) -> bytes:
+    """The bytes of a `model.safetensors` of what `nested` gave, or what a training made of it."""
+    from safetensors.numpy import save
+
+    tensors = {}
+
+    def put(name: str, part: Mapping[str, np.ndarray]) -> None:
+        # Linear layers keep their kernel transposed there; normalisation has a scale.
+        tensors[f"{name}.weight"] = part["kernel"].T if "kernel" in part else part["scale"]
+        tensors[f"{name}.bias"] = part["bias"]
+
+    for ours, theirs in _TABLES.items():
+        tensors[f"embeddings.{theirs}.weight"] = weights[ours]
+    put("embeddings.LayerNorm", weights["norm"])
+    for i, layer in weights["layers"].items():
+        for ours, theirs in (_LINEAR | _NORMS).items():
+            put(f"encoder.layer.{i}.{theirs}", layer[ours])
+    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))

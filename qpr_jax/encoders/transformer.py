@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from qpr_jax.encoders.exported import question_list
-from qpr_jax.encoders.sentence_model import TOKENIZER, SentenceModel, file_names, sentence_model
-from qpr_jax.errors import UserError
+from qpr_jax.encoders.sentence_model import (
+    TOKENIZER,
+    WEIGHTS,
+    SentenceModel,
+    file_names,
+    sentence_model,
+    weights_file,
+)
 from qpr_jax.files import (
     MANIFEST,
     Path,
@@ -25,6 +31,7 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
+from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.local_devices import Network
@@ -65,7 +72,13 @@ class TransformerEncoder:
 
         Words after the first `model.max_words`, marks included, are not seen.
         """
-        ids = [found.ids for found in self._tokenizer.encode_batch(question_list(questions))]
+        return self._encode(self.pieces.ids(question_list(questions), self.model.max_words))
+
+    def encode_words(self, words: np.ndarray) -> np.ndarray:
+        """Vectors of ids int32 [n, L], zero-padded on the right: float32 [n, d]."""
+        return self._encode([row[row > 0] for row in words])
+
+    def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
         network = self._network
         blocks = _blocks(ids, self.model.max_words, network.words, network.devices)
@@ -86,19 +99,16 @@ class TransformerEncoder:
                     file.write(data)
             write_manifest(part, list(self.files), format=FORMAT, settings=self.settings)
 
+    def trained(self, weights: dict[str, Any], settings: dict[str, Any]) -> TransformerEncoder:
+        """The same model with other weights, pure and nested, and the settings they came of."""
+        files = self.files | {WEIGHTS: weights_file(weights)}
+        model = self.model._replace(weights=weights)
+        return TransformerEncoder(model, files, _identity(files), settings)
+
     @functools.cached_property
-    def _tokenizer(self) -> Any:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise UserError(
-                f"a transformer needs more packages ({error.name}); pip install "
-                "'qpr_jax[transformer]'"
-            ) from None
-        tokenizer = Tokenizer.from_str(self.files[TOKENIZER].decode())
-        tokenizer.no_padding()
-        tokenizer.enable_truncation(self.model.max_words)
-        return tokenizer
+    def pieces(self) -> WordPieces:
+        """The tokenizer."""
+        return WordPieces(self.files[TOKENIZER], self.model.shape.vocab_size)
 
     @functools.cached_property
     def _network(self) -> Network:
@@ -117,10 +127,13 @@ def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> Transfo
         files = {name: read_verified(path, name, manifest) for name in names}
     else:
         files = {name: (path / name).read_bytes() for name in names}
-    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
-    identity = hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
     model = sentence_model(files, path)
-    return TransformerEncoder(model, files, identity, settings, compute_dtype)
+    return TransformerEncoder(model, files, _identity(files), settings, compute_dtype)
+
+
+def _identity(files: dict[str, bytes]) -> str:
+    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
 
 
 def _ahead(blocks: Iterable[T]) -> Iterator[T]:
@@ -134,7 +147,10 @@ def _ahead(blocks: Iterable[T]) -> Iterator[T]:
 
 
 def _blocks(
-    ids: Sequence[Sequence[int]], max_words: int, words_of_device: int, devices: int
+    ids: Sequence[Sequence[int] | np.ndarray],
+    max_words: int,
+    words_of_device: int,
+    devices: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Rows of questions of about one length, and their words, padded with -1: int32 [n, L].
 

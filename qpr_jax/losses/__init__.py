@@ -1,6 +1,7 @@
 """From two batches of vectors to a scalar: pure functions of arrays."""
 
+from qpr_jax.losses.imitation import imitation_loss
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.losses.triplet import triplet_loss
 
-__all__ = ["sdml_loss", "triplet_loss"]
+__all__ = ["imitation_loss", "sdml_loss", "triplet_loss"]

@@ -22,7 +22,7 @@ from qpr_jax.retrieval.index import QuestionIndex
 Search = Callable[[np.ndarray, int], np.ndarray]
 
 HITS_AT = (1, 10)
-CUTOFFS = (1, 5, 10, 20)
+CUTOFFS = (1, 3, 5, 10, 20)
 DEPTH = 20  # The paper retrieves 20 questions a query (section 4.3).
 _BLOCK = 1024
 
@@ -77,7 +77,8 @@ def retrieval_scores(
     Returns:
       `per_pair`, where each pair counts once (as the paper does), so a query counts as often as it
       heads a pair, and `per_query`, where each query that heads a pair counts once; both with
-      `hits@K` (1, 10), `recall@K`, `map@K`, `ndcg@K` (1, 5, 10, 20) and `mrr@20`, all in [0, 1].
+      `hits@K` (1, 10), `recall@K`, `precision@K`, `map@K`, `ndcg@K` (1, 3, 5, 10, 20) and `mrr@20`,
+      all in [0, 1].
     """
     if rankings.shape[1] < DEPTH:
         raise UserError(f"`rankings`: expected {DEPTH} places or more, got {rankings.shape[1]}")
@@ -193,6 +194,7 @@ def _scores(
     relevance = _relevance(rankings, query_positions, clusters)
     scores = {f"hits@{k}": metrics.hits(relevance, k) for k in HITS_AT}
     scores |= {f"recall@{k}": metrics.recall(relevance, relevant, k) for k in CUTOFFS}
+    scores |= {f"precision@{k}": metrics.precision(relevance, k) for k in CUTOFFS}
     scores |= {f"map@{k}": metrics.average_precision(relevance, relevant, k) for k in CUTOFFS}
     scores |= {f"ndcg@{k}": metrics.ndcg(relevance, relevant, k) for k in CUTOFFS}
     return scores | {f"mrr@{DEPTH}": metrics.reciprocal_rank(relevance, DEPTH)}

@@ -20,6 +20,11 @@ def recall(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
     return relevance[:, :k].sum(axis=1) / np.maximum(relevant, 1)
 
 
+def precision(relevance: np.ndarray, k: int) -> np.ndarray:
+    """Share of the first `k` places that hold a relevant question."""
+    return relevance[:, :k].sum(axis=1) / k
+
+
 def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
     """Precision at each relevant question of the first `k`, summed, over all that are relevant.
 

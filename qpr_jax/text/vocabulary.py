@@ -44,7 +44,12 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """Rows of the embedding table: padding, words and bins."""
-        return 1 + len(self.words) + self.bins
+        return self.first_bin + self.bins
+
+    @property
+    def first_bin(self) -> int:
+        """The lowest id that words share."""
+        return 1 + len(self.words)
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
@@ -102,10 +107,11 @@ class Vocabulary:
         known = self._ids.get(word)
         if known:
             return (known,)
-        first_bin = 1 + len(self.words)
         marked = f"<{word}>"
         starts = range(max(1, len(marked) - self.char_ngrams + 1))
-        return [first_bin + _hash(marked[i : i + self.char_ngrams]) % self.bins for i in starts]
+        return [
+            self.first_bin + _hash(marked[i : i + self.char_ngrams]) % self.bins for i in starts
+        ]
 
 
 class _IdOrBin(dict[str, int]):
@@ -114,7 +120,7 @@ class _IdOrBin(dict[str, int]):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary._ids)
         self[END] = 0
-        self._first, self._bins = 1 + len(vocabulary.words), vocabulary.bins
+        self._first, self._bins = vocabulary.first_bin, vocabulary.bins
 
     def __missing__(self, word: str) -> int:
         return self._first + _hash(word) % self._bins

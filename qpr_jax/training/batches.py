@@ -64,6 +64,7 @@ class Batch:
     order: int32 [devices * (n + m)], row of the blocks' concatenation for each question of a
       share, the n queries first, then the m candidates.
     clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
+    targets: float32 [devices * (n + m), d], the teacher's vectors; d is 0 without a teacher.
     """
 
     words: np.ndarray | jax.Array
@@ -71,6 +72,7 @@ class Batch:
     blocks: tuple[np.ndarray | jax.Array, ...]
     order: np.ndarray | jax.Array
     clusters: np.ndarray | jax.Array
+    targets: np.ndarray | jax.Array
 
     def specs(self) -> Batch:
         """What of a batch is split over devices: a tree of `PartitionSpec`."""
@@ -84,7 +86,11 @@ class Batch:
 
 
 def plan_shapes(
-    words_at: Callable[[int], np.ndarray], *, steps: int, vocabulary_size: int
+    words_at: Callable[[int], np.ndarray],
+    *,
+    steps: int,
+    vocabulary_size: int,
+    blocks: int = MAX_BLOCKS,
 ) -> tuple[BatchShape, ...]:
     """Shapes of a batch, from the tightest to one that holds any batch.
 
@@ -95,6 +101,7 @@ def plan_shapes(
       words_at: step -> the word ids of its questions, int32 [devices, rows, L].
       steps: steps of an epoch, which the samples are spread over.
       vocabulary_size: all word ids are below.
+      blocks: at most so many, each of which is compiled for itself.
     """
     sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
     devices, rows, widest = words_at(0).shape
@@ -109,7 +116,7 @@ def plan_shapes(
             all_shares = max(all_shares, len(distinct_words(words, vocabulary_size)))
 
     longest = np.minimum(longest + 1, widest)
-    ends = _cheapest_ends(longest)
+    ends = _cheapest_ends(longest, blocks)
     sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
     widths = [int(longest[end - 1]) for end in ends[:-1]] + [widest]
     any_share = min(vocabulary_size, rows * widest + 1)
@@ -131,15 +138,15 @@ def plan_shapes(
     return tight, roomy, BatchShape(((rows, widest),), any_share, any_words)
 
 
-def _cheapest_ends(longest: np.ndarray) -> list[int]:
-    """Ends of at most MAX_BLOCKS blocks of sorted rows with the least padding in all.
+def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
+    """Ends of at most so many blocks of sorted rows with the least padding in all.
 
     longest: int [rows], the width that the i-th shortest row needs.
     """
     ends = np.unique(np.linspace(0, len(longest), min(len(longest), 64) + 1).astype(int)).tolist()
     # cheapest[j]: (cost, ends) of the blocks, one more in each round, over the first ends[j] rows.
     cheapest: list[tuple[float, list[int]]] = [(0, [])] + [(math.inf, [])] * (len(ends) - 1)
-    for _ in range(MAX_BLOCKS):
+    for _ in range(blocks):
         cheapest = [(0, [])] + [
             min(
                 (cost + (end - start) * int(longest[end - 1]), [*before, end])
@@ -157,6 +164,7 @@ def make_batch(
     *,
     vocabulary_size: int,
     own: slice = slice(None),
+    targets: np.ndarray | None = None,
 ) -> Batch:
     """Lay out the questions of each device, in the first shape that fits the shares of all.
 
@@ -166,6 +174,7 @@ def make_batch(
       shapes: from `plan_shapes`.
       vocabulary_size: all word ids are below.
       own: the devices whose shares are laid out.
+      targets: float32 [the own devices, n + m, d], if there are any.
     """
     devices, rows, _ = words.shape
     lengths = lengths_of(words)
@@ -201,6 +210,9 @@ def make_batch(
         tuple(block.reshape(-1, block.shape[2]) for block in blocks),
         order.ravel(),
         clusters.ravel(),
+        np.zeros((devices * rows, 0), np.float32)
+        if targets is None
+        else targets.reshape(devices * rows, -1),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 
 # Each use of the seed draws numbers of its own.
-_EVEN, _EXTRA, _DROPOUT = 1, 2, 3
+_EVEN, _EXTRA, _DROPOUT, IMITATION = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,20 @@ def steps_per_epoch(pairs: int, batch_size: int) -> int:
     return pairs // batch_size
 
 
-def pairs_of_step(pairs: np.ndarray, batch_size: int, *, seed: int) -> Callable[[int], np.ndarray]:
-    """A function from a step, counted from 0, to its pairs, int32 [batch_size, 2].
+def pairs_of_step(
+    pairs: np.ndarray, batch_size: int, *, seed: int | list[int]
+) -> Callable[[int], np.ndarray]:
+    """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
     Each epoch is a permutation of the pairs that is a function of (seed, epoch) alone, so the
     step is the whole position in the data; what does not fill a batch is left for that epoch.
     """
     steps = steps_per_epoch(len(pairs), batch_size)
+    seeds = [seed] if isinstance(seed, int) else seed
 
     @functools.lru_cache(maxsize=1)
     def permutation(epoch: int) -> np.ndarray:
-        return np.random.default_rng([seed, epoch]).permutation(len(pairs))
+        return np.random.default_rng([*seeds, epoch]).permutation(len(pairs))
 
     def at(step: int) -> np.ndarray:
         epoch, place = divmod(step, steps)

@@ -1,4 +1,4 @@
-"""From the parameters of a training to the encoder in NumPy."""
+"""From the parameters of a training to the encoder that answers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.exported import ExportedEncoder, write_export
+from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.files import Path
 from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.settings import identity
 from qpr_jax.training.step import Params
 
 
 def weights(params: Params) -> dict[str, Any]:
-    """The encoder's arrays, copied to NumPy, under the names of `ExportedEncoder`."""
-    # A copy: a step donates its state, and must not do so to memory that is still read here.
-    tree = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(params)))
+    """The convolutional encoder's arrays, in NumPy, under the names of `ExportedEncoder`."""
+    tree = _copied(params)
     tree["embedding"][0] = 0
     return {
         "embedding": tree["embedding"],
@@ -32,25 +33,40 @@ def weights(params: Params) -> dict[str, Any]:
     }
 
 
-def exported(params: Params, vocabulary: Vocabulary, settings: ConfigDict) -> ExportedEncoder:
-    """The encoder in NumPy, in memory, to score it between steps."""
+def exported(
+    params: Params, prepared: Prepared, settings: ConfigDict
+) -> ExportedEncoder | TransformerEncoder:
+    """The encoder in memory, to score it between steps."""
+    if prepared.pretrained:
+        return prepared.pretrained.trained(_copied(params), identity(settings))
+    assert isinstance(prepared.vocabulary, Vocabulary)
     return ExportedEncoder(
         **weights(params),
-        vocabulary=vocabulary,
+        vocabulary=prepared.vocabulary,
         max_words=settings.max_words,
         identity="",
         settings={},
+        normalize=settings.normalize,
     )
 
 
-def write_encoder(
-    folder: Path, params: Params, vocabulary: Vocabulary, settings: ConfigDict
-) -> None:
-    """Write the encoder to `folder`, from which NumPy alone reads it."""
+def write_encoder(folder: Path, params: Params, prepared: Prepared, settings: ConfigDict) -> None:
+    """Write the encoder to `folder`, from which a retriever reads it."""
+    encoder = exported(params, prepared, settings)
+    if isinstance(encoder, TransformerEncoder):
+        encoder.save(folder)
+        return
     write_export(
         folder,
         **weights(params),
-        vocabulary=vocabulary,
+        vocabulary=encoder.vocabulary,
         max_words=settings.max_words,
         settings=identity(settings),
+        normalize=settings.normalize,
     )
+
+
+def _copied(params: Params) -> dict[str, Any]:
+    # A copy: a step donates its state, and must not do so to memory that is still read here.
+    tree: dict[str, Any] = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(params)))
+    return tree

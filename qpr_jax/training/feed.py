@@ -10,8 +10,15 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.batches import Batch, BatchShape, make_batch, plan_shapes
+from qpr_jax.training.batches import (
+    MAX_BLOCKS,
+    Batch,
+    BatchShape,
+    make_batch,
+    plan_shapes,
+)
 from qpr_jax.training.draws import (
+    IMITATION,
     Draw,
     even_pairs_of_step,
     false_negatives,
@@ -21,30 +28,36 @@ from qpr_jax.training.draws import (
     with_words_dropped,
 )
 from qpr_jax.training.prepare import Prepared
+from qpr_jax.training.teacher import Teacher
+
+# A layer takes seconds to compile, and more for its gradient.
+BLOCKS_OF_BERT = 4
 
 
 class Feed(NamedTuple):
-    """What a training reads; the functions take a step, counted from 0, and nothing else."""
+    """What a training reads; the functions take a step, counted from 0, and nothing else.
+
+    size: pairs of a batch, or half its questions. epoch: steps.
+    """
 
     draw_at: Callable[[int], Draw]
     batch_at: Callable[[int], Batch]
     false_negatives_at: Callable[[int], dict[str, float]]
     shapes: tuple[BatchShape, ...]
-    epoch: int  # steps
+    size: int
+    epoch: int
 
 
 def make_feed(
     settings: ConfigDict, prepared: Prepared, *, devices: int, own: slice = slice(None)
 ) -> Feed:
-    """The batches of a training on so many devices, of which this process lays out its `own`."""
-    pairs = prepared.splits.pairs["train"]
-    size, seed = settings.batch_size, settings.seed
+    """Batches of pairs for a training on so many devices, of which this process lays out its `own`.
+
+    With the teacher's vectors of their questions, where the settings weigh them.
+    """
+    pairs, size, seed = prepared.splits.pairs["train"], settings.batch_size, settings.seed
     epoch = steps_per_epoch(len(pairs), size)
-    if settings.hard_negatives % devices:
-        raise UserError(
-            f"`hard_negatives`: expected a number that {devices} devices can share evenly, got "
-            f"{settings.hard_negatives}; set `--config.hard_negatives`"
-        )
+    _check_shared("hard_negatives", settings.hard_negatives, devices)
     if settings.sampling == "clusters":
         pairs_at = even_pairs_of_step(pairs, prepared.clusters[pairs[:, 0]], size, seed=seed)
     else:
@@ -61,31 +74,98 @@ def make_feed(
         chosen = pairs_at(step)
         return Draw(chosen, extras_at(step, chosen))
 
-    # Where the questions of one device's batch stand in the shares of so many.
-    places = np.arange(2 * size + settings.hard_negatives)
-    dealt = Draw(places[: 2 * size].reshape(2, -1).T, places[2 * size :]).shares(devices)
-
-    def words_of(draw: Draw, step: int) -> np.ndarray:
-        words = prepared.words[draw.shares(1)[0]]
-        if settings.word_dropout:  # before they are dealt out, so that it is the same on any number
-            words = with_words_dropped(words, settings.word_dropout, seed=seed, step=step)
-        return words[dealt]
-
-    vocabulary_size = prepared.vocabulary.size
-    shapes = plan_shapes(
-        lambda step: words_of(draw_at(step), step), steps=epoch, vocabulary_size=vocabulary_size
-    )
-
-    def batch_at(step: int) -> Batch:
-        draw = draw_at(step)
-        candidates = draw.shares(devices)[:, size // devices :]
-        clusters = prepared.clusters[candidates].astype(np.int32)
-        words = words_of(draw, step)
-        return make_batch(words, clusters, shapes, vocabulary_size=vocabulary_size, own=own)
-
     def false_negatives_at(step: int) -> dict[str, float]:
         draw = draw_at(step)
         candidates = np.concatenate([draw.pairs[:, 1], draw.extras])
         return false_negatives(prepared.clusters[candidates], size)
 
-    return Feed(draw_at, batch_at, false_negatives_at, shapes, epoch)
+    teacher = prepared.teacher if settings.teacher.weight else None
+    batch_at, shapes = _batches(settings, prepared, draw_at, epoch, teacher, devices, own)
+    return Feed(draw_at, batch_at, false_negatives_at, shapes, size, epoch)
+
+
+def make_imitation_feed(
+    settings: ConfigDict, prepared: Prepared, *, devices: int, own: slice = slice(None)
+) -> Feed:
+    """Batches of any questions that a student may see, with the teacher's vectors of them.
+
+    They are laid out as pairs, which they are not.
+    """
+    assert prepared.teacher
+    count = settings.teacher.batch_size
+    _check_shared("teacher.batch_size", count, 2 * devices)
+    shown = prepared.teacher.shown
+    if len(shown) < count:
+        raise UserError(
+            f"expected at least one batch of `teacher.batch_size` {count:,} questions, got "
+            f"{len(shown):,}; lower `--config.teacher.batch_size`"
+        )
+    epoch = len(shown) // count
+    # A permutation of its own.
+    questions_at = pairs_of_step(shown, count, seed=[settings.seed, IMITATION])
+
+    @functools.lru_cache(maxsize=1)
+    def draw_at(step: int) -> Draw:
+        return Draw(questions_at(step).reshape(-1, 2), np.zeros(0, np.int32))
+
+    batch_at, shapes = _batches(settings, prepared, draw_at, epoch, prepared.teacher, devices, own)
+    none = {"false_negatives": 0.0, "rows_with_false_negatives": 0.0}
+    return Feed(draw_at, batch_at, lambda step: none, shapes, count // 2, epoch)
+
+
+def _batches(
+    settings: ConfigDict,
+    prepared: Prepared,
+    draw_at: Callable[[int], Draw],
+    epoch: int,
+    teacher: Teacher | None,
+    devices: int,
+    own: slice,
+) -> tuple[Callable[[int], Batch], tuple[BatchShape, ...]]:
+    """From a step to what its draw says, laid out for the devices; and in which shapes."""
+    first = draw_at(0)
+    # Where the questions of one device's batch stand in the shares of so many.
+    places = np.arange(first.pairs.size + len(first.extras))
+    in_pairs, in_extras = np.split(places, [first.pairs.size])
+    dealt = Draw(in_pairs.reshape(2, -1).T, in_extras).shares(devices)
+    share = len(first.pairs) // devices
+
+    def words_of(draw: Draw, step: int) -> np.ndarray:
+        words = prepared.words[draw.shares(1)[0]]
+        if settings.word_dropout:  # before they are dealt out, so that it is the same on any number
+            words = with_words_dropped(words, settings.word_dropout, seed=settings.seed, step=step)
+        return words[dealt]
+
+    vocabulary_size = prepared.vocabulary.size
+    shapes = plan_shapes(
+        lambda step: words_of(draw_at(step), step),
+        steps=epoch,
+        vocabulary_size=vocabulary_size,
+        blocks=BLOCKS_OF_BERT if prepared.pretrained else MAX_BLOCKS,
+    )
+
+    def batch_at(step: int) -> Batch:
+        draw = draw_at(step)
+        rows = draw.shares(devices)
+        targets = None
+        if teacher:
+            mine = rows[own]
+            targets = teacher.targets(mine.ravel()).reshape(*mine.shape, -1)
+        return make_batch(
+            words_of(draw, step),
+            prepared.clusters[rows[:, share:]].astype(np.int32),
+            shapes,
+            vocabulary_size=vocabulary_size,
+            own=own,
+            targets=targets,
+        )
+
+    return batch_at, shapes
+
+
+def _check_shared(name: str, number: int, parts: int) -> None:
+    if number % parts:
+        raise UserError(
+            f"`{name}`: expected a multiple of {parts}, which the devices can share evenly, got "
+            f"{number}; set `--config.{name}`"
+        )

@@ -42,8 +42,11 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     often the training was killed (on one CPU machine, with one number of devices). Of several
     processes all call this with the same arguments; the first writes, scores, and reports.
     """
-    mesh, feed, total, (step, averaged, params_of), state = set_up(settings, prepared)
-    every = settings.early_stopping.every_steps or feed.epoch
+    training = set_up(settings, prepared)
+    mesh, state, phases = training.mesh, training.state, training.phases
+    _, averaged, params_of = phases[-1].step
+    ends, total = {phase.ends for phase in phases}, phases[-1].ends
+    every = settings.early_stopping.every_steps or phases[-1].feed.epoch
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
@@ -57,7 +60,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         state, stopping = _latest(manager, state)
         done = int(state.step)
         records = Records(workdir, resume_at=done) if processes.is_first() else NoRecords()
-        flush = _Flush(records, prepared, feed.draw_at, settings, workdir)
+        flush = _Flush(records, prepared, training.draw_at, workdir)
         with (
             contextlib.closing(records),
             progress_display(total, start=done, shown=processes.is_first()) as progress,
@@ -65,12 +68,14 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         ):
             stop = False
             while not stop and done < total and stopping.without_gain < patience:
-                state, metrics = step(state, feed.batch_at(done).placed(mesh))
+                feed, train_step, begins, _ = training.phase_of(done)
+                at = done - begins
+                state, metrics = train_step.step(state, feed.batch_at(at).placed(mesh))
                 done += 1
-                evaluates = done % every == 0 or done == total
+                evaluates = done % every == 0 or done in ends
                 if averages and (evaluates or done % EMA_EVERY == 0):
                     state = averaged(state, ema_weight(done, every, settings.ema_steps))
-                flush.add(done, metrics | feed.false_negatives_at(done - 1))
+                flush.add(done, feed.size, metrics | feed.false_negatives_at(at))
                 # Looked at once a step: a signal that comes below is for the next. Several
                 # processes agree on it now and then, since asking is a step's work for a network.
                 if jax.process_count() == 1 or done % settings.log_every == 0:
@@ -79,7 +84,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    encoder = exported(current(state), prepared.vocabulary, settings)
+                    encoder = exported(current(state), prepared, settings)
                     row = processes.told_by_first(functools.partial(score, encoder))
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
@@ -131,33 +136,31 @@ class _Flush:
         records: Records | NoRecords,
         prepared: Prepared,
         draw_at: Callable[[int], Draw],
-        settings: ConfigDict,
         workdir: Path,
     ) -> None:
         self._records = records
         self._prepared = prepared
         self._draw_at = draw_at
-        self._settings = settings
         self._workdir = workdir
-        self._held: list[tuple[int, dict[str, Any]]] = []
+        self._held: list[tuple[int, int, dict[str, Any]]] = []
         self.restart()
 
     def restart(self) -> None:
         """Start the clock anew, after work that is not training."""
         self._since = time.perf_counter()
 
-    def add(self, step: int, metrics: dict[str, Any]) -> None:
-        """Hold the metrics of a step."""
-        self._held.append((step, metrics))
+    def add(self, step: int, pairs: int, metrics: dict[str, Any]) -> None:
+        """Hold the metrics of a step over so many pairs."""
+        self._held.append((step, pairs, metrics))
 
     def __call__(self) -> str:
         """Record what is held; a line on it. UserError where a loss is not finite."""
         if not self._held:
             return ""
-        steps, metrics = zip(*self._held, strict=True)
+        steps, pairs, metrics = zip(*self._held, strict=True)
         values: list[dict[str, Any]] = jax.device_get(list(metrics))
         now = time.perf_counter()
-        rate = round(len(steps) * self._settings.batch_size / (now - self._since), 1)
+        rate = round(sum(pairs) / (now - self._since), 1)
         rows = [
             {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
             for step, row in zip(steps, values, strict=True)
@@ -173,7 +176,8 @@ class _Flush:
     def refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        ids = self._prepared.data.ids[self._draw_at(step - 1).pairs].tolist()
+        rows, known = self._draw_at(step - 1).pairs, self._prepared.data.ids
+        ids = np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], -1).tolist()
         if processes.is_first():
             write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(

@@ -9,6 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from qpr_jax.encoders.maxima import SCORES
+from qpr_jax.encoders.sentence_model import BertShape
 from qpr_jax.errors import UserError
 from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.losses.streaming import tile_of
@@ -31,28 +32,28 @@ class Memory(NamedTuple):
 
 
 def estimated(
-    settings: ConfigDict, shape: BatchShape, *, devices: int, vocabulary_size: int
+    settings: ConfigDict,
+    shape: BatchShape,
+    *,
+    devices: int,
+    vocabulary_size: int,
+    bert: BertShape | None = None,
 ) -> Memory:
     """What a step holds at a time, from the arrays of which that is most.
 
-    shape: of a batch's share, the tightest; `devices`: which share the batch.
+    shape: of a batch's share, the tightest; `devices`: which share the batch. bert: where the
+    encoder is one.
     """
     pairs = settings.batch_size // devices
     everyone = settings.batch_size + settings.hard_negatives
-    questions = sum(rows for rows, _ in shape.blocks)
-    embedding, filters, output = settings.embedding_dim, settings.filters, settings.output_dim
-    features = len(settings.windows) * filters
-
     copies = 4 if settings.ema_steps else 3  # the values, two moments, and the average
-    state = copies * sum(_parts(settings, vocabulary_size).values())
-    products = shape.distinct * sum(settings.windows) * filters
-    at_once = settings.encode_chunk or questions
-    largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
-    # The table of products and its gradient; a word's row, its moments, and the gradient of them;
-    # a few arrays of the sums of a chunk; of each question the maxima and where they are.
-    encoder = 2 * products + 6 * shape.words * embedding + 3 * min(SCORES, largest)
-    if not settings.encode_chunk:
-        encoder += 2 * questions * features
+    if bert:
+        output = bert.hidden_size
+        state, encoder = copies * _bert_size(bert), _bert_work(bert, shape, settings.encode_chunk)
+    else:
+        output = settings.output_dim
+        state = copies * sum(_parts(settings, vocabulary_size).values())
+        encoder = _cnn_work(settings, shape)
     if settings.loss == "triplet":
         distances = 4 * pairs * everyone
     else:
@@ -61,6 +62,38 @@ def estimated(
         distances = (3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone
     loss = (6 * everyone + 3 * pairs) * output + distances
     return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
+
+
+def _cnn_work(settings: ConfigDict, shape: BatchShape) -> int:
+    """Numbers that the convolutional encoder holds for a gradient."""
+    questions = sum(rows for rows, _ in shape.blocks)
+    embedding, filters = settings.embedding_dim, settings.filters
+    products = shape.distinct * sum(settings.windows) * filters
+    at_once = settings.encode_chunk or questions
+    largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
+    # The table of products and its gradient; a word's row, its moments, and the gradient of them;
+    # a few arrays of the sums of a chunk; of each question the maxima and where they are.
+    encoder = 2 * products + 6 * shape.words * embedding + 3 * min(SCORES, largest)
+    if not settings.encode_chunk:
+        encoder += 2 * questions * len(settings.windows) * filters
+    return int(encoder)
+
+
+def _bert_size(bert: BertShape) -> int:
+    size, inner = bert.hidden_size, bert.intermediate_size
+    rows = bert.vocab_size + bert.max_position_embeddings + bert.type_vocab_size
+    return rows * size + bert.num_hidden_layers * (4 * size * size + 2 * size * inner)
+
+
+def _bert_work(bert: BertShape, shape: BatchShape, chunk: int) -> int:
+    """Numbers that a transformer holds for a gradient: what each layer made of each word."""
+
+    def kept(rows: int, width: int) -> int:
+        word = 14 * bert.hidden_size + 4 * bert.intermediate_size
+        return rows * width * (word + 3 * bert.num_attention_heads * width)
+
+    blocks = [kept(min(rows, chunk or rows), width) for rows, width in shape.blocks]
+    return bert.num_hidden_layers * (max(blocks) if chunk else sum(blocks))
 
 
 def available(device: jax.Device) -> int:
@@ -78,6 +111,7 @@ def refuse_too_large(
     sharing: int,
     vocabulary_size: int,
     limit: int,
+    bert: BertShape | None = None,
 ) -> Memory:
     """The estimate; UserError, with the setting that would make it fit, where it does not.
 
@@ -88,12 +122,15 @@ def refuse_too_large(
       sharing: how many of them share `limit` bytes.
       vocabulary_size: rows of the embedding.
       limit: bytes.
+      bert: where the encoder is one.
     """
 
     def memory_of(size: int, chunk: int) -> Memory:
         changed = settings.copy_and_resolve_references()
         changed.batch_size, changed.encode_chunk = size, chunk
-        return estimated(changed, shape_of(size), devices=devices, vocabulary_size=vocabulary_size)
+        return estimated(
+            changed, shape_of(size), devices=devices, vocabulary_size=vocabulary_size, bert=bert
+        )
 
     size, chunk = settings.batch_size, settings.encode_chunk
     found = memory_of(size, chunk)
@@ -116,6 +153,8 @@ def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int
     while size >= max(devices, FEWEST_PAIRS) and not fits(size, small):
         size = size // 2 - size // 2 % devices
     if size < max(devices, FEWEST_PAIRS):
+        if settings.encoder == "bert":
+            return "give more memory, or a smaller `--config.pretrained`"
         rows = settings.vocabulary_size + settings.hash_bins
         largest = max(_parts(settings, rows).items(), key=lambda part: part[1])[0]
         return f"lower {largest}"

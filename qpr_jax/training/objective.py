@@ -6,30 +6,53 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from qpr_jax.losses import sdml_loss, triplet_loss
+from qpr_jax.losses import imitation_loss, sdml_loss, triplet_loss
 from qpr_jax.training.step import Objective
 
 
 def make_objective(settings: ConfigDict) -> Objective:
-    """(queries [n, d], candidates [m, d], *, clusters [m], key, axis_name) -> the loss."""
+    """The loss of pairs, with that of imitation beside it where the settings weigh it.
+
+    (queries [n, d], candidates [m, d], *, clusters [m], targets [n + m, d], key, axis_name) -> the
+    loss.
+    """
     loss: Objective = sdml_loss
     names = "smoothing distance prior temperature symmetric"
     if settings.loss == "triplet":
         loss, names = triplet_loss, "negatives margin distance"
     loss = functools.partial(loss, **{name: settings[name] for name in names.split()})
+    weight = settings.teacher.weight
 
     def objective(
-        queries: jax.Array, candidates: jax.Array, *, clusters: jax.Array, key: Any, axis_name: str
+        queries: jax.Array,
+        candidates: jax.Array,
+        *,
+        clusters: jax.Array,
+        targets: jax.Array,
+        key: Any,
+        axis_name: str,
     ) -> jax.Array:
         more = {"key": key} if settings.loss == "triplet" else {}
-        return loss(
-            queries,
-            candidates,
+        value = loss(
+            settings.scale * queries,
+            settings.scale * candidates,
             clusters=clusters if settings.mask_own_cluster else None,
             axis_name=axis_name,
             **more,
         )
+        if weight and targets.shape[1]:
+            vectors = jnp.concatenate([queries, candidates])
+            value += weight * imitation_loss(vectors, targets, axis_name=axis_name)
+        return value
 
     return objective
+
+
+def imitation(
+    queries: jax.Array, candidates: jax.Array, *, targets: jax.Array, axis_name: str, **_: Any
+) -> jax.Array:
+    """An objective like those of `make_objective`, of any questions: imitation alone."""
+    return imitation_loss(jnp.concatenate([queries, candidates]), targets, axis_name=axis_name)

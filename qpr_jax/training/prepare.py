@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import logging
 import pathlib
 from dataclasses import dataclass
@@ -12,69 +14,110 @@ from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
 from qpr_jax.data.noisy import noisy_log
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs, read_quora
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
+    TRAIN,
     Splits,
     other_candidates,
     split_by_cluster,
+    split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.distant.folder import Supervised, read_clusters
+from qpr_jax.distant.logs import log_files
+from qpr_jax.encoders.folders import Encoder
+from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import normalised_text
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
+from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.batches import lengths_of
+from qpr_jax.training.teacher import Teacher, make_teacher
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a run: Q questions, their clusters int32 [Q], splits, word ids int32 [Q, L].
+    """The data of a run: Q questions, their splits, and U others that only a teacher speaks of.
 
-    others: for each held-out split, int [P], a question of another cluster for each pair: the
-      negatives of ROC AUC.
+    clusters: int32 [Q + U], -1 for none. words: ids, int32 [Q + U, L]. others: for each held-out
+    split, int [P], a question of another cluster for each pair: the negatives of ROC AUC.
+    unlabelled: the U others. pretrained: what training starts from, if not from nothing. teacher:
+    None where none was asked for, and until `with_teacher`.
     """
 
     data: QuestionPairs
     clusters: np.ndarray
     splits: Splits
     others: dict[str, np.ndarray]
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | WordPieces
     words: np.ndarray
+    unlabelled: list[str]
     report: dict[str, Any]
+    pretrained: TransformerEncoder | None = None
+    teacher: Teacher | None = None
+
+    @property
+    def own_words(self) -> np.ndarray:
+        """Word ids of the Q questions."""
+        return self.words[: len(self.data.questions)]
+
+    @property
+    def shown(self) -> np.ndarray:
+        """Rows that a student may see: the training questions and the U others, int [S]."""
+        first = len(self.data.questions)
+        more = np.arange(first, first + len(self.unlabelled))
+        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
 
 
-def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
+def prepare(
+    settings: ConfigDict, path: pathlib.Path | None, pretrained: TransformerEncoder | None = None
+) -> Prepared:
     """Read, cluster, split and tokenise the data at `path`.
 
-    That is the pair file; of logs of questions and answers, a folder that `qpr clusters` made; None
-    for a generated log.
+    That is the pair file; of logs of questions and answers, a folder that `qpr clusters` made; a
+    list of questions; None for a generated log.
     """
     data, clusters, splits = _read(settings, path)
-    others = {split: other_candidates(splits.pairs[split], clusters, seed=0) for split in HELD_OUT}
-    seen = np.flatnonzero(splits.split_of == 0)
-    vocabulary = build_vocabulary(
-        (data.questions[i] for i in seen),
-        size=settings.vocabulary_size,
-        bins=settings.hash_bins,
-        fewest=settings.fewest_uses,
-        char_ngrams=settings.char_ngrams,
-    )
-    words, cut = vocabulary.word_ids(data.questions, settings.max_words)
+    others = {
+        split: other_candidates(splits.pairs[split], clusters, seed=0)
+        for split in HELD_OUT
+        if len(splits.pairs[split])
+    }
+    unlabelled = _unlabelled(settings, data.questions, splits)
+    everything = data.questions + unlabelled
+    vocabulary: Vocabulary | WordPieces
+    if pretrained:
+        vocabulary = pretrained.pieces
+    else:
+        seen = np.flatnonzero(splits.split_of == TRAIN)
+        vocabulary = build_vocabulary(
+            itertools.chain((data.questions[i] for i in seen), unlabelled),
+            size=settings.vocabulary_size,
+            bins=settings.hash_bins,
+            fewest=settings.fewest_uses,
+            char_ngrams=settings.char_ngrams,
+        )
+    longest = min(settings.max_words, pretrained.model.max_words if pretrained else 1 << 30)
+    words, cut = vocabulary.word_ids(everything, longest)
+    clusters = np.concatenate([clusters, np.full(len(unlabelled), -1, clusters.dtype)])
     report: dict[str, Any] = {
         "questions": len(data.questions),
         **data.report,
-        **cluster_report(clusters, data.pairs, data.is_duplicate),
+        **cluster_report(clusters[: len(data.questions)], data.pairs, data.is_duplicate),
         "questions_cut": cut,
         "words_per_question": float(lengths_of(words).mean()),
-        "vocabulary": len(vocabulary.words),
-        "hashed_words": float((words > len(vocabulary.words)).sum() / max(1, (words > 0).sum())),
+        "vocabulary": vocabulary.first_bin - 1,
+        "hashed_words": float((words >= vocabulary.first_bin).sum() / max(1, (words > 0).sum())),
+        "unlabelled": len(unlabelled),
         "splits": {
             name: {
                 "questions": int((splits.split_of == i).sum()),
-                "clusters": len(np.unique(clusters[(splits.split_of == i) & (clusters >= 0)])),
+                "clusters": len(np.setdiff1d(clusters[np.flatnonzero(splits.split_of == i)], -1)),
                 "pairs": len(splits.pairs[name]),
                 "queries": len(np.unique(splits.pairs[name][:, 0])),
                 "non_duplicates": len(splits.non_duplicates[name]),
@@ -83,7 +126,51 @@ def prepare(settings: ConfigDict, path: pathlib.Path | None) -> Prepared:
         },
     }
     _log_report(report)
-    return Prepared(data, clusters, splits, others, vocabulary, words, report)
+    return Prepared(
+        data, clusters, splits, others, vocabulary, words, unlabelled, report, pretrained
+    )
+
+
+def with_teacher(settings: ConfigDict, prepared: Prepared, encoder: Encoder | None) -> Prepared:
+    """The same with the teacher that the settings name, if they do; see `teacher.make_teacher`."""
+    if not (encoder or settings.teacher.vectors):
+        return prepared
+    questions = (prepared.data.questions, prepared.unlabelled)
+    teacher = make_teacher(settings, encoder, questions, prepared.shown)
+    return dataclasses.replace(prepared, teacher=teacher)
+
+
+def _unlabelled(settings: ConfigDict, questions: list[str], splits: Splits) -> list[str]:
+    """The questions of `data.unlabelled`, each once, and none that a held-out one says too."""
+    if not settings.data.unlabelled:
+        return []
+    files = unlabelled_files(settings)
+    held_out = {normalised_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
+    known = set(questions)
+    found = []
+    for file in files:
+        for entry in read_questions(
+            str(file),
+            column=settings.data.question,
+            skip_bad_rows=settings.data.skip_bad_rows,
+            log=log.warning,
+        ):
+            if entry.question not in known and normalised_text(entry.question) not in held_out:
+                known.add(entry.question)
+                found.append(entry.question)
+    log.info("data: %s unlabelled questions", f"{len(found):,}")
+    return found
+
+
+def unlabelled_files(settings: ConfigDict) -> list[pathlib.Path]:
+    """The files of `data.unlabelled`; UserError where there is none."""
+    path = pathlib.Path(settings.data.unlabelled).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"`data.unlabelled`: expected a file of questions or a folder of them, found none at "
+            f"{path}; name another, or set `--config.data.unlabelled=''`"
+        )
+    return [pathlib.Path(name) for name in log_files([str(path)])]
 
 
 def _read(
@@ -91,6 +178,8 @@ def _read(
 ) -> tuple[QuestionPairs, np.ndarray, Splits]:
     if settings.data.source == "qa_logs" and path is not None:
         return _supervised(read_clusters(path))
+    if settings.data.source == "questions" and path is not None:
+        return _listed(settings, path)
     if path is None and settings.data.false_negatives != -1:
         made = noisy_log(
             settings.data.false_negatives,
@@ -138,6 +227,32 @@ def _supervised(made: Supervised) -> tuple[QuestionPairs, np.ndarray, Splits]:
     )
     splits = Splits(made.split_of, made.pairs, dict.fromkeys(SPLITS, none))
     return data, made.clusters, splits
+
+
+def _listed(settings: ConfigDict, path: pathlib.Path) -> tuple[QuestionPairs, np.ndarray, Splits]:
+    """A list of questions, of which nothing else is known, as pairs of which there are none."""
+    entries = list(
+        read_questions(
+            str(path),
+            column=settings.data.question,
+            skip_bad_rows=settings.data.skip_bad_rows,
+            log=log.warning,
+        )
+    )[: settings.data.max_rows or None]
+    questions = [entry.question for entry in entries]
+    none = np.zeros((0, 2), np.int32)
+    data = QuestionPairs(
+        questions,
+        np.arange(len(questions)),
+        none,
+        np.zeros(0, np.bool_),
+        {"skipped_rows": 0},
+    )
+    split_of = split_by_text(
+        questions, seed=settings.data.split_seed, most=settings.data.held_out_pairs
+    )
+    pairs = dict.fromkeys(SPLITS, none)
+    return data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs)
 
 
 def _log_report(report: dict[str, Any]) -> None:

@@ -32,7 +32,8 @@ from qpr_jax.training.draws import steps_per_epoch
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import identity
-from qpr_jax.training.validation import pair_roc_auc
+from qpr_jax.training.teacher import NEIGHBOURS
+from qpr_jax.training.validation import asked, make_agreement, pair_roc_auc
 
 log = logging.getLogger(__name__)
 
@@ -56,31 +57,38 @@ def write_report(
     """
     index = retriever.index
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
-    scores, rankings, ranks = score_searches(searches, prepared)
-    recalls = {
-        split: index_recall(rankings[split]["index"], rankings[split]["exact"])
-        for split in HELD_OUT
-    }
-    report: dict[str, Any] = {
-        split: {
-            **scores[split]["index"],
-            "roc_auc": pair_roc_auc(vectors.__getitem__, prepared, split),
-            "exact": scores[split]["exact"],
-            "index_recall@10": recalls[split],
+    report: dict[str, Any] = {split: {} for split in HELD_OUT}
+    rankings: BySearch = {}
+    if prepared.others:
+        scores, rankings, ranks = score_searches(searches, prepared)
+        for split in HELD_OUT:
+            report[split] = {
+                **scores[split]["index"],
+                "roc_auc": pair_roc_auc(vectors.__getitem__, prepared, split),
+                "exact": scores[split]["exact"],
+            }
+        with write_atomically(folder / RANKS) as file:
+            np.savez_compressed(file, allow_pickle=False, **ranks)
+    queries = {split: asked(prepared, split) for split in HELD_OUT}
+    for split in HELD_OUT:
+        found = rankings.get(split) or {
+            name: rank(search, queries[split]) for name, search in searches.items()
         }
-        for split in HELD_OUT
-    }
-    timed = np.unique(prepared.splits.pairs["test"][:, 0])[:TIMED_QUERIES]
+        report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
+        if prepared.teacher:
+            report[split]["agreement"] = make_agreement(prepared, split)(vectors)
     report["data"] = prepared.report
     report["index"] = {
         "factory": index.recipe.factory,
         "probes": index.recipe.probes,
         "assignments": index.recipe.assignments,
         "questions": len(index),
-        "recall@10": statistics.mean(recalls.values()),
+        "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
     report["timing"] = {
-        **time_queries(retriever, [prepared.data.questions[i] for i in timed]),
+        **time_queries(
+            retriever, [prepared.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
+        ),
         **_training_times(folder, settings, prepared),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
@@ -94,10 +102,9 @@ def write_report(
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
     evaluations = read_json_lines(folder / "evaluations.jsonl")
-    with write_atomically(folder / RANKS) as file:
-        np.savez_compressed(file, allow_pickle=False, **ranks)
     _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
-    _plot_recall(folder, report)
+    if "exact" in report["test"]:
+        _plot_recall(folder, report)
     with write_atomically(folder / "report.md", "w") as file:
         file.write(_markdown(report, evaluations))
     # Last: a run is finished when this is there.
@@ -140,12 +147,17 @@ def _training_times(
     folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
 ) -> dict[str, float]:
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
-    steps = steps_per_epoch(len(prepared.splits.pairs["train"]), settings.batch_size)
+    if settings.max_epochs:
+        size = settings.batch_size
+        steps = steps_per_epoch(len(prepared.splits.pairs["train"]), size)
+    else:
+        size = settings.teacher.batch_size // 2
+        steps = len(prepared.shown) // settings.teacher.batch_size
     # The median leaves out the first steps, which compile.
     rate = statistics.median(rates)
     return {
         "steps": len(rates),
-        "epoch_seconds": steps * settings.batch_size / rate,
+        "epoch_seconds": steps * size / rate,
         "pairs_per_second": rate,
     }
 
@@ -199,29 +211,18 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
 
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data, index, timing = report["data"], report["index"], report["timing"]
+    shown = data["splits"]["train"]["questions"] + data["unlabelled"]
+    taught = f"a teacher's vectors of {shown:,} questions, none of them held out; "
     lines = [
         "# Report",
         "",
         f"{data['questions']:,} questions, {data['clusters']:,} clusters; "
-        f"{data['splits']['train']['pairs']:,} training pairs. "
+        + (taught if "agreement" in report["test"] else "")
+        + f"{data['splits']['train']['pairs']:,} training pairs. "
         f"Index {index['factory']}, {index['probes']} probes, recall@10 of exact search "
         f"{index['recall@10']:.3f}.",
         "",
-        "| split | search | averaged over | H@1 | H@10 | MRR | recall@10 | MAP@20 | nDCG@10 |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
-    for split in HELD_OUT:
-        for search, scores in (("index", report[split]), ("exact", report[split]["exact"])):
-            for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
-                values = " | ".join(f"{scores[over][name]:.4f}" for name in names)
-                lines.append(f"| {split} | {search} | {label} | {values} |")
-    lines += [
-        "",
-        "ROC AUC of the pairs against permuted candidates: "
-        + ", ".join(f"{split} {report[split]['roc_auc']:.4f}" for split in HELD_OUT)
-        + ".",
-        "",
+        *_scores_of(report),
         f"A query takes {timing['query_ms_p50']:.2f} ms (median; 99th percentile "
         f"{timing['query_ms_p99']:.2f} ms) from text to hits. Training: {timing['steps']:,} steps, "
         f"{timing['epoch_seconds']:.0f} s an epoch, {timing['pairs_per_second']:,.0f} pairs/s. "
@@ -229,7 +230,7 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         f"Peak memory {timing['peak_memory_gib']:.2f} GiB.",
         "",
         "![training](plots/training.png)",
-        "![retrieval](plots/retrieval.png)",
+        *(["![retrieval](plots/retrieval.png)"] if "exact" in report["test"] else []),
         "",
         "## Evaluations",
         "",
@@ -252,3 +253,29 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         facts |= {f"{split}: {name}": value for name, value in counts.items()}
     lines += [f"| {k} | {v} |" for k, v in (facts | report["settings"] | report["machine"]).items()]
     return "\n".join(lines) + "\n"
+
+
+def _scores_of(report: dict[str, Any]) -> list[str]:
+    """Of pairs, if there are any, and agreement with the teacher, if there is one."""
+    lines = []
+    if "exact" in report["test"]:
+        lines += [
+            "| split | search | averaged over | H@1 | H@10 | MRR | recall@10 | MAP@20 | nDCG@10 |",
+            "|---|---|---|---|---|---|---|---|---|",
+        ]
+        names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
+        for split in HELD_OUT:
+            for search, scores in (("index", report[split]), ("exact", report[split]["exact"])):
+                for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
+                    values = " | ".join(f"{scores[over][name]:.4f}" for name in names)
+                    lines.append(f"| {split} | {search} | {label} | {values} |")
+        aucs = ", ".join(f"{split} {report[split]['roc_auc']:.4f}" for split in HELD_OUT)
+        lines += ["", f"ROC AUC of the pairs against permuted candidates: {aucs}.", ""]
+    if "agreement" in report["test"]:
+        values = ", ".join(f"{split} {report[split]['agreement']:.4f}" for split in HELD_OUT)
+        lines += [
+            f"Agreement, the share of the teacher's nearest {NEIGHBOURS} questions that are among "
+            f"the student's nearest {NEIGHBOURS} (exact search): {values}.",
+            "",
+        ]
+    return lines

@@ -11,19 +11,21 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from qpr_jax.data.sources import find_logs, find_quora
+from qpr_jax.data.sources import find_logs, find_questions, find_quora
 from qpr_jax.data.splits import write_splits
 from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import is_made, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
+from qpr_jax.encoders.folders import Encoder, read_encoder
+from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
-from qpr_jax.retriever import Retriever
+from qpr_jax.retriever import Retriever, run_encoder
 from qpr_jax.training import processes
 from qpr_jax.training.export import write_encoder
 from qpr_jax.training.loop import train
-from qpr_jax.training.prepare import prepare
+from qpr_jax.training.prepare import prepare, unlabelled_files, with_teacher
 from qpr_jax.training.report import write_report
 from qpr_jax.training.settings import default_settings, identity, validate, without_effect
 from qpr_jax.training.workdir import open_workdir
@@ -75,6 +77,11 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     elif settings.data.source == "qa_logs":
         path = find_logs(settings.data.path)
         run["data.sha256"] = content_hash(path)
+    elif settings.data.source == "questions":
+        path = find_questions(settings.data.path)
+        run["data.sha256"] = sha256_of(path)
+    pretrained, teacher, more = _models(settings)
+    run |= more
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
@@ -96,16 +103,19 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
                 _make_clusters(settings, path, folder / CLUSTERS)
             processes.told_by_first(lambda: None)
             path = folder / CLUSTERS if (folder / CLUSTERS).exists() else path
-        prepared = prepare(settings, path)
-        if first:
+        prepared = prepare(settings, path, pretrained)
+        if first:  # which computes and keeps the teacher's vectors, for all on this machine
+            ready = with_teacher(settings, prepared, teacher)
             data = prepared.data
             write_splits(folder / "splits", prepared.splits, data.ids, data.questions)
+        processes.told_by_first(lambda: None)
+        prepared = ready if first else with_teacher(settings, prepared, teacher)
         if not trained:
             params = train(settings, prepared, folder)
             processes.leave()
             if not first:
                 return {}
-            write_encoder(folder / "export", params, prepared.vocabulary, settings)
+            write_encoder(folder / "export", params, prepared, settings)
             del params
         start = time.perf_counter()
         questions, ids = prepared.data.questions, prepared.data.ids.tolist()
@@ -121,6 +131,31 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         )
         log.info("finished; see %s", folder / "report.md")
         return report
+
+
+def _models(
+    settings: ConfigDict,
+) -> tuple[TransformerEncoder | None, Encoder | None, dict[str, Any]]:
+    """What training starts from, its teacher, and what these and more questions are by content."""
+    run: dict[str, Any] = {}
+    pretrained = None
+    if settings.encoder == "bert":
+        found = read_encoder(settings.pretrained)
+        if not isinstance(found, TransformerEncoder):
+            raise UserError(
+                f"`pretrained`: expected a folder in the format of sentence-transformers, got "
+                f"{settings.pretrained!r}; set `--config.pretrained`"
+            )
+        pretrained, run["pretrained.identity"] = found, found.identity
+    teacher = run_encoder(settings.teacher.model) if settings.teacher.model else None
+    if teacher:
+        run["teacher.identity"] = teacher.identity
+    elif settings.teacher.vectors:
+        given = pathlib.Path(settings.teacher.vectors).expanduser()
+        run["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+    if settings.data.unlabelled:
+        run["data.unlabelled.sha256"] = [sha256_of(file) for file in unlabelled_files(settings)]
+    return pretrained, teacher, run
 
 
 def _make_clusters(settings: ConfigDict, logs: pathlib.Path, folder: pathlib.Path) -> None:

@@ -15,30 +15,38 @@ BASE_BATCH = 512
 SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
-def make_schedule(settings: ConfigDict, total: int) -> optax.Schedule:
+def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> optax.Schedule:
     """A function from the steps done (an array of any shape) to the rate of the next.
 
-    total: the steps that a training takes at most, over which a decaying rate falls to 0; UserError
-      where the warm-up takes more.
+    total: the steps that a training takes at most, of which the first `imitation` have a rate of
+      their own; a decaying rate falls to 0 over either part. UserError where the warm-up, of the
+      first part there is, takes more.
 
     Source of the scalings: Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear, with
     warm-up); Malladi et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient
     Algorithms" (square root, for Adam).
     """
-    if settings.warmup_steps > total:
+    if settings.warmup_steps > (imitation or total):
         raise UserError(
-            f"`warmup_steps`: expected at most the {total} steps of the training, got "
+            f"`warmup_steps`: expected at most the {imitation or total} steps of the training, got "
             f"{settings.warmup_steps}; set `--config.warmup_steps`"
         )
     factor = (settings.batch_size / BASE_BATCH) ** SCALINGS[settings.learning_rate_scaling]
-    peak, warmup = settings.learning_rate * factor, settings.warmup_steps
+    warmup, decays = settings.warmup_steps, settings.learning_rate_decay == "linear"
 
-    def rate(done: jax.Array) -> jax.Array:
-        rates = jnp.full(jnp.shape(done), peak)
-        if warmup:
-            rates *= jnp.minimum(1, (done + 1) / warmup)
-        if settings.learning_rate_decay == "linear":
-            rates *= jnp.maximum(0, 1 - done / total)
-        return rates
+    def part(peak: float, steps: int, warmup: int) -> optax.Schedule:
+        def rate(done: jax.Array) -> jax.Array:
+            rates = jnp.full(jnp.shape(done), peak)
+            if warmup:
+                rates *= jnp.minimum(1, (done + 1) / warmup)
+            if decays:
+                rates *= jnp.maximum(0, 1 - done / steps)
+            return rates
 
-    return rate
+        return rate
+
+    if not imitation:
+        return part(settings.learning_rate * factor, total, warmup)
+    first = part(settings.teacher.learning_rate * factor, imitation, warmup)
+    then = part(settings.learning_rate * factor, max(1, total - imitation), 0)
+    return lambda done: jnp.where(done < imitation, first(done), then(done - imitation))

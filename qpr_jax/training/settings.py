@@ -20,7 +20,10 @@ from qpr_jax.retrieval.vectors import Recipe, check_recipe
 from qpr_jax.training.schedule import SCALINGS
 
 # What may change between two commands of one run: none alters its result beyond rounding.
-NOT_IDENTITY = ("overwrite", "devices", "distributed", "encode_chunk", "data.path")
+NOT_IDENTITY = (
+    *("overwrite", "devices", "distributed", "encode_chunk", "data.path", "data.unlabelled"),
+    *("pretrained", "teacher.model", "teacher.vectors", "teacher.cache"),
+)
 
 
 def default_settings() -> ConfigDict:
@@ -39,7 +42,8 @@ def default_settings() -> ConfigDict:
     settings.distributed.heartbeat = 30  # seconds without a sign of life: a process is lost
 
     settings.data = ConfigDict()
-    # Or "qa_logs", questions and their answers, or "synthetic", a generated question log.
+    # Or "qa_logs", questions and their answers, "questions", a list of them and nothing else, for
+    # a student of a teacher, or "synthetic", a generated question log.
     settings.data.source = "quora"
     # Of the pair file; else $QPR_DATA_DIR, the cache, the web. Of logs: a file, a folder of them or
     # one that `qpr clusters` made; else $QPR_DATA_DIR.
@@ -57,6 +61,8 @@ def default_settings() -> ConfigDict:
     settings.data.coherence = "pairwise"  # of clusters of logs, or "paper"
     settings.data.min_coherence = -1.0  # clusters of less are removed; -1: 0.3, of "paper" 0.1
     settings.data.pairs_per_cluster = 100  # at most, of logs
+    # More questions, of no pair, for a teacher's vectors alone: a file, or a folder of them.
+    settings.data.unlabelled = ""
 
     settings.vocabulary_size = 50_000  # most frequent words of the training questions
     settings.fewest_uses = 1  # of a word in them that has an embedding of its own
@@ -64,14 +70,19 @@ def default_settings() -> ConfigDict:
     settings.char_ngrams = 0  # cut them into runs of so many characters first, as words; 0: no
     settings.max_words = 64  # words of a question that are read
 
+    settings.encoder = "cnn"  # or "bert", a transformer that is trained further
+    # Of "bert": a folder in the format of sentence-transformers, or "minilm", that of the extra.
+    settings.pretrained = ""
     settings.embedding_dim = 300
     settings.windows = (5,)  # words; several give each its own filters
     settings.filters = 600  # of each window; the paper does not say
     settings.output_dim = 300
     settings.bag_of_words = False  # the projection also sees the sum of the word embeddings
+    settings.normalize = False  # vectors have length 1
     settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
 
     settings.loss = "sdml"  # or "triplet"
+    settings.scale = 1.0  # that the loss sees the vectors at; those of length 1 are too near
     settings.distance = "ssd"  # the sum of squared differences, or "euc", its root
     settings.mask_own_cluster = False  # known paraphrases in a batch are no negatives
     settings.smoothing = 0.3  # of SDML: the mass that the other candidates share
@@ -88,11 +99,25 @@ def default_settings() -> ConfigDict:
     settings.encode_chunk = 0  # questions that a device encodes at a time, to save memory; 0: all
     settings.learning_rate = 1e-3  # of Adam, for 512 pairs
     settings.learning_rate_scaling = "none"  # or "sqrt", "linear": times (batch_size / 512)^0.5, ^1
+    settings.weight_decay = 0.0  # of AdamW, for matrices other than the embedding
     settings.warmup_steps = 0  # over which it rises from 0
     settings.learning_rate_decay = "none"  # or "linear", to 0 at the last of the steps allowed
     settings.ema_steps = 0  # score and keep an average of weights over about so many; 0: the last
-    settings.max_epochs = 10
-    settings.max_steps = 0  # 0: as many as the epochs hold
+    settings.max_epochs = 10  # of the pairs; with a teacher, 0 is no pairs at all
+    settings.max_steps = 0  # of pairs, or, without, of imitation; 0: as many as the epochs hold
+
+    settings.teacher = ConfigDict()
+    # Whose vectors the encoder learns to give: a run, a folder in the format of
+    # sentence-transformers, or "minilm"; "": nobody's. Computed once, kept in `cache`.
+    settings.teacher.model = ""
+    # Or vectors of any model: a .npy file, a row for each question, in their order.
+    settings.teacher.vectors = ""
+    settings.teacher.cache = ""  # a folder; "": in $XDG_CACHE_HOME, or ~/.cache
+    settings.teacher.epochs = 9  # of all training questions, imitation alone, before the pairs
+    settings.teacher.batch_size = 512  # questions of a step, in these epochs
+    settings.teacher.learning_rate = 1e-3
+    settings.teacher.weight = 0.0  # of imitation beside the loss, when the pairs come
+    settings.teacher.words = False  # the embedding starts at the teacher's vectors of the words
 
     settings.early_stopping = ConfigDict()
     # "mrr" of exact search among all questions, or the paper's "roc_auc", which saturates and
@@ -116,34 +141,33 @@ def validate(settings: ConfigDict) -> None:
     """Raise UserError for the first setting that cannot be."""
     positive = (
         "vocabulary_size fewest_uses hash_bins max_words embedding_dim filters output_dim "
-        "batch_size max_epochs log_every checkpoint_every distributed.heartbeat "
+        "batch_size teacher.batch_size log_every checkpoint_every distributed.heartbeat "
         "data.held_out_pairs data.max_held_out_cluster data.synthetic_clusters "
         "data.pairs_per_cluster "
         "early_stopping.patience index.probes index.assignments"
     )
     not_negative = (
         "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
-        "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps"
+        "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps max_epochs teacher.epochs"
     )
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():
             _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
             _require(settings, name, lambda value: value < 2**32, "below 2**32")
-    check_recipe(Recipe(settings.index.factory, probes=settings.index.probes), settings.output_dim)
+    if settings.encoder == "cnn":  # that of a transformer is seen when it is read
+        recipe = Recipe(settings.index.factory, probes=settings.index.probes)
+        check_recipe(recipe, settings.output_dim)
+    _check_teacher(settings)
     _require(
         settings, "data.false_negatives", lambda v: v == -1 or 0 <= v <= 0.9, "0 to 0.9, or -1"
     )
     _require(settings, "data.min_coherence", lambda v: v == -1 or 0 <= v <= 1, "0 to 1, or -1")
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
-    for name in ("learning_rate", "temperature", "margin"):
+    for name in ("learning_rate", "teacher.learning_rate", "temperature", "margin", "scale"):
         _require(settings, name, lambda value: 0 < value < float("inf"), "above 0 and finite")
-    _require(
-        settings,
-        "early_stopping.min_delta",
-        lambda value: 0 <= value < float("inf"),
-        "at least 0 and finite",
-    )
+    for name in ("early_stopping.min_delta", "teacher.weight", "weight_decay"):
+        _require(settings, name, lambda value: 0 <= value < float("inf"), "at least 0 and finite")
     _require(
         settings,
         "windows",
@@ -165,9 +189,10 @@ def validate(settings: ConfigDict) -> None:
             "that it sees"
         )
     for name, choices in (
-        ("data.source", ("quora", "qa_logs", "synthetic")),
+        ("data.source", ("quora", "qa_logs", "questions", "synthetic")),
         ("data.coherence", tuple(LEAST)),
-        ("early_stopping.metric", ("roc_auc", "mrr")),
+        ("early_stopping.metric", ("roc_auc", "mrr", "agreement")),
+        ("encoder", ("cnn", "bert")),
         ("compute_dtype", ("float32", "bfloat16")),
         ("loss", ("sdml", "triplet")),
         ("distance", DISTANCES),
@@ -178,6 +203,44 @@ def validate(settings: ConfigDict) -> None:
         ("learning_rate_decay", ("none", "linear")),
     ):
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
+
+
+def _check_teacher(settings: ConfigDict) -> None:
+    teacher = settings.teacher
+    if teacher.model and teacher.vectors:
+        raise UserError("`teacher`: expected `model` or `vectors`, got both; set one of them to ''")
+    has_pairs = settings.max_epochs and settings.data.source != "questions"
+    if teacher.model or teacher.vectors:
+        if not settings.max_epochs and not teacher.epochs:
+            raise UserError(
+                "`max_epochs`, `teacher.epochs`: expected 1 or more of one, got 0 and 0"
+            )
+        if settings.data.source == "questions" and settings.max_epochs:
+            raise UserError(
+                f"`max_epochs`: expected 0, since a list of questions has no pairs, got "
+                f"{settings.max_epochs}; set `--config.max_epochs=0`"
+            )
+    elif not has_pairs:
+        raise UserError(
+            "expected pairs to train on or a teacher, got neither; set `--config.teacher.model` or "
+            "`--config.teacher.vectors`, or, with pairs, `--config.max_epochs` to 1 or more"
+        )
+    elif settings.early_stopping.metric == "agreement" or teacher.words:
+        raise UserError(
+            "`early_stopping.metric=agreement`, `teacher.words`: expected a teacher, got none; set "
+            "`--config.teacher.model`"
+        )
+    if settings.data.source == "questions" and settings.early_stopping.metric != "agreement":
+        raise UserError(
+            "`early_stopping.metric`: expected agreement, all that a list of questions can be "
+            f"scored by, got {settings.early_stopping.metric}; set "
+            "`--config.early_stopping.metric=agreement`"
+        )
+    if (settings.encoder == "bert") != bool(settings.pretrained):
+        raise UserError(
+            "`encoder`, `pretrained`: expected `bert` with a folder to start from, or `cnn` "
+            f"without one, got {settings.encoder!r} and {settings.pretrained!r}; set both"
+        )
 
 
 def from_toml(path: Path) -> ConfigDict:
@@ -231,8 +294,12 @@ def without_effect(settings: ConfigDict) -> list[str]:
     unread += {
         "quora": of_logs + generated,
         "qa_logs": ["data.max_rows", *generated],
+        "questions": [name for name in of_logs if name != "data.question"] + generated,
         "synthetic": ["data.path", "data.max_rows", "data.skip_bad_rows", *of_logs],
     }[settings.data.source]
+    if settings.encoder == "bert":
+        unread += ["vocabulary_size", "fewest_uses", "hash_bins", "char_ngrams", "embedding_dim"]
+        unread += ["windows", "filters", "output_dim", "bag_of_words", "normalize", "teacher.words"]
     given, default = flatten(settings), flatten(default_settings())
     return [name for name in unread if given[name] != default[name]]
 

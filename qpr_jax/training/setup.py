@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.cnn import ConvEncoder
+from qpr_jax.encoders.bert import BertEncoder
+from qpr_jax.encoders.cnn import EMBEDDING_SCALE, ConvEncoder
+from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import memory
 from qpr_jax.training.batches import BatchShape
-from qpr_jax.training.feed import Feed, make_feed
+from qpr_jax.training.draws import Draw
+from qpr_jax.training.feed import Feed, make_feed, make_imitation_feed
 from qpr_jax.training.mesh import make_mesh, own_devices, replicate
-from qpr_jax.training.objective import make_objective
+from qpr_jax.training.objective import imitation, make_objective
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.step import (
+    Objective,
     Params,
     TrainState,
     TrainStep,
@@ -26,38 +32,97 @@ from qpr_jax.training.step import (
     make_loss,
     make_train_step,
 )
+from qpr_jax.training.teacher import word_vectors
 
 log = logging.getLogger(__name__)
 
 
+class Phase(NamedTuple):
+    """Steps of one kind, from `begins` to before `ends`, counted from 0."""
+
+    feed: Feed
+    step: TrainStep
+    begins: int
+    ends: int
+
+
 class Training(NamedTuple):
-    """total: the steps that it takes at most."""
+    """phases: one or two, one after the other; the last step of all is the last's."""
 
     mesh: Mesh
-    feed: Feed
-    total: int
-    step: TrainStep
+    phases: tuple[Phase, ...]
     state: TrainState
+
+    def phase_of(self, step: int) -> Phase:
+        """The phase of a step, counted from 0."""
+        return next(phase for phase in self.phases if step < phase.ends)
+
+    def draw_at(self, step: int) -> Draw:
+        """The questions of a step, counted from 0."""
+        phase = self.phase_of(step)
+        return phase.feed.draw_at(step - phase.begins)
 
 
 def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     """The training that the settings describe, before its first step; nothing is compiled yet.
 
-    What it takes is logged. UserError where the batch does not fit the devices or their memory.
+    Imitation of a teacher comes first, if there is one, then the pairs, if there are any. What it
+    takes is logged. UserError where a batch does not fit the devices or their memory.
     """
     mesh = make_mesh(settings.batch_size, settings.devices)
-    feed = make_feed(settings, prepared, devices=mesh.size, own=own_devices(mesh))
-    total = settings.max_steps or settings.max_epochs * feed.epoch
-    _tell_size(settings, prepared, feed, mesh)
+    own = own_devices(mesh)
+    parts: list[tuple[Feed, Objective, int]] = []
+    if prepared.teacher and settings.teacher.epochs:
+        feed = make_imitation_feed(settings, prepared, devices=mesh.size, own=own)
+        log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
+        parts.append((feed, imitation, settings.teacher.epochs * feed.epoch))
+    if settings.max_epochs:
+        feed = make_feed(settings, prepared, devices=mesh.size, own=own)
+        _tell_size(settings, prepared, feed, mesh)
+        parts.append((feed, make_objective(settings), settings.max_epochs * feed.epoch))
+    if settings.max_steps:
+        parts[-1] = (*parts[-1][:2], settings.max_steps)
+    ends = list(itertools.accumulate(steps for _, _, steps in parts))
+    alone = ends[0] if parts[0][1] is imitation else 0
+    schedule = make_schedule(settings, ends[-1], imitation=alone)
+    graph, params = first_encoder(settings, prepared)
+    decay = settings.weight_decay
+    phases = []
+    for (feed, objective, steps), end in zip(parts, ends, strict=True):
+        loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
+        step = make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay)
+        phases.append(Phase(feed, step, end - steps, end))
+    state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
+    return Training(mesh, tuple(phases), replicate(state, mesh))
+
+
+def first_encoder(settings: ConfigDict, prepared: Prepared) -> tuple[nnx.GraphDef, Params]:
+    """The encoder as it is before the first step: drawn, or what training starts from."""
+    if prepared.pretrained:
+        model, dtype = prepared.pretrained.model, settings.compute_dtype
+        shape = nnx.eval_shape(
+            lambda: BertEncoder(model.shape, compute_dtype=dtype, rngs=nnx.Rngs(0))
+        )
+        graph, params = nnx.split(shape)
+        nnx.replace_by_pure_dict(params, jax.tree.map(jnp.array, model.weights))
+        return graph, params
     graph, params = make_encoder(settings, prepared.vocabulary.size)
-    loss = make_loss(graph, mesh, make_objective(settings), encode_chunk=settings.encode_chunk)
-    step = make_train_step(loss, make_schedule(settings, total), seed=settings.seed)
-    state = replicate(init_state(params, average=settings.ema_steps > 0), mesh)
-    return Training(mesh, feed, total, step, state)
+    if prepared.teacher and settings.teacher.words:
+        assert isinstance(prepared.vocabulary, Vocabulary)
+        words = word_vectors(
+            prepared.teacher,
+            settings.teacher.cache,
+            prepared.vocabulary.words,
+            settings.embedding_dim,
+        )
+        words *= EMBEDDING_SCALE / words.std()
+        table = params["embedding"]
+        table[...] = table[...].at[1 : 1 + len(words)].set(words)
+    return graph, params
 
 
 def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
-    """The encoder of `settings` as its structure and freshly drawn parameters."""
+    """The convolutional encoder of `settings`: its structure and freshly drawn parameters."""
     return nnx.split(
         ConvEncoder(
             vocabulary_size=vocabulary_size,
@@ -66,6 +131,7 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
             filters=settings.filters,
             output_dim=settings.output_dim,
             bag_of_words=settings.bag_of_words,
+            normalize=settings.normalize,
             compute_dtype=settings.compute_dtype,
             rngs=nnx.Rngs(settings.seed),
         )
@@ -98,6 +164,7 @@ def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh)
         devices=mesh.size,
         sharing=here if device.platform == "cpu" else 1,
         vocabulary_size=prepared.vocabulary.size,
+        bert=prepared.pretrained.model.shape if prepared.pretrained else None,
         limit=limit,
     )
     log.info(

@@ -16,7 +16,7 @@ from qpr_jax.training.batches import Batch
 from qpr_jax.training.mesh import AXIS
 
 Params = Any
-# (queries, candidates, clusters=, key=, axis_name=) -> the loss; see `objective.make_objective`.
+# (queries, candidates, clusters=, targets=, key=, axis_name=) -> the loss; see `objective`.
 Objective = Callable[..., jax.Array]
 # (parameters, batch, random key) -> the loss of the global batch.
 Loss = Callable[[Params, Batch, jax.Array], jax.Array]
@@ -51,12 +51,12 @@ class TrainStep(NamedTuple):
     params: Callable[[TrainState], Params]
 
 
-def init_state(params: Params, *, average: bool = False) -> TrainState:
-    """The state before the first step."""
+def init_state(params: Params, *, average: bool = False, weight_decay: float = 0.0) -> TrainState:
+    """The state before the first step of `make_train_step` with this `weight_decay`."""
     rest, embedding = _without_embedding(params)
     return TrainState(
         params=rest,
-        optimizer=_dense(optax.constant_schedule(0)).init(rest),
+        optimizer=_dense(optax.constant_schedule(0), weight_decay).init(rest),
         table=adam.fresh_rows(embedding),
         average=_with_embedding(*jax.tree.map(jnp.copy, (rest, embedding))) if average else (),
         step=jnp.zeros((), jnp.int32),
@@ -83,6 +83,7 @@ def make_loss(
             vectors[:queries],
             vectors[queries:],
             clusters=batch.clusters,
+            targets=batch.targets,
             key=key,
             axis_name=AXIS,
         )
@@ -98,10 +99,15 @@ def make_loss(
     return loss
 
 
-def make_train_step(loss: Loss, learning_rate: float | optax.Schedule, *, seed: int) -> TrainStep:
-    """The step of Adam over all parameters, in time that does not grow with the vocabulary."""
+def make_train_step(
+    loss: Loss, learning_rate: float | optax.Schedule, *, seed: int, weight_decay: float = 0.0
+) -> TrainStep:
+    """The step of Adam over all parameters, in time that does not grow with the vocabulary.
+
+    weight_decay: of AdamW (Loshchilov and Hutter, 2019), for matrices other than the embedding.
+    """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
-    optimizer = _dense(schedule)
+    optimizer = _dense(schedule, weight_decay)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
@@ -130,8 +136,18 @@ def make_train_step(loss: Loss, learning_rate: float | optax.Schedule, *, seed: 
     )
 
 
-def _dense(learning_rate: optax.Schedule) -> optax.GradientTransformation:
-    return optax.adam(learning_rate, b1=adam.BETA1, b2=adam.BETA2, eps=adam.EPSILON)
+def _dense(
+    learning_rate: optax.Schedule, weight_decay: float = 0.0
+) -> optax.GradientTransformation:
+    moments = {"b1": adam.BETA1, "b2": adam.BETA2, "eps": adam.EPSILON}
+    if not weight_decay:
+        return optax.adam(learning_rate, **moments)
+    return optax.adamw(
+        learning_rate,
+        **moments,
+        weight_decay=weight_decay,
+        mask=lambda params: jax.tree.map(lambda array: array.ndim > 1, params),
+    )
 
 
 def _without_embedding(params: Params) -> tuple[Params, jax.Array]:

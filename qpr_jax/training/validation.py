@@ -8,36 +8,85 @@ from collections.abc import Callable
 import numpy as np
 from ml_collections import ConfigDict
 
+from qpr_jax.data.splits import SPLITS
 from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.retrieval.evaluate import exact_search, rank, retrieval_scores, roc_auc
+from qpr_jax.encoders.transformer import TransformerEncoder
+from qpr_jax.retrieval.evaluate import (
+    exact_search,
+    index_recall,
+    rank,
+    retrieval_scores,
+    roc_auc,
+)
 from qpr_jax.training.prepare import Prepared
+from qpr_jax.training.teacher import NEIGHBOURS, neighbours
+
+ASKED = 2000  # questions that agreement is measured on
 
 
 def make_validation(
     prepared: Prepared, settings: ConfigDict
-) -> Callable[[ExportedEncoder], dict[str, float]]:
-    """A function from an encoder to its scores on the validation pairs.
+) -> Callable[[ExportedEncoder | TransformerEncoder], dict[str, float]]:
+    """A function from an encoder to its scores on the validation split.
 
-    `roc_auc`, always: of minus the distance, the pairs against the same queries with candidates
-    of another cluster. `mrr` and `hits@1`, where early stopping watches
-    `mrr`: per pair, by exact search among all questions, which costs an encoding of them all.
+    `roc_auc`, where there are pairs: of minus the distance, the pairs against the same queries with
+    candidates of another cluster. Where early stopping watches `mrr`: `mrr` and `hits@1`, per pair;
+    `agreement`: that with the teacher. Both by exact search among all questions, which costs an
+    encoding of them all.
     """
     pairs = prepared.splits.pairs["validation"]
 
-    def score(encoder: ExportedEncoder) -> dict[str, float]:
+    metric = settings.early_stopping.metric
+    agreement = make_agreement(prepared, "validation") if metric == "agreement" else None
+
+    def score(encoder: ExportedEncoder | TransformerEncoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
             return encoder.encode_words(prepared.words[rows])
 
-        scores = {"roc_auc": pair_roc_auc(vectors_of, prepared, "validation")}
-        if settings.early_stopping.metric == "mrr" and np.isfinite(scores["roc_auc"]):
-            vectors = encoder.encode_words(prepared.words)
+        scores = {}
+        if len(pairs):
+            scores["roc_auc"] = pair_roc_auc(vectors_of, prepared, "validation")
+        if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
+            return scores
+        vectors = encoder.encode_words(prepared.own_words)
+        if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
             per_pair = retrieval_scores(found, queries, pairs, prepared.clusters)["per_pair"]
             scores |= {"mrr": per_pair["mrr@20"], "hits@1": per_pair["hits@1"]}
+        elif agreement:
+            scores["agreement"] = agreement(vectors)
         return scores
 
     return score
+
+
+def make_agreement(prepared: Prepared, split: str) -> Callable[[np.ndarray], float]:
+    """A function from the vectors of all Q questions to their agreement with the teacher.
+
+    That is, averaged over at most ASKED questions of the split, the share of the teacher's nearest
+    `teacher.NEIGHBOURS` among all questions that are a student's as well.
+    """
+    assert prepared.teacher
+    queries = _sampled(prepared, split)
+    wanted = neighbours(prepared.teacher, len(prepared.data.questions), queries)
+
+    def agreement(vectors: np.ndarray) -> float:
+        found = rank(exact_search(vectors), queries, NEIGHBOURS)
+        return index_recall(found, wanted, NEIGHBOURS)
+
+    return agreement
+
+
+def asked(prepared: Prepared, split: str) -> np.ndarray:
+    """Questions of a split that are searched with: the heads of its pairs, or some of all."""
+    pairs = prepared.splits.pairs[split]
+    return np.unique(pairs[:, 0]) if len(pairs) else _sampled(prepared, split)
+
+
+def _sampled(prepared: Prepared, split: str) -> np.ndarray:
+    questions = np.flatnonzero(prepared.splits.split_of == SPLITS.index(split))
+    return np.sort(np.random.default_rng(0).permutation(questions)[:ASKED])
 
 
 def pair_roc_auc(

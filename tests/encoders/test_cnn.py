@@ -30,16 +30,18 @@ def slow(encoder, question):
         features.append(np.tanh(outputs).max(axis=0))
     if encoder.bag_of_words:
         features.append(embedding[question].sum(axis=0) / np.sqrt(max(len(question), 1)))
-    return np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
+    vector = np.concatenate(features) @ np.asarray(encoder.projection[...], np.float64)
+    return vector / np.linalg.norm(vector) if encoder.normalize else vector
 
 
 QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 11]]
 
 
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("bag_of_words", [False, True])
 @pytest.mark.parametrize("windows", [(5,), (1,), (2,), (4,), (3, 5)])
-def test_it_is_the_convolution_of_equation_1(windows, bag_of_words):
-    encoder = make(windows, bag_of_words=bag_of_words)
+def test_it_is_the_convolution_of_equation_1(windows, bag_of_words, normalize):
+    encoder = make(windows, bag_of_words=bag_of_words, normalize=normalize)
     encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
     expected = np.stack([slow(encoder, question) for question in QUESTIONS])
     np.testing.assert_allclose(encoder(padded(QUESTIONS, 11)), expected, atol=1e-6)

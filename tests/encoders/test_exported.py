@@ -41,17 +41,26 @@ def weights(windows=(3, 4), filters=(5, 2), seed=0, bag_of_words=False):
     }
 
 
-def export(folder, *, max_words=20, settings=None, **changed) -> ExportedEncoder:
+def export(folder, *, max_words=20, settings=None, normalize=False, **changed) -> ExportedEncoder:
     arrays = weights() | changed
     write_export(
-        folder, **arrays, vocabulary=VOCABULARY, max_words=max_words, settings=settings or {"a": 1}
+        folder,
+        **arrays,
+        vocabulary=VOCABULARY,
+        max_words=max_words,
+        settings=settings or {"a": 1},
+        normalize=normalize,
     )
     return read_export(folder)
 
 
-@pytest.fixture(params=[False, True], ids=["maxima", "bag_of_words"])
+@pytest.fixture(params=["maxima", "bag_of_words", "normalize"])
 def encoder(tmp_path, request) -> ExportedEncoder:
-    return export(tmp_path / "export", **weights(bag_of_words=request.param))
+    return export(
+        tmp_path / "export",
+        normalize=request.param == "normalize",
+        **weights(bag_of_words=request.param == "bag_of_words"),
+    )
 
 
 def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:
@@ -70,7 +79,8 @@ def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:
         features.append(np.max(positions, axis=0))
     if len(encoder.projection) > sum(len(bias) for bias in encoder.biases):
         features.append(encoder.embedding[ids].sum(axis=0) / np.sqrt(max(len(ids), 1)))
-    return np.concatenate(features) @ encoder.projection.astype(np.float64)
+    vector = np.concatenate(features) @ encoder.projection.astype(np.float64)
+    return vector / np.linalg.norm(vector) if encoder.normalize else vector
 
 
 def test_hand_worked_vector(tmp_path):

@@ -83,6 +83,8 @@ def test_scores_worked_by_hand():
         "mrr@20": [1, 1 / 2, 0],
         "recall@1": [1 / 2, 0, 0],
         "recall@5": [1, 1 / 2, 0],
+        "precision@1": [1, 0, 0],
+        "precision@3": [2 / 3, 1 / 3, 0],
         "map@1": [1 / 2, 0, 0],
         "map@20": [(1 + 2 / 3) / 2, (1 / 2) / 2, 0],
         "ndcg@1": [1, 0, 0],
@@ -95,7 +97,8 @@ def test_scores_worked_by_hand():
         assert scores["per_pair"][name] == pytest.approx(per_pair), name
 
     names = ["hits@1", "hits@10"]
-    names += [f"{name}@{k}" for name in ("recall", "map", "ndcg") for k in (1, 5, 10, 20)]
+    metrics = ("recall", "precision", "map", "ndcg")
+    names += [f"{name}@{k}" for name in metrics for k in (1, 3, 5, 10, 20)]
     assert list(scores["per_pair"]) == list(scores["per_query"]) == [*names, "mrr@20"]
     assert all(type(value) is float for value in scores["per_pair"].values())
 

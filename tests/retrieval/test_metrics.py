@@ -100,13 +100,16 @@ def test_agrees_with_ranx(monkeypatch):
         run[f"q{row}"] = {f"d{i}": 1 - i / 100 for i in range(20)}
     cutoffs = (1, 5, 10, 20)
     names = [
-        f"{name}@{k}" for name in ("hit_rate", "recall", "map", "ndcg", "mrr") for k in cutoffs
+        f"{name}@{k}"
+        for name in ("hit_rate", "recall", "precision", "map", "ndcg", "mrr")
+        for k in cutoffs
     ]
     theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names)
     for k in cutoffs:
         ours = {
             "hit_rate": metrics.hits(relevance, k),
             "recall": metrics.recall(relevance, relevant, k),
+            "precision": metrics.precision(relevance, k),
             "map": metrics.average_precision(relevance, relevant, k),
             "ndcg": metrics.ndcg(relevance, relevant, k),
             "mrr": metrics.reciprocal_rank(relevance, k),

@@ -64,5 +64,5 @@ def test_pairs_share_the_cluster_that_the_loss_is_told(config, prepared):
 
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, prepared):
-    with pytest.raises(UserError, match=r"`hard_negatives`: expected a number that 3 devices"):
+    with pytest.raises(UserError, match=r"`hard_negatives`: expected a multiple of 3"):
         make_feed(config, prepared, devices=3)

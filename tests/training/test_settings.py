@@ -28,8 +28,12 @@ def test_the_defaults_are_those_of_the_paper():
         ("learning_rate", float("nan"), "`learning_rate`: expected above 0 and finite, got nan"),
         ("windows", (), "`windows`: expected one or more positive numbers"),
         ("windows", (3, 0), "`windows`: expected one or more positive numbers"),
-        ("data.source", "web", "`data.source`: expected quora or qa_logs or synthetic, got 'web'"),
-        ("early_stopping.metric", "auc", "expected roc_auc or mrr, got 'auc'"),
+        (
+            "data.source",
+            "web",
+            "`data.source`: expected quora or qa_logs or questions or synthetic",
+        ),
+        ("early_stopping.metric", "auc", "expected roc_auc or mrr or agreement, got 'auc'"),
         ("compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
         (
             "index.factory",
@@ -85,6 +89,38 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
 def test_processes_are_named_whole_or_not_at_all(changed, message):
     settings = default_settings()
     settings.distributed.update({"enabled": True} | changed)
+    with pytest.raises(UserError, match=re.escape(message)):
+        validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"max_epochs": 0}, "expected pairs to train on or a teacher, got neither"),
+        ({"data.source": "questions"}, "expected pairs to train on or a teacher, got neither"),
+        ({"teacher.words": True}, "`teacher.words`: expected a teacher, got none"),
+        ({"early_stopping.metric": "agreement"}, "expected a teacher, got none"),
+        ({"teacher.model": "a", "teacher.vectors": "b"}, "`model` or `vectors`, got both"),
+        (
+            {"teacher.model": "a", "teacher.epochs": 0, "max_epochs": 0},
+            "expected 1 or more of one, got 0 and 0",
+        ),
+        (
+            {"teacher.model": "a", "data.source": "questions"},
+            "expected 0, since a list of questions has no pairs, got 10",
+        ),
+        (
+            {"teacher.model": "a", "data.source": "questions", "max_epochs": 0},
+            "`early_stopping.metric`: expected agreement",
+        ),
+        ({"encoder": "bert"}, "expected `bert` with a folder to start from, or `cnn` without one"),
+        ({"pretrained": "minilm"}, "got 'cnn' and 'minilm'"),
+    ],
+    ids=str,
+)
+def test_teachers_pairs_and_encoders_must_fit_each_other(changed, message):
+    settings = default_settings()
+    settings.update_from_flattened_dict(changed)
     with pytest.raises(UserError, match=re.escape(message)):
         validate(settings)
 

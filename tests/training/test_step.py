@@ -18,11 +18,11 @@ from qpr_jax.training.step import init_state, make_loss, make_train_step
 VOCABULARY, PAIRS, EXTRAS = 60, 32, 8
 
 
-def sdml(queries, candidates, *, clusters, key, axis_name):
+def sdml(queries, candidates, *, clusters, targets, key, axis_name):
     return sdml_loss(queries, candidates, axis_name=axis_name)
 
 
-def sdml_of_all_options(queries, candidates, *, clusters, key, axis_name):
+def sdml_of_all_options(queries, candidates, *, clusters, targets, key, axis_name):
     return sdml_loss(
         queries,
         candidates,
@@ -34,7 +34,7 @@ def sdml_of_all_options(queries, candidates, *, clusters, key, axis_name):
     )
 
 
-def random_triplets(queries, candidates, *, clusters, key, axis_name):
+def random_triplets(queries, candidates, *, clusters, targets, key, axis_name):
     return triplet_loss(queries, candidates, clusters=clusters, key=key, axis_name=axis_name)
 
 
@@ -128,7 +128,7 @@ def test_the_objective_gets_the_clusters_of_the_candidates_and_a_key_of_its_own_
     _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS)
     seen = []
 
-    def objective(queries, candidates, *, clusters, key, axis_name):
+    def objective(queries, candidates, *, clusters, targets, key, axis_name):
         jax.debug.callback(lambda *given: seen.append(given), clusters, jax.random.key_data(key))
         assert (queries.shape, candidates.shape) == ((PAIRS, 6), (PAIRS + EXTRAS, 6))
         return jax.lax.pmean((queries**2).sum(), axis_name)

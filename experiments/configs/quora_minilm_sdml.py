@@ -1,0 +1,25 @@
+"""all-MiniLM-L6-v2 trained further with SDML."""
+
+from ml_collections import ConfigDict
+
+from experiments.configs import quora_best
+
+
+def get_config() -> ConfigDict:
+    """The draws of `quora_best`, the rate that suits a transformer."""
+    config = quora_best.get_config()
+    config.encoder = "bert"
+    config.pretrained = "minilm"
+    config.scale = 3.0
+    config.batch_size = 256
+    config.learning_rate = 5e-5
+    config.learning_rate_decay = "linear"
+    config.weight_decay = 0.01
+    config.warmup_steps = 20
+    config.word_dropout = 0.0
+    config.max_steps = 200
+    config.early_stopping.metric = "roc_auc"
+    config.early_stopping.every_steps = 100
+    config.checkpoint_every = 50
+    config.log_every = 10
+    return config

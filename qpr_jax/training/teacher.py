@@ -1,0 +1,219 @@
+"""The teacher of a training: vectors of all its questions, computed once and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from qpr_jax.encoders.folders import Encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST, Path, read_manifest, verify, write_atomically, write_manifest
+from qpr_jax.retrieval.evaluate import exact_search, rank
+from qpr_jax.retrieval.vectors_file import encode_to_file
+
+log = logging.getLogger(__name__)
+
+FORMAT = "qpr_jax teacher's vectors 1"
+VECTORS = "vectors.npy"
+NEIGHBOURS = 10
+_SAMPLE = 50_000  # questions that principal components are taken of
+_CHUNK = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Teacher:
+    """Vectors of the Q questions of a training, and of U others after them.
+
+    parts: floating [n, t] each, together Q + U rows, in files. components: float32 [t, d], of what
+    a student of fewer numbers learns, or None. shown: int [S], the rows that a student may see.
+    identity: of the vectors, by content. encoder: None where only its vectors are known.
+    """
+
+    parts: tuple[np.ndarray, ...]
+    shown: np.ndarray
+    components: np.ndarray | None
+    identity: str
+    encoder: Encoder | None
+
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """The teacher's vectors of these rows, at length 1: float32 [n, t]."""
+        found = np.empty((len(rows), self.parts[0].shape[1]), np.float32)
+        first = 0
+        for part in self.parts:
+            here = (rows >= first) & (rows < first + len(part))
+            found[here] = part[rows[here] - first]
+            first += len(part)
+        return _normalized(found)
+
+    def targets(self, rows: np.ndarray) -> np.ndarray:
+        """What a student is to give for these rows: float32 [n, d], of length 1."""
+        vectors = self.vectors(rows)
+        return vectors if self.components is None else _normalized(vectors @ self.components)
+
+
+def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension: int) -> np.ndarray:
+    """The teacher's vectors of words, as if each were a question: float32 [n, dimension].
+
+    Without their mean, and turned so that the numbers kept say most of their products. They are
+    kept in `cache` too.
+    """
+    if teacher.encoder is None:
+        raise UserError(
+            "`teacher.words`: expected a teacher's model, got its vectors alone; set "
+            "`--config.teacher.model`, or `--config.teacher.words=False`"
+        )
+    vectors = _normalized(np.asarray(kept_vectors(cache, teacher.encoder, words)))
+    if dimension > vectors.shape[1]:
+        raise UserError(
+            f"`embedding_dim`: expected at most {vectors.shape[1]}, the teacher's, with "
+            f"`teacher.words`, got {dimension}; set `--config.embedding_dim`"
+        )
+    vectors -= vectors.mean(axis=0)
+    return vectors @ _components(vectors[:_SAMPLE], dimension)
+
+
+def make_teacher(
+    settings: ConfigDict,
+    encoder: Encoder | None,
+    questions: Sequence[Sequence[str]],
+    shown: np.ndarray,
+) -> Teacher:
+    """The teacher that the settings name; its vectors are computed where they are not kept.
+
+    Args:
+      settings: of the training.
+      encoder: of `teacher.model`; None where `teacher.vectors` names a file.
+      questions: lists of them; each list's vectors are kept for themselves.
+      shown: int [S], positions in the lists, one after the other, that a student may see.
+    """
+    parts: tuple[np.ndarray, ...]
+    if encoder is None:
+        parts = (_given(settings.teacher, questions),)
+        identity = _digest(parts[0])
+    else:
+        parts = tuple(
+            kept_vectors(settings.teacher.cache, encoder, part) for part in questions if len(part)
+        )
+        identity = encoder.identity
+    size, wanted = parts[0].shape[1], settings.output_dim
+    if settings.encoder == "cnn" and wanted > size:
+        raise UserError(
+            f"`output_dim`: expected at most {size}, the length of the teacher's vectors, got "
+            f"{wanted}; set `--config.output_dim={size}`"
+        )
+    teacher = Teacher(parts, np.asarray(shown, np.int32), None, identity, encoder)
+    if settings.encoder == "cnn" and wanted < size:
+        sample = np.random.default_rng(0).permutation(shown)[:_SAMPLE]
+        components = _components(teacher.vectors(np.sort(sample)), wanted)
+        teacher = dataclasses.replace(teacher, components=components)
+    return teacher
+
+
+def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
+    """The teacher's nearest among the first `count` rows of each query: int64 [n, NEIGHBOURS]."""
+    vectors = np.concatenate(
+        [
+            teacher.vectors(np.arange(start, min(start + _CHUNK, count)))
+            for start in range(0, count, _CHUNK)
+        ]
+    )
+    return rank(exact_search(vectors), queries, NEIGHBOURS)
+
+
+def kept_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+    """The teacher's vectors of questions: those of the cache, or computed and put there."""
+    digest = hashlib.sha256(encoder.identity.encode())
+    for question in questions:
+        digest.update(json.dumps(question).encode())
+    folder = cache_folder(cache) / digest.hexdigest()[:32]
+    path = folder / VECTORS
+    if (folder / MANIFEST).is_file():
+        manifest = read_manifest(folder, format=FORMAT)
+        verify(folder, VECTORS, manifest)
+    else:
+        log.info("teacher: encoding %s questions, kept in %s", f"{len(questions):,}", folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        done = 0
+
+        def encode(chunk: Sequence[str]) -> np.ndarray:
+            nonlocal done
+            vectors = encoder.encode(chunk)
+            done += len(chunk)
+            log.info("teacher: %s questions more", f"{done:,}")
+            return vectors
+
+        encode_to_file(
+            path,
+            questions,
+            encode,
+            dimension=encoder.dimension,
+            encoder=encoder.identity,
+            log=log.info,
+        )
+        write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
+    return np.load(path, mmap_mode="r")
+
+
+def cache_folder(given: Path) -> pathlib.Path:
+    """Where teachers' vectors are kept: the folder given, or, where it is "", the user's cache."""
+    if given:
+        return pathlib.Path(given).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(cache) / "qpr_jax" / "teacher"
+
+
+def _given(teacher: ConfigDict, questions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Vectors of a user's file; UserError, and a list of the questions, where they do not fit."""
+    path, count = teacher.vectors, sum(map(len, questions))
+
+    def refused(got: str) -> UserError:
+        lines = [json.dumps({"question": text}) + "\n" for part in questions for text in part]
+        digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
+        listed = cache_folder(teacher.cache) / f"questions-{digest}.jsonl"
+        with write_atomically(listed, "w") as file:
+            file.writelines(lines)
+        return UserError(
+            f"`teacher.vectors`: {path}: expected a .npy file of floats, {count:,} rows, got {got};"
+            f" make it of the questions in {listed}, in their order"
+        )
+
+    try:
+        vectors = np.load(pathlib.Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise refused(str(getattr(error, "strerror", None) or error)) from None
+    if not isinstance(vectors, np.ndarray):
+        raise refused("an archive of several")
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != count:
+        raise refused(f"{vectors.dtype} {list(vectors.shape)}")
+    for start in range(0, count, _CHUNK):
+        part = vectors[start : start + _CHUNK]
+        good = np.isfinite(part).all(axis=1) & part.any(axis=1)
+        if not good.all():
+            raise refused(f"zeros or what is not finite in row {start + int(good.argmin())}")
+    return vectors
+
+
+def _digest(vectors: np.ndarray) -> str:
+    digest = hashlib.sha256(repr(vectors.shape).encode())
+    for start in range(0, len(vectors), _CHUNK):
+        digest.update(np.ascontiguousarray(vectors[start : start + _CHUNK]).tobytes())
+    return digest.hexdigest()
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:
+    """The directions that keep most of inner products: float32 [t, dimension]."""
+    _, directions = np.linalg.eigh(vectors.T @ vectors)
+    return np.ascontiguousarray(directions[:, ::-1][:, :dimension])

@@ -1,0 +1,297 @@
+"""A teacher's vectors: computed once, kept, taken up again, brought by the user, shown or not."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from experiments.configs import distill, synthetic_sdml_smoke
+from qpr_jax import Retriever
+from qpr_jax.encoders.exported import ExportedEncoder
+from qpr_jax.encoders.transformer import TransformerEncoder, read_transformer
+from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.training.feed import make_feed, make_imitation_feed
+from qpr_jax.training.prepare import prepare, with_teacher
+from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.teacher import neighbours
+
+TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the vectors are kept that most tests share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def config(cache):
+    """A student of sixteen numbers of the tiny transformer, on pairs."""
+    config = synthetic_sdml_smoke.get_config()
+    config.update_from_flattened_dict(
+        {
+            "teacher.model": str(TINY),
+            "teacher.cache": str(cache),
+            "teacher.epochs": 1,
+            "teacher.batch_size": 64,
+            "output_dim": 16,
+            "normalize": True,
+        }
+    )
+    return config
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A list of 400 questions, some of them twice, and vectors: sums of those of their words."""
+    rng = np.random.default_rng(0)
+    words = ["how", "can", "i", "learn", "python", "cook", "rice", "mend", "my", "bike", "now"]
+    questions = [" ".join(rng.choice(words, rng.integers(2, 6))) for _ in range(390)]
+    questions += questions[:10]
+    (tmp_path / "questions.txt").write_text("".join(f"{question}\n" for question in questions))
+    vectors = dict(zip(words, rng.normal(size=(len(words), 16)), strict=True))
+    sums = [sum(vectors[word] for word in question.split()) for question in questions]
+    np.save(tmp_path / "vectors.npy", np.array(sums, np.float32))
+    return tmp_path
+
+
+def taught(config):
+    prepared = prepare(config, None)
+    encoder = read_transformer(config.teacher.model) if config.teacher.model else None
+    return with_teacher(config, prepared, encoder)
+
+
+def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatch):
+    prepared = taught(config)
+    questions = prepared.data.questions
+    rows = np.array([5, 0, 17])
+    expected = read_transformer(TINY).encode([questions[i] for i in rows])
+    np.testing.assert_allclose(prepared.teacher.vectors(rows), expected, atol=2e-6)
+    monkeypatch.setattr(TransformerEncoder, "encode", lambda *_: pytest.fail("computed again"))
+    np.testing.assert_array_equal(
+        taught(config).teacher.vectors(rows), prepared.teacher.vectors(rows)
+    )
+
+
+def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
+    config.teacher.cache = str(tmp_path)
+    monkeypatch.setattr("qpr_jax.retrieval.vectors_file.CHUNK", 200)
+    calls = []
+
+    def encode(self, questions):
+        calls.append(len(questions))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return np.array([[len(question), *[1] * 15] for question in questions], np.float32)
+
+    monkeypatch.setattr(TransformerEncoder, "encode", encode)
+    with pytest.raises(KeyboardInterrupt):
+        taught(config)
+    prepared = taught(config)
+    questions = prepared.data.questions
+    assert sum(calls) == len(questions) + calls[2]
+    found = prepared.teacher.vectors(np.arange(len(questions)))
+    np.testing.assert_allclose(found[:, 0] / found[:, 1], [*map(len, questions)], rtol=1e-5)
+
+
+def test_a_damaged_cache_is_told(config, cache, tmp_path):
+    config.teacher.cache = str(shutil.copytree(cache, tmp_path / "copy"))
+    taught(config)
+    for path in (tmp_path / "copy").glob("*/vectors.npy"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    with pytest.raises(UserError, match="differ from their SHA-256; remake the folder"):
+        taught(config)
+
+
+def test_held_out_questions_are_never_shown(config, tmp_path):
+    """Neither they nor an unlabelled question of the same words."""
+    prepared = prepare(config, None)
+    held_out = np.flatnonzero(prepared.splits.split_of != 0)
+    more = tmp_path / "more.jsonl"
+    copied = prepared.data.questions[held_out[0]].upper()
+    texts = [copied, "Which questions are new here?", "And this one?"]
+    more.write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
+    config.data.unlabelled = str(more)
+    prepared = taught(config)
+    assert prepared.unlabelled == texts[1:]
+    assert set(texts[1].lower().rstrip("?").split()) <= set(prepared.vocabulary.words)
+    feed = make_imitation_feed(config, prepared, devices=1)
+    shown = np.concatenate([feed.draw_at(step).shares(1).ravel() for step in range(feed.epoch)])
+    everything = prepared.data.questions + prepared.unlabelled
+    texts = {normalised_text(everything[i]) for i in shown}
+    assert not texts & {normalised_text(everything[i]) for i in held_out}
+    assert len(np.unique(shown)) == len(shown) > 0.9 * len(prepared.shown)
+    assert make_feed(config, prepared, devices=1).draw_at(0).pairs.max() < len(
+        prepared.data.questions
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
+    config.teacher.weight = 0.5
+    config.hard_negatives = 8
+    prepared = taught(config)
+    for make in (make_feed, make_imitation_feed):
+        feed = make(config, prepared, devices=devices)
+        for step in (0, 3, feed.epoch):
+            rows = feed.draw_at(step).shares(devices).ravel()
+            batch = feed.batch_at(step)
+            np.testing.assert_array_equal(batch.targets, prepared.teacher.targets(rows))
+            assert len(batch.order) == len(rows)
+    config.teacher.weight = 0.0
+    feed = make_feed(config, prepared, devices=devices)
+    assert feed.batch_at(0).targets.shape[1] == 0
+
+
+def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_path):
+    config.teacher.batch_size = 100
+    prepared = taught(config)
+    with pytest.raises(UserError, match=r"`teacher.batch_size`: expected a multiple of 16, .* 100"):
+        make_imitation_feed(config, prepared, devices=8)
+    config.teacher.batch_size = 16_000
+    with pytest.raises(UserError, match=r"at least one batch of `teacher.batch_size` 16,000"):
+        make_imitation_feed(config, prepared, devices=8)
+
+
+def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):
+    config.output_dim = 12
+    teacher = taught(config).teacher
+    rows = np.arange(100)
+    targets, vectors = teacher.targets(rows), teacher.vectors(rows)
+    assert targets.shape == (100, 12)
+    np.testing.assert_allclose(np.linalg.norm(targets, axis=1), 1, atol=1e-5)
+    off = np.abs(targets @ targets.T - vectors @ vectors.T).mean()
+    plain = vectors[:, :12] / np.linalg.norm(vectors[:, :12], axis=1, keepdims=True)
+    assert off < 0.5 * np.abs(plain @ plain.T - vectors @ vectors.T).mean()
+
+
+def test_neighbours_are_the_nearest_by_cosine(config, tmp_path):
+    prepared = taught(config)
+    count = len(prepared.data.questions)
+    vectors = prepared.teacher.vectors(np.arange(count))
+    similar = vectors[[3]] @ vectors.T
+    similar[0, 3] = -2
+    found = neighbours(prepared.teacher, count, np.array([3]))
+    np.testing.assert_allclose(
+        similar[0, found[0]], np.sort(similar[0])[::-1][: len(found[0])], atol=1e-5
+    )
+
+
+def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
+    prepared = prepare(config, None)
+    vectors = np.random.default_rng(0).normal(size=(len(prepared.data.questions), 20))
+    np.save(tmp_path / "given.npy", vectors.astype(np.float16))
+    config.update_from_flattened_dict(
+        {"teacher.model": "", "teacher.vectors": str(tmp_path / "given.npy")}
+    )
+    teacher = taught(config).teacher
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
+    assert teacher.targets(np.arange(4)).shape == (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (None, "No such file"),
+        (np.zeros((3, 16), np.float32), r"got float32 \[3, 16\]"),
+        (np.zeros((0, 16), np.int32), r"got int32 \[0, 16\]"),
+        ("zeros", r"got zeros or what is not finite in row 7"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
+    config, tmp_path, array, said
+):
+    prepared = prepare(config, None)
+    path = tmp_path / "given.npy"
+    if isinstance(array, str):
+        array = np.ones((len(prepared.data.questions), 16), np.float32)
+        array[7] = 0
+    if array is not None:
+        np.save(path, array)
+    config.update_from_flattened_dict({"teacher.model": "", "teacher.vectors": str(path)})
+    with pytest.raises(UserError, match=said) as caught:
+        taught(config)
+    (listed,) = re.findall(r"the questions in (\S+),", str(caught.value))
+    lines = pathlib.Path(listed).read_text().splitlines()
+    rows = [json.loads(line)["question"] for line in lines]
+    assert rows == prepared.data.questions
+
+
+def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
+    config.output_dim = 17
+    with pytest.raises(
+        UserError, match=r"expected at most 16, .* got 17; set `--config.output_dim=16`"
+    ):
+        taught(config)
+
+
+def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
+    from qpr_jax.training.setup import set_up
+
+    config.teacher.words = True
+    config.embedding_dim = 16
+    prepared = taught(config)
+    table = np.asarray(set_up(config, prepared).state.table.values)
+    words = prepared.vocabulary.words
+    vectors = read_transformer(TINY).encode(words)
+    vectors -= vectors.mean(axis=0)
+    found = table[1 : 1 + len(words)]
+    ratio = (found @ found.T) / (vectors @ vectors.T)
+    np.testing.assert_allclose(ratio, np.median(ratio), rtol=0.05)
+    assert found.std() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
+    config = synthetic_sdml_smoke.shrink(distill.get_config())
+    config.update_from_flattened_dict(
+        {
+            "data.path": str(listed / "questions.txt"),
+            "teacher.model": "",
+            "teacher.cache": str(tmp_path / "cache"),
+            "teacher.words": False,
+            "teacher.epochs": 60,
+            "teacher.learning_rate": 1e-2,
+            "teacher.batch_size": 64,
+            "max_steps": 0,
+            "early_stopping.every_steps": 100,
+            "checkpoint_every": 100,
+        }
+    )
+    config.teacher.vectors = str(listed / "no.npy")
+    with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
+        train_and_evaluate(config, tmp_path / "run")
+    config.teacher.vectors = str(listed / "vectors.npy")  # and the same command goes on
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert report["test"]["agreement"] > 0.3
+    assert report["data"]["splits"]["test"]["questions"] >= 30
+    text = (tmp_path / "run" / "report.md").read_text()
+    assert "Agreement" in text
+    assert "none of them held out" in text
+    retriever = Retriever.load(tmp_path / "run")
+    assert isinstance(retriever.encoder, ExportedEncoder)
+    vectors = retriever.encode(["how can i cook rice", ""])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    # A student is like its teacher on what it never saw.
+    assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
+
+
+def test_unlabelled_questions_that_are_not_there_are_told(config, tmp_path):
+    config.data.unlabelled = str(tmp_path / "none")
+    with pytest.raises(UserError, match=r"`data.unlabelled`: expected a file of questions"):
+        taught(config)
+
+
+def test_a_list_too_short_to_split_is_refused(tmp_path):
+    path = tmp_path / "few.txt"
+    path.write_text("one?\nOne\ntwo?\n")
+    config = distill.get_config()
+    config.data.path = str(path)
+    with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
+        prepare(config, path)

@@ -1,0 +1,209 @@
+"""Transformers trained further: the gradient, its chunks, devices, memory, and what is written."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.configs import synthetic_sdml_smoke
+from qpr_jax import Retriever
+from qpr_jax.encoders.bert import BertEncoder
+from qpr_jax.encoders.sentence_model import BertShape, nested, sentence_model, weights_file
+from qpr_jax.encoders.transformer import TransformerEncoder, read_transformer
+from qpr_jax.errors import UserError
+from qpr_jax.losses import sdml_loss
+from qpr_jax.training import memory
+from qpr_jax.training.batches import Batch, BatchShape
+from qpr_jax.training.feed import make_feed
+from qpr_jax.training.mesh import make_mesh
+from qpr_jax.training.objective import make_objective
+from qpr_jax.training.prepare import prepare
+from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.setup import first_encoder, set_up
+from qpr_jax.training.step import init_state, make_loss
+
+TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+
+
+def config_of(**changes):
+    config = synthetic_sdml_smoke.get_config()
+    config.update_from_flattened_dict(
+        {
+            "encoder": "bert",
+            "pretrained": str(TINY),
+            "scale": 3.0,
+            "learning_rate": 1e-3,
+            "weight_decay": 0.01,
+            "max_steps": 6,
+        }
+        | changes
+    )
+    return config
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_blocks():
+    """Each takes seconds to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qpr_jax.training.feed.BLOCKS_OF_BERT", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    return prepare(config_of(), None, read_transformer(TINY))
+
+
+def loss_and_gradient(config, prepared, devices):
+    feed = make_feed(config, prepared, devices=devices)
+    mesh = make_mesh(config.batch_size, devices)
+    graph, params = first_encoder(config, prepared)
+    loss = make_loss(graph, mesh, make_objective(config), encode_chunk=config.encode_chunk)
+    batch = feed.batch_at(0)
+    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.words])})
+    value, gradient = jax.jit(jax.value_and_grad(loss))(held, batch.placed(mesh), jax.random.key(0))
+    gradient = nnx.to_pure_dict(jax.device_get(gradient))
+    rows = np.zeros(params["embedding"][...].shape, np.float32)
+    np.add.at(rows, batch.words, gradient["embedding"])
+    return float(value), gradient | {"embedding": rows}, feed.draw_at(0)
+
+
+def test_a_step_has_the_gradient_of_the_plain_model(prepared, on_one_device):
+    """Of blocks of like length, and of the rows of the words alone."""
+    config = config_of()
+    value, gradient, draw = on_one_device
+    graph, params = first_encoder(config, prepared)
+
+    def plain(params):
+        encode = nnx.merge(graph, params)
+        sides = (jnp.asarray(prepared.words[side]) for side in draw.pairs.T)
+        return sdml_loss(*(config.scale * encode(side) for side in sides))
+
+    expected, expected_gradient = jax.value_and_grad(plain)(params)
+    assert value == pytest.approx(float(expected), rel=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5),
+        gradient,
+        nnx.to_pure_dict(expected_gradient),
+    )
+
+
+@pytest.fixture(scope="module")
+def on_one_device(prepared):
+    return loss_and_gradient(config_of(), prepared, 1)
+
+
+@pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 3)])
+def test_neither_chunks_nor_devices_change_the_gradient(prepared, on_one_device, devices, chunk):
+    expected, expected_gradient, _ = on_one_device
+    found, gradient, _ = loss_and_gradient(config_of(encode_chunk=chunk), prepared, devices)
+    assert found == pytest.approx(expected, rel=1e-5)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected_gradient
+    )
+
+
+def test_weight_decay_is_of_matrices_alone(prepared):
+    """Where no gradient reaches, they shrink; biases, norms and the embedding stay."""
+    config = config_of(weight_decay=0.5, learning_rate=0.1)
+    training = set_up(config, prepared)
+    before = nnx.to_pure_dict(jax.device_get(training.state.params))
+    (phase,) = training.phases
+    nothing = jax.tree.map(np.zeros_like, phase.feed.batch_at(0))
+    state, _ = phase.step.step(training.state, nothing.placed(training.mesh))
+    after = nnx.to_pure_dict(jax.device_get(state.params))
+    layer, changed = before["layers"][0], after["layers"][0]
+    assert np.abs(changed["norm"]["scale"] - layer["norm"]["scale"]).max() < 1e-6
+    ratio = changed["query"]["kernel"] / layer["query"]["kernel"]
+    np.testing.assert_allclose(ratio, 1 - 0.1 * 0.5, rtol=1e-3)
+
+
+def test_what_is_written_is_what_was_read():
+    files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    model = sentence_model(files, TINY)
+    again = sentence_model(files | {"model.safetensors": weights_file(model.weights)}, TINY)
+    jax.tree.map(np.testing.assert_array_equal, again.weights, model.weights)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run, and its report."""
+    workdir = tmp_path_factory.mktemp("finished") / "run"
+    return workdir, train_and_evaluate(config_of(), workdir)
+
+
+def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_path):
+    workdir, report = finished
+    assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
+    export = workdir / "export"
+    for name in ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json"):
+        assert (export / name).read_bytes() == (TINY / name).read_bytes()
+    retriever = Retriever.load(workdir)
+    assert isinstance(retriever.encoder, TransformerEncoder)
+    assert retriever.encoder.settings["encoder"] == "bert"
+    moved = retriever.encode(["how do i learn python"]) - read_transformer(TINY).encode(
+        ["how do i learn python"]
+    )
+    assert np.abs(moved).max() > 1e-3
+    plain = tmp_path / "plain"  # with no file of ours
+    plain.mkdir()
+    for path in export.rglob("*"):
+        if path.is_file() and path.name != "manifest.json":
+            (plain / path.relative_to(export)).parent.mkdir(exist_ok=True)
+            (plain / path.relative_to(export)).write_bytes(path.read_bytes())
+    np.testing.assert_allclose(
+        read_transformer(plain).encode(["how do i learn python"]),
+        retriever.encode(["how do i learn python"]),
+        atol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("chunk", [0, 512])
+def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
+    bert = BertShape(2000, 128, 4, 4, 512, 64)
+    config = config_of(batch_size=2048, encode_chunk=chunk)
+    shape = BatchShape(((2048, 8), (1024, 12), (1024, 24)), distinct=1500, words=1500)
+    graph, params = nnx.split(nnx.eval_shape(lambda: BertEncoder(bert, rngs=nnx.Rngs(0))))
+    loss = make_loss(graph, make_mesh(2048, 1), make_objective(config), encode_chunk=chunk)
+    questions = sum(rows for rows, _ in shape.blocks)
+    batch = Batch(
+        *(jnp.zeros(shape.words, jnp.int32), jnp.zeros(shape.distinct, jnp.int32)),
+        tuple(jnp.zeros(block, jnp.int32) for block in shape.blocks),
+        jnp.zeros(questions, jnp.int32),
+        jnp.zeros(questions // 2, jnp.int32),
+        jnp.zeros((questions, 0)),
+    )
+    held = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
+    plan = (
+        jax.jit(jax.value_and_grad(loss))
+        .lower(held, batch, jax.random.key(0))
+        .compile(compiler_options={"xla_backend_optimization_level": 0})
+    )
+    found = memory.estimated(config, shape, devices=1, vocabulary_size=2000, bert=bert)
+    temporaries = plan.memory_analysis().temp_size_in_bytes
+    assert 0.7 < (found.encoder + found.loss) / temporaries < 1.5
+    state = jax.eval_shape(lambda: init_state(jax.tree.map(jnp.zeros_like, params)))
+    held_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    assert found.state == pytest.approx(held_bytes, rel=0.02)
+
+
+def test_a_folder_of_another_kind_is_refused(tmp_path):
+    from tests.runs import write_encoder
+
+    write_encoder(tmp_path / "cnn")
+    with pytest.raises(UserError, match="expected a folder in the format of sentence-transformers"):
+        train_and_evaluate(config_of(pretrained=str(tmp_path / "cnn" / "export")), tmp_path / "run")
+
+
+def test_weights_of_names_that_begin_with_bert_are_read_too():
+    model = sentence_model(
+        {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}, TINY
+    )
+    from safetensors.numpy import load
+
+    tensors = load(weights_file(model.weights))
+    renamed = {f"bert.{name}": array for name, array in tensors.items()}
+    jax.tree.map(np.testing.assert_array_equal, nested(renamed, model.shape, TINY), model.weights)
