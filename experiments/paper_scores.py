@@ -21,8 +21,18 @@ class Scores:
     A row of several seeds counts with the mean of its seeds.
     """
 
-    def __init__(self, rows: dict[str, list[dict[str, np.ndarray]]], split: str, over: str) -> None:
-        """Of `rows`, name -> the ranks of each seed; `over` is "pair" or "query"."""
+    def __init__(
+        self,
+        rows: dict[str, list[dict[str, np.ndarray]]],
+        split: str,
+        over: str,
+        *,
+        search: str = "index",
+    ) -> None:
+        """Of `rows`, name -> the ranks of each seed; `over` is "pair" or "query".
+
+        search: "exact", or "index", of rows that have one.
+        """
         self.by_seed: dict[str, np.ndarray] = {}  # name -> [seeds, metrics]
         self.samples: dict[str, np.ndarray] = {}  # name -> [resamples, metrics]
         counts = None
@@ -38,7 +48,8 @@ class Scores:
                     size, np.full(size, 1 / size), RESAMPLES
                 )
                 counts = draws.astype(np.float64)
-            values = np.stack([_values(one, split) for one in seeds])  # [seeds, queries, metrics]
+            # [seeds, queries, metrics]
+            values = np.stack([_values(one, split, search) for one in seeds])
             self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
             sums = np.zeros((size, len(METRICS) + 1))
             weighted = np.column_stack([values.mean(axis=0), np.ones(len(weights))])
@@ -56,9 +67,9 @@ class Scores:
         return np.percentile(samples, [2.5, 97.5], axis=0)
 
 
-def _values(ranks: dict[str, np.ndarray], split: str) -> np.ndarray:
-    """H@1, H@10 and the reciprocal rank of each query, through the index where there is one."""
-    rank = ranks.get(f"{split}_index", ranks[f"{split}_exact"]).astype(np.float64)
+def _values(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:
+    """H@1, H@10 and the reciprocal rank of each query, by exact search where there is no other."""
+    rank = ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]).astype(np.float64)
     found = rank > 0
     return np.stack(
         [rank == 1, found & (rank <= 10), np.where(found, 1 / np.maximum(rank, 1), 0)], axis=1

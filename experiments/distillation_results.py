@@ -1,0 +1,136 @@
+"""What the rows of students say: a table, quality against speed, the transformers' own tables."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from experiments.distillation_rows import CONFIGS, ROWS, UNTRAINED
+from experiments.paper_scores import Scores, read_rows
+from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.errors import UserError
+from qpr_jax.files import read_json, write_atomically
+from qpr_jax.training.report import save_figure
+
+TITLES = {
+    "bm25": "BM25",
+    "tfidf": "TF-IDF, cosine",
+    "minilm": "all-MiniLM-L6-v2, the teacher",
+    "quora_sdml": "`quora_sdml`",
+    "quora_best": "`quora_best`",
+    "quora_distilled": "`quora_distilled`, the student",
+    "quora_minilm_triplet": "`quora_minilm_triplet`",
+    "quora_minilm_sdml": "`quora_minilm_sdml`",
+}
+_CUTOFFS = (1, 3, 5, 10)
+_TRANSFORMERS = ("tfidf", "minilm", "quora_minilm_triplet", "quora_minilm_sdml", "quora_distilled")
+
+
+def write_results(results: pathlib.Path) -> None:
+    """Make the page and the plot of `results` from its folder rows/ alone."""
+    rows = read_rows(results / "rows")
+    if not rows:
+        raise UserError(f"{results / 'rows'}: expected rows, found none; make some first")
+    reports = {name: read_json(results / "rows" / name / "report.json") for name in rows}
+    scores = {
+        (split, over): Scores(rows, split, over, search="exact")
+        for split in HELD_OUT
+        for over in ("pair", "query")
+    }
+    plot_speed(results / "quality_against_speed.png", scores["test", "query"], reports)
+    discussion = results / "discussion.md"
+    lines = [
+        "# What makes a student better",
+        "",
+        "Made by `python -m experiments.distillation`; `--rebuild` makes this page and the plot",
+        "from the rows (and `discussion.md`) alone. H@1 / MRR by exact search, on the Quora pairs",
+        "and the split of [quora](../quora/README.md); questions a second, from strings to",
+        "vectors, of all cores (BM25 and TF-IDF: into their index).",
+        "",
+        *([discussion.read_text(encoding="utf-8")] if discussion.exists() else []),
+        "![quality against speed](quality_against_speed.png)",
+        "",
+        *_table([n for n in (*UNTRAINED, *CONFIGS) if n in rows], TITLES, scores, reports),
+    ]
+    if "base" in rows:
+        titles = {name: text for name, (text, _) in ROWS.items()}
+        lines += [
+            "## One change at a time",
+            "",
+            "Of the first row, a smaller student. The last column: the difference of MRR per query",
+            "on test to it, with its 95 % interval from 2,000 resamples of clusters.",
+            "",
+            *_table([n for n in ROWS if n in rows], titles, scores, reports, base="base"),
+        ]
+    lines += _cutoff_tables(reports)
+    with write_atomically(results / "README.md", "w") as file:
+        file.write("\n".join(lines).rstrip() + "\n")
+
+
+def _table(
+    names: list[str],
+    titles: dict[str, str],
+    scores: dict[tuple[str, str], Scores],
+    reports: dict[str, Any],
+    base: str = "",
+) -> list[str]:
+    head = "| | validation, pairs | queries | test, pairs | queries | agreement | questions/s |"
+    lines = [head + (" against base |" if base else ""), "|---" * (8 if base else 7) + "|"]
+    for name in names:
+        cells = []
+        for split in HELD_OUT:
+            for over in ("pair", "query"):
+                hits, _, mrr = scores[split, over].mean(name)
+                cells.append(f"{hits:.3f} / {mrr:.3f}")
+        agreement = reports[name]["test"].get("agreement")
+        cells += [f"{agreement:.3f}" if agreement else "", f"{speed_of(reports[name]):,.0f}"]
+        if base:
+            found = scores["test", "query"]
+            gain = found.mean(name)[2] - found.mean(base)[2]
+            low, high = found.interval(name, minus=base)[:, 2]
+            cells.append("" if name == base else f"{gain:+.3f} [{low:+.3f}, {high:+.3f}]")
+        lines.append(f"| {titles[name]} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def speed_of(report: dict[str, Any]) -> float:
+    """Questions a second, from strings to vectors."""
+    timing = report.get("timing", report.get("speed", {}))
+    return float(timing["encode_questions_per_second"])
+
+
+def plot_speed(path: pathlib.Path, scores: Scores, reports: dict[str, Any]) -> None:
+    """MRR per query on test over questions a second; every row, the named ones by name."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    axis = figure.subplots()
+    for name, report in reports.items():
+        x, y = speed_of(report), scores.mean(name)[2]
+        if name in TITLES:
+            axis.plot(x, y, "o", color="C3" if name == "minilm" else "C0")
+            text = TITLES[name].replace("`", "").partition(",")[0]
+            axis.annotate(text, (x, y), xytext=(6, 4), textcoords="offset points", fontsize=9)
+        else:
+            axis.plot(x, y, ".", color="0.6")
+    axis.set(xscale="log", xlabel="questions a second, from strings to vectors", ylabel="MRR, test")
+    axis.grid(alpha=0.3)
+    axis.margins(x=0.2)
+    save_figure(figure, path)
+
+
+def _cutoff_tables(reports: dict[str, Any]) -> list[str]:
+    """Recall, precision, MAP and NDCG at cut-offs, per query on test, of the transformers."""
+    names = [name for name in _TRANSFORMERS if name in reports]
+    lines = ["## Transformers at cut-offs", "", "Test, per query, exact search.", ""]
+    columns = [f"{metric}@{k}" for metric in ("recall", "precision") for k in _CUTOFFS]
+    more = [f"{metric}@{k}" for metric in ("map", "ndcg") for k in _CUTOFFS] + ["mrr@20"]
+    for wanted in (columns, more):
+        titles = [c.replace("ndcg", "NDCG").replace("map", "MAP") for c in wanted]
+        lines += [f"| | {' | '.join(titles)} |", "|---" * (1 + len(wanted)) + "|"]
+        for name in names:
+            found = reports[name]["test"]["exact"]["per_query"]
+            cells = " | ".join(f"{found[column]:.3f}" for column in wanted)
+            lines.append(f"| {TITLES[name]} | {cells} |")
+        lines.append("")
+    return lines
