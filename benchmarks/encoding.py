@@ -1,11 +1,13 @@
 """Questions to vectors and to hits: how many a second, and how long one takes.
 
     python -m benchmarks.encoding --runs runs/quora_sdml runs/quora_best
+    python -m benchmarks.encoding --runs runs/quora_distilled --against minilm
 
 All questions of the first run's index, from strings and from word ids, on all cores; one question
 at a time; one question from text to 20 hits, and all test questions at once; for each run in turns.
 Beside them, where it is installed (`pip install torch 'sentence-transformers>=6'`),
-sentence-transformers' own WordEmbeddings, CNN, max pooling and Dense of the first run's sizes.
+sentence-transformers' own WordEmbeddings, CNN, max pooling and Dense of the first run's sizes. With
+`--against` only strings to vectors: the runs and, in turns, a transformer on 2,000 questions.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import numpy as np
 
 from qpr_jax.console import told_in_one_line
 from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.retriever import Retriever
+from qpr_jax.encoders.folders import Encoder
+from qpr_jax.retriever import Retriever, run_encoder
 
 ROUNDS, SINGLE, K = 5, 2000, 20
 
@@ -63,15 +66,36 @@ def sentence_transformer(encoder: ExportedEncoder) -> Callable[[list[str]], obje
     return lambda questions: model.encode(questions, batch_size=256, show_progress_bar=False)
 
 
+def compare(encoders: dict[str, tuple[Encoder, list[str]]]) -> None:
+    """Print questions a second from strings to vectors, in turns, and as multiples of the last."""
+    rates: dict[str, list[float]] = {name: [] for name in encoders}
+    for lap in range(1 + ROUNDS):
+        for name, (encoder, questions) in encoders.items():
+            took = seconds(functools.partial(encoder.encode, questions))
+            if lap:  # the first compiles
+                rates[name].append(len(questions) / took)
+    medians = {name: float(np.median(found)) for name, found in rates.items()}
+    *_, last = medians.values()
+    print("| encoder | questions/s from strings | times the last's |\n|---|---|---|")
+    for name, rate in medians.items():
+        print(f"| {name} | {rate:,.0f} | {rate / last:.1f} |")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", nargs="+", type=pathlib.Path, required=True)
-    runs = parser.parse_args().runs
+    parser.add_argument("--against", default="", help="a run or folder with a transformer")
+    arguments = parser.parse_args()
+    runs = arguments.runs
     retrievers = {run: Retriever.load(run) for run in runs}
     first = retrievers[runs[0]]
     questions = [question for _, question in first.index]
     some = questions[:: len(questions) // SINGLE][:SINGLE]
     print(f"{len(questions):,} questions, {os.cpu_count()} cores, median of {ROUNDS} rounds\n")
+    if arguments.against:
+        encoders = {str(run): (r.encoder, questions) for run, r in retrievers.items()}
+        compare(encoders | {arguments.against: (run_encoder(arguments.against), some)})
+        return 0
     rates: dict[str, list[tuple[float, float]]] = {}
     for _ in range(ROUNDS):
         for run, retriever in retrievers.items():

@@ -60,7 +60,8 @@ def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
     workdir, report = finished
     assert report == json.loads((workdir / "report.json").read_text())
     names = {"hits@1", "hits@10", "mrr@20"}
-    names |= {f"{metric}@{k}" for metric in ("recall", "map", "ndcg") for k in (1, 5, 10, 20)}
+    metrics = ("recall", "precision", "map", "ndcg")
+    names |= {f"{metric}@{k}" for metric in metrics for k in (1, 3, 5, 10, 20)}
     for split in ("validation", "test"):
         for scores in (report[split], report[split]["exact"]):
             for over in ("per_pair", "per_query"):
@@ -169,7 +170,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), r"`--config`: expected one of openqa_sdml, .*, got none"),
+        ((), r"`--config`: expected one of distill, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
         (("--config", "none.py"), r"or the path of a Python file, got 'none.py'"),
         (

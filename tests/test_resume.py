@@ -24,7 +24,7 @@ COMMAND = (
     "-m",
     "experiments.main",
     "--config=synthetic_sdml_smoke",
-    "--config.max_steps=300",
+    "--config.max_steps=224",  # of pairs, after 76 of imitation
     "--config.checkpoint_every=4",
     "--config.early_stopping.every_steps=10",
     "--config.early_stopping.patience=99",

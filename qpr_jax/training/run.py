@@ -108,7 +108,8 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             ready = with_teacher(settings, prepared, teacher)
             data = prepared.data
             write_splits(folder / "splits", prepared.splits, data.ids, data.questions)
-        processes.told_by_first(lambda: None)
+        if not trained:  # else the others have left
+            processes.told_by_first(lambda: None)
         prepared = ready if first else with_teacher(settings, prepared, teacher)
         if not trained:
             params = train(settings, prepared, folder)
