@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import sdml_loss, triplet_loss
+from qpr_jax.losses import imitation_loss, sdml_loss, triplet_loss
 from qpr_jax.training.objective import make_objective
 from qpr_jax.training.settings import default_settings
 
@@ -43,7 +43,9 @@ def test_every_setting_reaches_the_loss(changes, expected, batch):
     objective = make_objective(settings)
     value = jax.jit(
         jax.shard_map(
-            lambda q, c, k: objective(q, c, clusters=k, key=key, axis_name="data"),
+            lambda q, c, k: objective(
+                q, c, clusters=k, targets=np.zeros((18, 0)), key=key, axis_name="data"
+            ),
             mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
             in_specs=(split, split, split),
             out_specs=whole,
@@ -56,3 +58,25 @@ def test_every_setting_reaches_the_loss(changes, expected, batch):
     if expected not in ({}, {"key": True}):
         plain = {"key": key} if settings.loss == "triplet" else {}
         assert abs(float(value) - float(loss(queries, candidates, **plain))) > 1e-3
+
+
+def test_vectors_are_scaled_and_imitation_is_weighed(batch):
+    queries, candidates, clusters = batch
+    vectors = np.concatenate([queries, candidates])
+    targets = np.roll(vectors, 1, axis=0)
+    settings = default_settings()
+    settings.scale, settings.teacher.weight = 0.5, 3.0
+    objective = make_objective(settings)
+    split = PartitionSpec("data")
+    value = jax.jit(
+        jax.shard_map(
+            lambda *given: objective(
+                *given[:2], clusters=given[2], targets=given[3], key=None, axis_name="data"
+            ),
+            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+            in_specs=(split,) * 4,
+            out_specs=PartitionSpec(),
+        )
+    )(queries, candidates, clusters, targets)
+    expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
