@@ -17,7 +17,7 @@ import sys
 from absl import flags
 
 from experiments.distillation_results import write_results
-from experiments.distillation_rows import CONFIGS, ROWS, UNTRAINED, distillation_row, row_config
+from experiments.distillation_rows import OTHERS, ROWS, UNTRAINED, distillation_row, row_config
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
 from qpr_jax.console import told_in_one_line, use_huge_pages
@@ -37,7 +37,7 @@ _REBUILD = flags.DEFINE_bool("rebuild", False, "Train nothing.")
 def main() -> int:
     """Make rows, then the page; the exit status."""
     results, workdir = pathlib.Path(_RESULTS.value), pathlib.Path(_WORKDIR.value)
-    names = _ROWS.value or [*UNTRAINED, *CONFIGS, *ROWS]
+    names = _ROWS.value or [*UNTRAINED, *OTHERS, *ROWS]
     for name in names:
         if name not in UNTRAINED:
             row_config(name)

@@ -83,7 +83,8 @@ def quora_row(name: str, seed: int, workdir: pathlib.Path) -> Row:
         from qpr_jax.retrieval.lexical import bm25_search, tfidf_search
 
         make_search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
-        return search_row(name, row_config("quora_sdml"), make_search)
+        config = row_config("quora_sdml")
+        return search_row(name, config, lambda questions: (make_search(questions), {}))
     folder = row_name(name, seed)
     whole = name in CONFIGS
     home = workdir.parent if whole else workdir

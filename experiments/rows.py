@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
+from qpr_jax.retrieval.evaluate import Search
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import default_settings, identity
 
@@ -61,22 +62,25 @@ def training_row(
 
 
 def search_row(
-    name: str, config: ConfigDict, make_search: Callable[[list[str]], Callable[..., Any]]
+    name: str, config: ConfigDict, make_search: Callable[[list[str]], tuple[Search, dict[str, Any]]]
 ) -> Row:
-    """A search without training, scored on the same queries of the same data."""
+    """A search without training, scored on the same queries of the same data.
+
+    make_search: of all questions; the search, and what the report is to say of it besides.
+    """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
         from qpr_jax.training.prepare import prepare
         from qpr_jax.training.report import score_searches
 
         prepared = prepare(config, path)
-        search = make_search(prepared.data.questions)
+        search, more = make_search(prepared.data.questions)
         scores, _, ranks = score_searches({"exact": search}, prepared)
         with replace_folder(kept) as part:
             with write_atomically(part / "ranks.npz") as file:
                 np.savez_compressed(file, allow_pickle=False, **ranks)
             report = {split: found["exact"] for split, found in scores.items()}
-            write_json(part / "report.json", report)
+            write_json(part / "report.json", report | more)
             write_json(part / "config.json", {"search": name, "data.sha256": sha256_of(path)})
 
     return Row(name, {"search": name}, make)

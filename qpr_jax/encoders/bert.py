@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -133,6 +134,17 @@ class BertEncoder(nnx.Module):
         # A loop, so that one layer is compiled for each width and not all.
         x, _ = lax.scan(through, self.start(embedded), params)
         return self.end(x, mask)
+
+
+def bert_of(
+    shape: BertShape, weights: Mapping[str, Any], compute_dtype: str
+) -> tuple[nnx.GraphDef, nnx.State]:
+    """The structure of an encoder and its parameters, which are weights, pure and nested."""
+    graph, params = nnx.split(
+        nnx.eval_shape(lambda: BertEncoder(shape, compute_dtype=compute_dtype, rngs=nnx.Rngs(0)))
+    )
+    nnx.replace_by_pure_dict(params, dict(weights))
+    return graph, params
 
 
 def _pooled(x: jax.Array, mask: jax.Array, pooling: str) -> jax.Array:

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.encoders.bert import BertEncoder
+from qpr_jax.encoders.bert import bert_of
 from qpr_jax.encoders.sentence_model import BertShape
 
 _AXIS = "data"
@@ -41,10 +41,7 @@ def on_local_devices(shape: BertShape, weights: Mapping[str, Any], compute_dtype
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     whole, shared = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(_AXIS))
-    graph, params = nnx.split(
-        nnx.eval_shape(lambda: BertEncoder(shape, compute_dtype=compute_dtype, rngs=nnx.Rngs(0)))
-    )
-    nnx.replace_by_pure_dict(params, dict(weights))
+    graph, params = bert_of(shape, weights, compute_dtype)
     params = jax.device_put(params, whole)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # that of all

@@ -9,9 +9,8 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.exported import ExportedEncoder, write_export
+from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.encoders.transformer import TransformerEncoder
-from qpr_jax.files import Path
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.settings import identity
@@ -36,7 +35,7 @@ def weights(params: Params) -> dict[str, Any]:
 def exported(
     params: Params, prepared: Prepared, settings: ConfigDict
 ) -> ExportedEncoder | TransformerEncoder:
-    """The encoder in memory, to score it between steps."""
+    """The encoder in memory, to score it between steps or to save it."""
     if prepared.pretrained:
         return prepared.pretrained.trained(_copied(params), identity(settings))
     assert isinstance(prepared.vocabulary, Vocabulary)
@@ -45,22 +44,6 @@ def exported(
         vocabulary=prepared.vocabulary,
         max_words=settings.max_words,
         identity="",
-        settings={},
-        normalize=settings.normalize,
-    )
-
-
-def write_encoder(folder: Path, params: Params, prepared: Prepared, settings: ConfigDict) -> None:
-    """Write the encoder to `folder`, from which a retriever reads it."""
-    encoder = exported(params, prepared, settings)
-    if isinstance(encoder, TransformerEncoder):
-        encoder.save(folder)
-        return
-    write_export(
-        folder,
-        **weights(params),
-        vocabulary=encoder.vocabulary,
-        max_words=settings.max_words,
         settings=identity(settings),
         normalize=settings.normalize,
     )

@@ -94,7 +94,7 @@ def make_imitation_feed(
     assert prepared.teacher
     count = settings.teacher.batch_size
     _check_shared("teacher.batch_size", count, 2 * devices)
-    shown = prepared.teacher.shown
+    shown = prepared.shown.astype(np.int32)
     if len(shown) < count:
         raise UserError(
             f"expected at least one batch of `teacher.batch_size` {count:,} questions, got "

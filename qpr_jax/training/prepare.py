@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 import pathlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
+from qpr_jax.data.crossed import crossed_questions
 from qpr_jax.data.noisy import noisy_log
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs, read_quora
@@ -141,29 +143,38 @@ def with_teacher(settings: ConfigDict, prepared: Prepared, encoder: Encoder | No
 
 
 def _unlabelled(settings: ConfigDict, questions: list[str], splits: Splits) -> list[str]:
-    """The questions of `data.unlabelled`, each once, and none that a held-out one says too."""
-    if not settings.data.unlabelled:
-        return []
-    files = unlabelled_files(settings)
+    """The questions of `data.unlabelled`, and those made by crossing, each once.
+
+    None that a held-out one says too.
+    """
     held_out = {normalised_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
+
+    def is_new(question: str) -> bool:
+        return question not in known and normalised_text(question) not in held_out
+
     found = []
-    for file in files:
-        for entry in read_questions(
-            str(file),
-            column=settings.data.question,
-            skip_bad_rows=settings.data.skip_bad_rows,
-            log=log.warning,
-        ):
-            if entry.question not in known and normalised_text(entry.question) not in held_out:
-                known.add(entry.question)
-                found.append(entry.question)
-    log.info("data: %s unlabelled questions", f"{len(found):,}")
+    for file in unlabelled_files(settings):
+        for question in _questions_of(settings, file):
+            if is_new(question):
+                known.add(question)
+                found.append(question)
+    if settings.data.unlabelled:
+        log.info("data: %s unlabelled questions", f"{len(found):,}")
+    if settings.data.crossed:
+        real = [questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)] + found
+        made = crossed_questions(
+            real, settings.data.crossed, accept=is_new, seed=settings.data.split_seed
+        )
+        log.info("data: %s questions made by crossing", f"{len(made):,}")
+        found += made
     return found
 
 
 def unlabelled_files(settings: ConfigDict) -> list[pathlib.Path]:
-    """The files of `data.unlabelled`; UserError where there is none."""
+    """The files of `data.unlabelled`; UserError where there is none, though it names one."""
+    if not settings.data.unlabelled:
+        return []
     path = pathlib.Path(settings.data.unlabelled).expanduser()
     if not path.exists():
         raise UserError(
@@ -231,15 +242,9 @@ def _supervised(made: Supervised) -> tuple[QuestionPairs, np.ndarray, Splits]:
 
 def _listed(settings: ConfigDict, path: pathlib.Path) -> tuple[QuestionPairs, np.ndarray, Splits]:
     """A list of questions, of which nothing else is known, as pairs of which there are none."""
-    entries = list(
-        read_questions(
-            str(path),
-            column=settings.data.question,
-            skip_bad_rows=settings.data.skip_bad_rows,
-            log=log.warning,
-        )
-    )[: settings.data.max_rows or None]
-    questions = [entry.question for entry in entries]
+    questions = list(
+        itertools.islice(_questions_of(settings, path), settings.data.max_rows or None)
+    )
     none = np.zeros((0, 2), np.int32)
     data = QuestionPairs(
         questions,
@@ -253,6 +258,16 @@ def _listed(settings: ConfigDict, path: pathlib.Path) -> tuple[QuestionPairs, np
     )
     pairs = dict.fromkeys(SPLITS, none)
     return data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs)
+
+
+def _questions_of(settings: ConfigDict, path: pathlib.Path) -> Iterator[str]:
+    for entry in read_questions(
+        str(path),
+        column=settings.data.question,
+        skip_bad_rows=settings.data.skip_bad_rows,
+        log=log.warning,
+    ):
+        yield entry.question
 
 
 def _log_report(report: dict[str, Any]) -> None:

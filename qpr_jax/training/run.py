@@ -23,7 +23,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
 from qpr_jax.retriever import Retriever, run_encoder
 from qpr_jax.training import processes
-from qpr_jax.training.export import write_encoder
+from qpr_jax.training.export import exported
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare, unlabelled_files, with_teacher
 from qpr_jax.training.report import write_report
@@ -116,7 +116,7 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             processes.leave()
             if not first:
                 return {}
-            write_encoder(folder / "export", params, prepared, settings)
+            exported(params, prepared, settings).save(folder / "export")
             del params
         start = time.perf_counter()
         questions, ids = prepared.data.questions, prepared.data.ids.tolist()

@@ -63,6 +63,9 @@ def default_settings() -> ConfigDict:
     settings.data.pairs_per_cluster = 100  # at most, of logs
     # More questions, of no pair, for a teacher's vectors alone: a file, or a folder of them.
     settings.data.unlabelled = ""
+    # And so many made of the training questions and these: from one into another at words that
+    # both have.
+    settings.data.crossed = 0
 
     settings.vocabulary_size = 50_000  # most frequent words of the training questions
     settings.fewest_uses = 1  # of a word in them that has an embedding of its own
@@ -147,8 +150,9 @@ def validate(settings: ConfigDict) -> None:
         "early_stopping.patience index.probes index.assignments"
     )
     not_negative = (
-        "seed devices max_steps data.split_seed data.max_rows early_stopping.every_steps "
-        "hard_negatives ema_steps char_ngrams encode_chunk warmup_steps max_epochs teacher.epochs"
+        "seed devices max_steps data.split_seed data.max_rows data.crossed hard_negatives "
+        "early_stopping.every_steps ema_steps char_ngrams encode_chunk warmup_steps "
+        "max_epochs teacher.epochs"
     )
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():

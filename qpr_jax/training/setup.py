@@ -12,7 +12,7 @@ from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.bert import BertEncoder
+from qpr_jax.encoders.bert import bert_of
 from qpr_jax.encoders.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import memory
@@ -99,13 +99,10 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
 def first_encoder(settings: ConfigDict, prepared: Prepared) -> tuple[nnx.GraphDef, Params]:
     """The encoder as it is before the first step: drawn, or what training starts from."""
     if prepared.pretrained:
-        model, dtype = prepared.pretrained.model, settings.compute_dtype
-        shape = nnx.eval_shape(
-            lambda: BertEncoder(model.shape, compute_dtype=dtype, rngs=nnx.Rngs(0))
-        )
-        graph, params = nnx.split(shape)
-        nnx.replace_by_pure_dict(params, jax.tree.map(jnp.array, model.weights))
-        return graph, params
+        model = prepared.pretrained.model
+        # Copies: a step donates its state, and the model's weights stay.
+        weights = jax.tree.map(jnp.array, model.weights)
+        return bert_of(model.shape, weights, settings.compute_dtype)
     graph, params = make_encoder(settings, prepared.vocabulary.size)
     if prepared.teacher and settings.teacher.words:
         assert isinstance(prepared.vocabulary, Vocabulary)

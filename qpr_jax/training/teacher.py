@@ -34,14 +34,11 @@ class Teacher:
     """Vectors of the Q questions of a training, and of U others after them.
 
     parts: floating [n, t] each, together Q + U rows, in files. components: float32 [t, d], of what
-    a student of fewer numbers learns, or None. shown: int [S], the rows that a student may see.
-    identity: of the vectors, by content. encoder: None where only its vectors are known.
+    a student of fewer numbers learns, or None. encoder: None where only its vectors are known.
     """
 
     parts: tuple[np.ndarray, ...]
-    shown: np.ndarray
     components: np.ndarray | None
-    identity: str
     encoder: Encoder | None
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
@@ -98,19 +95,17 @@ def make_teacher(
     parts: tuple[np.ndarray, ...]
     if encoder is None:
         parts = (_given(settings.teacher, questions),)
-        identity = _digest(parts[0])
     else:
         parts = tuple(
             kept_vectors(settings.teacher.cache, encoder, part) for part in questions if len(part)
         )
-        identity = encoder.identity
     size, wanted = parts[0].shape[1], settings.output_dim
     if settings.encoder == "cnn" and wanted > size:
         raise UserError(
             f"`output_dim`: expected at most {size}, the length of the teacher's vectors, got "
             f"{wanted}; set `--config.output_dim={size}`"
         )
-    teacher = Teacher(parts, np.asarray(shown, np.int32), None, identity, encoder)
+    teacher = Teacher(parts, None, encoder)
     if settings.encoder == "cnn" and wanted < size:
         sample = np.random.default_rng(0).permutation(shown)[:_SAMPLE]
         components = _components(teacher.vectors(np.sort(sample)), wanted)
@@ -200,13 +195,6 @@ def _given(teacher: ConfigDict, questions: Sequence[Sequence[str]]) -> np.ndarra
         if not good.all():
             raise refused(f"zeros or what is not finite in row {start + int(good.argmin())}")
     return vectors
-
-
-def _digest(vectors: np.ndarray) -> str:
-    digest = hashlib.sha256(repr(vectors.shape).encode())
-    for start in range(0, len(vectors), _CHUNK):
-        digest.update(np.ascontiguousarray(vectors[start : start + _CHUNK]).tobytes())
-    return digest.hexdigest()
 
 
 def _normalized(vectors: np.ndarray) -> np.ndarray:

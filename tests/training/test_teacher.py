@@ -282,6 +282,23 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
     assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
 
 
+def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_ones(config):
+    config.data.crossed = 60
+    prepared = prepare(config, None)
+    everything, count = prepared.data.questions, len(prepared.data.questions)
+    assert len(prepared.unlabelled) == prepared.report["unlabelled"] == 60
+    assert not set(prepared.unlabelled) & set(everything)
+    held_out = np.flatnonzero(prepared.splits.split_of != 0)
+    says = {normalised_text(everything[i]) for i in held_out}
+    assert not says & {normalised_text(question) for question in prepared.unlabelled}
+    seen = {
+        word for i in np.setdiff1d(np.arange(count), held_out) for word in everything[i].split()
+    }
+    assert {word for question in prepared.unlabelled for word in question.split()} <= seen
+    assert np.isin(np.arange(count, count + 60), prepared.shown).all()
+    assert prepare(config, None).unlabelled == prepared.unlabelled
+
+
 def test_unlabelled_questions_that_are_not_there_are_told(config, tmp_path):
     config.data.unlabelled = str(tmp_path / "none")
     with pytest.raises(UserError, match=r"`data.unlabelled`: expected a file of questions"):
