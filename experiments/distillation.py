@@ -2,10 +2,11 @@
 
     python -m experiments.distillation                       all rows, then the page
     python -m experiments.distillation --rows=base,minilm    some rows
+    python -m experiments.distillation --speed               the speeds of all rows made, in turns
     python -m experiments.distillation --rebuild             the page from the rows kept
 
 Needs the extras `minilm` and `lexical`. Each row is kept in `results/distillation/rows/` when it
-is done; interrupted anywhere, the same command goes on. The speeds want a machine to themselves.
+is done; interrupted anywhere, the same command goes on. Speeds want a machine to themselves.
 """
 
 from __future__ import annotations
@@ -16,13 +17,20 @@ import sys
 
 from absl import flags
 
-from experiments.distillation_results import write_results
-from experiments.distillation_rows import OTHERS, ROWS, UNTRAINED, distillation_row, row_config
+from experiments.distillation_results import SPEEDS, write_results
+from experiments.distillation_rows import (
+    OTHERS,
+    ROWS,
+    UNTRAINED,
+    distillation_row,
+    measured_speeds,
+    row_config,
+)
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
 from qpr_jax.console import told_in_one_line, use_huge_pages
 from qpr_jax.data.sources import find_quora
-from qpr_jax.files import sha256_of
+from qpr_jax.files import sha256_of, write_json
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -31,6 +39,7 @@ _WORKDIR = flags.DEFINE_string("workdir", "runs/distillation", "Where the rows a
 _RESULTS = flags.DEFINE_string(
     "results", str(_HERE / "results" / "distillation"), "Where rows are kept, and the page is made."
 )
+_SPEED = flags.DEFINE_bool("speed", False, "Time the encoders of the rows made; train nothing.")
 _REBUILD = flags.DEFINE_bool("rebuild", False, "Train nothing.")
 
 
@@ -44,6 +53,9 @@ def main() -> int:
 
     def make() -> list[str]:
         if _REBUILD.value:
+            return []
+        if _SPEED.value:
+            write_json(results / SPEEDS, measured_speeds(names, workdir, find_quora()))
             return []
         rows = [distillation_row(name, workdir) for name in names]
         path = find_quora(log=logging.getLogger("qpr_jax").info)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from experiments.distillation_rows import OTHERS, ROWS, UNTRAINED
+from experiments.distillation_rows import OTHERS, ROWS, UNTRAINED, Speeds
 from experiments.paper_scores import Scores, read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
@@ -13,6 +13,7 @@ from qpr_jax.files import read_json, write_atomically
 from qpr_jax.training.report import save_figure
 
 TITLES = UNTRAINED | {name: row[0] for name, row in OTHERS.items()}
+SPEEDS = "speeds.json"
 _CUTOFFS = (1, 3, 5, 10)
 _TRANSFORMERS = ("tfidf", "minilm", "minilm_triplet", "minilm_sdml", "quora_distilled")
 
@@ -28,7 +29,8 @@ def write_results(results: pathlib.Path) -> None:
         for split in HELD_OUT
         for over in ("pair", "query")
     }
-    plot_speed(results / "quality_against_speed.png", scores["test", "query"], reports)
+    speeds = speeds_of(results, reports)
+    plot_speed(results / "quality_against_speed.png", scores["test", "query"], speeds)
     discussion = results / "discussion.md"
     lines = [
         "# What makes a student better",
@@ -41,7 +43,7 @@ def write_results(results: pathlib.Path) -> None:
         *([discussion.read_text(encoding="utf-8")] if discussion.exists() else []),
         "![quality against speed](quality_against_speed.png)",
         "",
-        *_table([n for n in TITLES if n in rows], TITLES, scores, reports),
+        *_table([n for n in TITLES if n in rows], TITLES, scores, reports, speeds),
     ]
     if "base" in rows:
         titles = {name: text for name, (text, _) in ROWS.items()}
@@ -51,7 +53,7 @@ def write_results(results: pathlib.Path) -> None:
             "Of the first row, a smaller student. The last column: the difference of MRR per query",
             "on test to it, with its 95 % interval from 2,000 resamples of clusters.",
             "",
-            *_table([n for n in ROWS if n in rows], titles, scores, reports, base="base"),
+            *_table([n for n in ROWS if n in rows], titles, scores, reports, speeds, base="base"),
         ]
     lines += _cutoff_tables(reports)
     with write_atomically(results / "README.md", "w") as file:
@@ -63,6 +65,7 @@ def _table(
     titles: dict[str, str],
     scores: dict[tuple[str, str], Scores],
     reports: dict[str, Any],
+    speeds: Speeds,
     base: str = "",
 ) -> list[str]:
     head = "| | validation, pairs | queries | test, pairs | queries | agreement | questions/s |"
@@ -74,7 +77,8 @@ def _table(
                 hits, _, mrr = scores[split, over].mean(name)
                 cells.append(f"{hits:.3f} / {mrr:.3f}")
         agreement = reports[name]["test"].get("agreement")
-        cells += [f"{agreement:.3f}" if agreement else "", f"{speed_of(reports[name]):,.0f}"]
+        cells += [f"{agreement:.3f}" if agreement else ""]
+        cells.append(f"{speeds[name]:,.0f}" if name in speeds else "")
         if base:
             found = scores["test", "query"]
             gain = found.mean(name)[2] - found.mean(base)[2]
@@ -84,20 +88,26 @@ def _table(
     return [*lines, ""]
 
 
-def speed_of(report: dict[str, Any]) -> float:
-    """Questions a second, from strings to vectors."""
-    timing = report.get("timing", report.get("speed", {}))
-    return float(timing["encode_questions_per_second"])
+def speeds_of(results: pathlib.Path, reports: dict[str, Any]) -> Speeds:
+    """Questions a second, from strings to vectors, where they were measured."""
+    path = results / SPEEDS
+    found: Speeds = read_json(path) if path.exists() else {}
+    into_index = {
+        name: report["questions_per_second"]
+        for name, report in reports.items()
+        if "questions_per_second" in report
+    }
+    return found | into_index
 
 
-def plot_speed(path: pathlib.Path, scores: Scores, reports: dict[str, Any]) -> None:
+def plot_speed(path: pathlib.Path, scores: Scores, speeds: Speeds) -> None:
     """MRR per query on test over questions a second; every row, the named ones by name."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axis = figure.subplots()
-    for name, report in reports.items():
-        x, y = speed_of(report), scores.mean(name)[2]
+    for name, x in speeds.items():
+        y = scores.mean(name)[2]
         if name in TITLES:
             axis.plot(x, y, "o", color="C3" if name == "minilm" else "C0")
             text = TITLES[name].replace("`", "").partition(",")[0]

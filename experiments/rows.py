@@ -37,9 +37,12 @@ def training_row(
     workdir: pathlib.Path,
     *,
     keep_run: bool = False,
+    keep_export: bool = False,
     kept_steps: int = KEPT_STEPS,
 ) -> Row:
     """A training in `workdir`, of which the scores are kept, and all else with `keep_run`.
+
+    keep_export: leave the encoder in `workdir`.
 
     kept_steps: stretches of steps whose mean metrics are kept.
     """
@@ -55,7 +58,13 @@ def training_row(
             with write_atomically(part / "metrics.jsonl", "w") as lines:
                 lines.writelines(f"{line}\n" for line in _thinned(rows, kept_steps))
             shutil.copy(workdir / "run.json", part / "config.json")
-        if not keep_run:  # over a gigabyte, of which nobody asks for more than is kept
+        if keep_run:
+            return
+        # Over a gigabyte, of which nobody asks for more than is kept.
+        for part in workdir.iterdir():
+            if part.is_dir() and not (keep_export and part.name == "export"):
+                shutil.rmtree(part)
+        if not keep_export:
             shutil.rmtree(workdir)
 
     return Row(name, identity(config), make)

@@ -102,7 +102,8 @@ def write_report(
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
     evaluations = read_json_lines(folder / "evaluations.jsonl")
-    _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
+    if evaluations:
+        _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
     if "exact" in report["test"]:
         _plot_recall(folder, report)
     with write_atomically(folder / "report.md", "w") as file:
@@ -147,6 +148,8 @@ def _training_times(
     folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
 ) -> dict[str, float]:
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
+    if not rates:
+        return {}
     if settings.max_epochs:
         size = settings.batch_size
         steps = steps_per_epoch(len(prepared.splits.pairs["train"]), size)
@@ -212,6 +215,12 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data, index, timing = report["data"], report["index"], report["timing"]
     shown = data["splits"]["train"]["questions"] + data["unlabelled"]
+    trained = (
+        f"Training: {timing['steps']:,} steps, {timing['epoch_seconds']:.0f} s an epoch, "
+        f"{timing['pairs_per_second']:,.0f} pairs/s. "
+        if evaluations
+        else "Nothing was trained. "
+    )
     taught = f"a teacher's vectors of {shown:,} questions, none of them held out; "
     lines = [
         "# Report",
@@ -224,25 +233,14 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         "",
         *_scores_of(report),
         f"A query takes {timing['query_ms_p50']:.2f} ms (median; 99th percentile "
-        f"{timing['query_ms_p99']:.2f} ms) from text to hits. Training: {timing['steps']:,} steps, "
-        f"{timing['epoch_seconds']:.0f} s an epoch, {timing['pairs_per_second']:,.0f} pairs/s. "
+        f"{timing['query_ms_p99']:.2f} ms) from text to hits. {trained}"
         f"Encoding: {timing['encode_questions_per_second']:,.0f} questions/s. "
         f"Peak memory {timing['peak_memory_gib']:.2f} GiB.",
         "",
-        "![training](plots/training.png)",
+        *(["![training](plots/training.png)"] if evaluations else []),
         *(["![retrieval](plots/retrieval.png)"] if "exact" in report["test"] else []),
         "",
-        "## Evaluations",
-        "",
-        "| " + " | ".join(evaluations[0]) + " |",
-        "|---" * len(evaluations[0]) + "|",
-        *(
-            "| "
-            + " | ".join(f"{v:.5g}" if isinstance(v, float) else f"{v}" for v in row.values())
-            + " |"
-            for row in evaluations
-        ),
-        "",
+        *(_table_of(evaluations) if evaluations else []),
         "## Data, settings, machine",
         "",
         "| | |",
@@ -253,6 +251,20 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         facts |= {f"{split}: {name}": value for name, value in counts.items()}
     lines += [f"| {k} | {v} |" for k, v in (facts | report["settings"] | report["machine"]).items()]
     return "\n".join(lines) + "\n"
+
+
+def _table_of(evaluations: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        [f"{v:.5g}" if isinstance(v, float) else f"{v}" for v in e.values()] for e in evaluations
+    ]
+    return [
+        "## Evaluations",
+        "",
+        "| " + " | ".join(evaluations[0]) + " |",
+        "|---" * len(evaluations[0]) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
 
 
 def _scores_of(report: dict[str, Any]) -> list[str]:

@@ -6,9 +6,11 @@ import contextlib
 import logging
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.sources import find_logs, find_questions, find_quora
@@ -21,18 +23,27 @@ from qpr_jax.encoders.folders import Encoder, read_encoder
 from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
-from qpr_jax.retriever import Retriever, run_encoder
+from qpr_jax.retrieval.index import build_index
+from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import processes
 from qpr_jax.training.export import exported
 from qpr_jax.training.loop import train
-from qpr_jax.training.prepare import prepare, unlabelled_files, with_teacher
+from qpr_jax.training.prepare import Prepared, prepare, unlabelled_files, with_teacher
 from qpr_jax.training.report import write_report
-from qpr_jax.training.settings import default_settings, identity, validate, without_effect
+from qpr_jax.training.settings import (
+    default_settings,
+    identity,
+    trains,
+    validate,
+    without_effect,
+)
+from qpr_jax.training.setup import first_encoder
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
 
 CLUSTERS = "clusters"  # of logs, in a work directory
+_WARMED = 256  # questions
 
 
 def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
@@ -112,26 +123,46 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             processes.told_by_first(lambda: None)
         prepared = ready if first else with_teacher(settings, prepared, teacher)
         if not trained:
-            params = train(settings, prepared, folder)
+            if trains(settings):
+                params = train(settings, prepared, folder)
+            else:
+                _, params = first_encoder(settings, prepared)
             processes.leave()
             if not first:
                 return {}
             exported(params, prepared, settings).save(folder / "export")
             del params
-        start = time.perf_counter()
-        questions, ids = prepared.data.questions, prepared.data.ids.tolist()
-        retriever = Retriever.build(questions, ids, run=folder, log=log.info)
-        retriever.save(folder)
-        log.info("index: built in %.0f s", time.perf_counter() - start)
-        start = time.perf_counter()
-        vectors = retriever.encode(questions)
-        seconds = time.perf_counter() - start
-        log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
+        retriever, vectors, seconds = _indexed(folder, prepared)
         report = write_report(
             folder, settings, prepared, retriever, vectors, encode_seconds=seconds
         )
         log.info("finished; see %s", folder / "report.md")
         return report
+
+
+def _indexed(folder: pathlib.Path, prepared: Prepared) -> tuple[Retriever, np.ndarray, float]:
+    """The index of all questions, written to `folder`; their vectors, and the time these took."""
+    encoder = run_encoder(folder)
+    questions, ids = prepared.data.questions, prepared.data.ids.tolist()
+    encoder.encode(questions[:_WARMED])  # compiles
+    start = time.perf_counter()
+    vectors = encoder.encode(questions)
+    seconds = time.perf_counter() - start
+    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
+    row_of = {question: row for row, question in enumerate(questions)}
+
+    def known(texts: Sequence[str]) -> np.ndarray:
+        return vectors[[row_of[text] for text in texts]]
+
+    start = time.perf_counter()
+    recipe = run_recipe(encoder)
+    index = build_index(
+        known, questions, ids, recipe=recipe, encoder=encoder.identity, log=log.info
+    )
+    retriever = Retriever(encoder, index)
+    retriever.save(folder)
+    log.info("index: built in %.0f s", time.perf_counter() - start)
+    return retriever, vectors, seconds
 
 
 def _models(

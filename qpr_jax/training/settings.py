@@ -209,6 +209,11 @@ def validate(settings: ConfigDict) -> None:
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 
 
+def trains(settings: ConfigDict) -> bool:
+    """Whether there are steps at all; an encoder from elsewhere can be taken as it is."""
+    return bool(settings.max_epochs or settings.teacher.model or settings.teacher.vectors)
+
+
 def _check_teacher(settings: ConfigDict) -> None:
     teacher = settings.teacher
     if teacher.model and teacher.vectors:
@@ -224,7 +229,7 @@ def _check_teacher(settings: ConfigDict) -> None:
                 f"`max_epochs`: expected 0, since a list of questions has no pairs, got "
                 f"{settings.max_epochs}; set `--config.max_epochs=0`"
             )
-    elif not has_pairs:
+    elif not has_pairs and settings.encoder == "cnn":
         raise UserError(
             "expected pairs to train on or a teacher, got neither; set `--config.teacher.model` or "
             "`--config.teacher.vectors`, or, with pairs, `--config.max_epochs` to 1 or more"

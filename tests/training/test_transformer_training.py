@@ -161,6 +161,17 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_pa
     )
 
 
+def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
+    report = train_and_evaluate(config_of(max_epochs=0, max_steps=0), tmp_path / "run")
+    retriever = Retriever.load(tmp_path / "run")
+    texts = ["how do i learn python", "what is rust"]
+    np.testing.assert_array_equal(retriever.encode(texts), read_transformer(TINY).encode(texts))
+    assert report["test"]["exact"]["per_pair"]["mrr@20"] > 0
+    assert "steps" not in report["timing"]
+    assert "Nothing was trained." in (tmp_path / "run" / "report.md").read_text()
+    assert not (tmp_path / "run" / "plots" / "training.png").exists()
+
+
 @pytest.mark.parametrize("chunk", [0, 512])
 def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
     bert = BertShape(2000, 128, 4, 4, 512, 64)
