@@ -12,10 +12,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, write_atomically
 from qpr_jax.training.report import save_figure
 
-TITLES = UNTRAINED | {name: row[0] for name, row in OTHERS.items()}
+TITLES = UNTRAINED | {name: row[0] for name, row in OTHERS.items()} | {"base": ROWS["base"][0]}
 SPEEDS = "speeds.json"
 _CUTOFFS = (1, 3, 5, 10)
-_TRANSFORMERS = ("tfidf", "minilm", "minilm_triplet", "minilm_sdml", "quora_distilled")
+_TRANSFORMERS = ("tfidf", "minilm", "minilm_triplet", "minilm_sdml", "base")
 
 
 def write_results(results: pathlib.Path) -> None:
@@ -50,7 +50,7 @@ def write_results(results: pathlib.Path) -> None:
         lines += [
             "## One change at a time",
             "",
-            "Of the first row, a smaller student. The last column: the difference of MRR per query",
+            "Of the first row, the student. The last column: the difference of MRR per query",
             "on test to it, with its 95 % interval from 2,000 resamples of clusters.",
             "",
             *_table([n for n in ROWS if n in rows], titles, scores, reports, speeds, base="base"),

@@ -20,6 +20,6 @@ def get_config() -> ConfigDict:
     config.scale = 3.5
     config.word_dropout = 0.15
     config.learning_rate_decay = "linear"
-    config.max_epochs = 2
+    config.max_epochs = 1
     config.early_stopping.patience = 10
     return config
