@@ -15,9 +15,9 @@ import numpy as np
 
 from qpr_jax.commands.streams import NamedPath, as_json, as_tsv, questions_input, questions_of
 from qpr_jax.console import counted
-from qpr_jax.data.labelled import Labelled, of_quora, read_labelled
+from qpr_jax.data.labelled import Labelled, read_labelled
 from qpr_jax.data.questions import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 

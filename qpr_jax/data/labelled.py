@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.questions import STANDARD_INPUT, named, read_rows
-from qpr_jax.data.quora import HEADER, read_quora
+from qpr_jax.data.questions import named, read_rows
+from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
 
 COLUMNS = ("question1", "question2", "is_duplicate")
@@ -50,12 +49,3 @@ def read_labelled(path: str, *, format: str = "") -> Labelled:
     if not pairs:
         raise UserError(f"{named(path)}: expected labelled pairs, got none")
     return Labelled([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
-
-
-def of_quora(path: str) -> bool:
-    """Whether a file is Quora's pair file, by its header."""
-    if path == STANDARD_INPUT or not pathlib.Path(path).is_file():
-        return False
-    with open(path, "rb") as file:
-        first = file.readline(200).removeprefix(b"\xef\xbb\xbf")
-    return first.rstrip(b"\r\n").split(b"\t") == [name.encode() for name in HEADER]
