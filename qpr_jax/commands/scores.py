@@ -180,6 +180,9 @@ def _mined(labelled: Labelled, encode: Encode) -> tuple[Pairs, np.ndarray]:
 @click.option("--format", type=click.Choice(FORMATS[1:]))
 @click.option("--column", default="question", help="Where the query stands (retrieval).")
 @click.option("--other-texts", is_flag=True, help="Pass over hits with the query's text.")
+@click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
+@click.option("--split", help="Of --beir.  [default: test]")
+@click.option("--trec", type=NamedPath(dir_okay=False), help="A file for the run of --beir.")
 def evaluate(
     folder: str,
     pairs: str,
@@ -188,8 +191,11 @@ def evaluate(
     format: str | None,
     column: str,
     other_texts: bool,
+    beir: str | None,
+    split: str | None,
+    trec: str | None,
 ) -> None:
-    """Score the run or index of FOLDER by PAIRS; prints JSON.
+    """Score the run or index of FOLDER by PAIRS, or a run by a set of BEIR; prints JSON.
 
     retrieval: PAIRS are a query and the `id` of an indexed question that means the same; a query
     may stand in several rows. Averaged over queries.
@@ -200,17 +206,28 @@ def evaluate(
     mining: PAIRS as for classification; all duplicates are to be found among all their questions,
     what several pairs link included.
 
+    --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
+    searched, and scored as BEIR does. --trec writes what was found in TREC's format.
+
     \b
     Example: qpr evaluate my_index held_out.tsv
              qpr evaluate runs/quora_sdml test.jsonl --task classification --validation val.jsonl
+             qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
+    if beir is not None:
+        if task != "retrieval" or other_texts or (pairs, column) != ("-", "question") or format:
+            raise click.UsageError("--beir goes with --split and --trec alone")
+    elif (split, trec) != (None, None):
+        raise click.UsageError("--split and --trec go with --beir")
     if (task == "classification") is (validation is None):
         raise click.UsageError("--validation goes with --task classification, and with no other")
     if task != "retrieval" and (other_texts or column != "question"):
         raise click.UsageError("--column and --other-texts go with --task retrieval alone")
     if validation == STANDARD_INPUT == pairs:
         raise click.UsageError("standard input is one file: name PAIRS or --validation")
-    if task == "retrieval":
+    if beir is not None:
+        scores = _of_beir(folder, beir, split or "test", trec)
+    elif task == "retrieval":
         scores = _retrieval(folder, pairs, format, column, other_texts)
     else:
         scores = _verdicts(folder, pairs, validation, format)
@@ -235,6 +252,13 @@ def _retrieval(
     if not wanted:
         raise UserError(f"{named(pairs)}: expected pairs to score, got none")
     return relevance_scores(retriever.search, wanted, other_texts=other_texts)
+
+
+def _of_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, Any]:
+    from qpr_jax.retrieval.beir import beir_scores
+    from qpr_jax.retriever import run_encoder
+
+    return beir_scores(run_encoder(folder).encode, beir, split, run_file=trec, log=log.info)
 
 
 def _verdicts(

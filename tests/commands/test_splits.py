@@ -35,6 +35,12 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     status, out, told = qpr("evaluate", run, test, "--task", "mining")
     assert status == 0, told
     assert json.loads(out)["true_pairs"] == 8
+    status, out, told = qpr("evaluate", run, "--beir", "parts/beir", "--split", "dev")
+    assert status == 0, told
+    scores = json.loads(out)
+    assert scores["queries"] == report["parts"]["dev"]["queries"]
+    assert scores["documents"] == report["retrieval_corpus"]
+    assert scores["recall@100"] == 1
     corpus = tmp_path / "parts" / "retrieval" / "corpus.tsv"
     assert qpr("index", "mine", corpus, "--run", run)[0] == 0
     status, out, _ = qpr("search", "mine", "--query", "how do i learn 3", "-k", 1)
