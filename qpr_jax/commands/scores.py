@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.commands.streams import NamedPath, as_json, as_tsv, questions_input, questions_of
 from qpr_jax.console import counted
-from qpr_jax.data.labelled import Labelled, read_labelled
+from qpr_jax.data.labelled import Labelled, read_duplicates, read_labelled
 from qpr_jax.data.questions import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
 from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
@@ -177,6 +177,7 @@ def _mined(labelled: Labelled, encode: Encode) -> tuple[Pairs, np.ndarray]:
 @click.argument("pairs", default="-")
 @click.option("--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True)
 @click.option("--validation", type=NamedPath(), help="Labelled pairs that choose the thresholds.")
+@click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]))
 @click.option("--column", default="question", help="Where the query stands (retrieval).")
 @click.option("--other-texts", is_flag=True, help="Pass over hits with the query's text.")
@@ -188,6 +189,7 @@ def evaluate(
     pairs: str,
     task: str,
     validation: str | None,
+    duplicates: str | None,
     format: str | None,
     column: str,
     other_texts: bool,
@@ -204,7 +206,8 @@ def evaluate(
     called duplicates up to a distance that is best on the pairs of --validation.
 
     mining: PAIRS as for classification; all duplicates are to be found among all their questions,
-    what several pairs link included.
+    what several pairs link included. Or PAIRS are questions, with the columns qid and question,
+    and --duplicates has the columns qid1 and qid2, as qpr splits writes both.
 
     --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
     searched, and scored as BEIR does. --trec writes what was found in TREC's format.
@@ -223,14 +226,16 @@ def evaluate(
         raise click.UsageError("--validation goes with --task classification, and with no other")
     if task != "retrieval" and (other_texts or column != "question"):
         raise click.UsageError("--column and --other-texts go with --task retrieval alone")
-    if validation == STANDARD_INPUT == pairs:
-        raise click.UsageError("standard input is one file: name PAIRS or --validation")
+    if duplicates is not None and (task != "mining" or format):
+        raise click.UsageError("--duplicates goes with --task mining, and without --format")
+    if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
+        raise click.UsageError("standard input is one file: name all but one")
     if beir is not None:
         scores = _of_beir(folder, beir, split or "test", trec)
     elif task == "retrieval":
         scores = _retrieval(folder, pairs, format, column, other_texts)
     else:
-        scores = _verdicts(folder, pairs, validation, format)
+        scores = _verdicts(folder, pairs, validation, duplicates, format)
     click.echo(json.dumps(scores))
 
 
@@ -262,7 +267,7 @@ def _of_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, 
 
 
 def _verdicts(
-    folder: str, pairs: str, validation: str | None, format: str | None
+    folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
 ) -> dict[str, Any]:
     from qpr_jax.retrieval.mining import pair_distances
     from qpr_jax.retrieval.verdicts import (
@@ -274,7 +279,10 @@ def _verdicts(
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
-    test = read_labelled(pairs, format=format or "")
+    if duplicates is None:
+        test = read_labelled(pairs, format=format or "")
+    else:
+        test = read_duplicates(pairs, duplicates)
     if validation is None:
         counts = {
             "questions": len(test.questions),

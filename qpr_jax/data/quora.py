@@ -63,7 +63,7 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
             if not skip_bad_rows:
                 raise UserError(
                     f"{path}, line {start + 1}: {row}; mend the row, or skip bad rows with "
-                    "the setting data.skip_bad_rows=True"
+                    "--skip-bad-rows (in training, data.skip_bad_rows=True)"
                 )
             skipped += 1
             continue

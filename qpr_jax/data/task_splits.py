@@ -18,6 +18,7 @@ import numpy as np
 
 from qpr_jax.data.beir import write_beir
 from qpr_jax.data.clusters import cluster_pairs, pair_count, transitive_clusters
+from qpr_jax.data.labelled import DUPLICATES
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.quoted import QUESTIONS, write_rows
 from qpr_jax.data.splits import groups_of
@@ -28,7 +29,6 @@ from qpr_jax.text.tokenizer import normalised_text
 PARTS = ("train", "dev", "test")
 HELD_OUT = ("dev", "test")
 TRAIN, DEV, TEST = range(3)
-DUPLICATES = ("qid1", "qid2")
 RELEVANT = ("qid", "corpus_qid")
 
 

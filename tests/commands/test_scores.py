@@ -180,6 +180,7 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
         ("--beir", "set", "--format", "tsv"),
         ("--beir", "set", "--validation", "pairs.tsv", "--task", "classification"),
         ("--beir", "set", "--validation", "pairs.tsv"),
+        ("--beir", "set", "--duplicates", "pairs.tsv"),
     ],
 )
 def test_options_that_do_not_go_together(qpr, run, options):

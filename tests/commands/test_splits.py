@@ -35,6 +35,15 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     status, out, told = qpr("evaluate", run, test, "--task", "mining")
     assert status == 0, told
     assert json.loads(out)["true_pairs"] == 8
+    of_mining = [f"parts/mining/test_{name}.tsv" for name in ("corpus", "duplicates")]
+    mining = ("evaluate", run, of_mining[0], "--task", "mining", "--duplicates", of_mining[1])
+    status, out, told = qpr(*mining)
+    assert status == 0, told
+    scores = json.loads(out)
+    assert scores["questions"] == report["parts"]["test"]["questions"]
+    assert scores["true_pairs"] == report["parts"]["test"]["linked_duplicates"]
+    assert qpr(*mining, "--format", "tsv")[0] == 2
+    assert qpr("evaluate", run, "-", "--task", "mining", "--duplicates", "-")[0] == 2
     status, out, told = qpr("evaluate", run, "--beir", "parts/beir", "--split", "dev")
     assert status == 0, told
     scores = json.loads(out)
