@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -224,8 +225,8 @@ def _queries(
 ) -> dict[str, np.ndarray]:
     """One question of each cluster where one can be a query, of as many clusters as wanted."""
     texts = [normalised_text(question) for question in data.questions]
-    _, text_of, times = np.unique(texts, return_inverse=True, return_counts=True)
-    able = (clusters >= 0) & (times[text_of] == 1)
+    times = Counter(texts)
+    able = (clusters >= 0) & np.array([times[text] == 1 for text in texts], np.bool_)
     queries = {}
     for part, name in enumerate(HELD_OUT, start=DEV):
         candidates = np.flatnonzero(able & (part_of == part))
