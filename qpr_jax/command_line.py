@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from qpr_jax.commands import clusters, failures, indexes, runs, scores, serve
+from qpr_jax.commands import clusters, failures, indexes, runs, scores, serve, splits
 from qpr_jax.console import told_in_one_line
 from qpr_jax.errors import UserError
 
@@ -27,7 +27,7 @@ def qpr() -> None:
     """
 
 
-for module in (runs, clusters, indexes, scores, failures, serve):
+for module in (runs, splits, clusters, indexes, scores, failures, serve):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             qpr.add_command(command)

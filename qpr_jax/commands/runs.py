@@ -21,7 +21,8 @@ log = logging.getLogger("qpr_jax")
 def train(folder: str, pairs: str, config: str | None) -> int:
     """Train on a file of labelled PAIRS, then index and score its questions, in FOLDER.
 
-    PAIRS is in the format of Quora's question pairs. The same command goes on after a kill.
+    PAIRS is in the format of Quora's question pairs, with or without `id`. The same command goes on
+    after a kill.
 
     Example: qpr train runs/mine pairs.tsv --config mine.toml
     """

@@ -15,9 +15,9 @@ import numpy as np
 
 from qpr_jax.commands.streams import NamedPath, as_json, as_tsv, questions_input, questions_of
 from qpr_jax.console import counted
-from qpr_jax.data.labelled import Labelled, of_quora, read_labelled
+from qpr_jax.data.labelled import Labelled, read_duplicates, read_labelled
 from qpr_jax.data.questions import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 
@@ -177,19 +177,27 @@ def _mined(labelled: Labelled, encode: Encode) -> tuple[Pairs, np.ndarray]:
 @click.argument("pairs", default="-")
 @click.option("--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True)
 @click.option("--validation", type=NamedPath(), help="Labelled pairs that choose the thresholds.")
+@click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]))
 @click.option("--column", default="question", help="Where the query stands (retrieval).")
 @click.option("--other-texts", is_flag=True, help="Pass over hits with the query's text.")
+@click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
+@click.option("--split", help="Of --beir.  [default: test]")
+@click.option("--trec", type=NamedPath(dir_okay=False), help="A file for the run of --beir.")
 def evaluate(
     folder: str,
     pairs: str,
     task: str,
     validation: str | None,
+    duplicates: str | None,
     format: str | None,
     column: str,
     other_texts: bool,
+    beir: str | None,
+    split: str | None,
+    trec: str | None,
 ) -> None:
-    """Score the run or index of FOLDER by PAIRS; prints JSON.
+    """Score the run or index of FOLDER by PAIRS, or a run by a set of BEIR; prints JSON.
 
     retrieval: PAIRS are a query and the `id` of an indexed question that means the same; a query
     may stand in several rows. Averaged over queries.
@@ -198,22 +206,36 @@ def evaluate(
     called duplicates up to a distance that is best on the pairs of --validation.
 
     mining: PAIRS as for classification; all duplicates are to be found among all their questions,
-    what several pairs link included.
+    what several pairs link included. Or PAIRS are questions, with the columns qid and question,
+    and --duplicates has the columns qid1 and qid2, as qpr splits writes both.
+
+    --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
+    searched, and scored as BEIR does. --trec writes what was found in TREC's format.
 
     \b
     Example: qpr evaluate my_index held_out.tsv
              qpr evaluate runs/quora_sdml test.jsonl --task classification --validation val.jsonl
+             qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
+    if beir is not None:
+        if task != "retrieval" or other_texts or (pairs, column) != ("-", "question") or format:
+            raise click.UsageError("--beir goes with --split and --trec alone")
+    elif (split, trec) != (None, None):
+        raise click.UsageError("--split and --trec go with --beir")
     if (task == "classification") is (validation is None):
         raise click.UsageError("--validation goes with --task classification, and with no other")
     if task != "retrieval" and (other_texts or column != "question"):
         raise click.UsageError("--column and --other-texts go with --task retrieval alone")
-    if validation == STANDARD_INPUT == pairs:
-        raise click.UsageError("standard input is one file: name PAIRS or --validation")
-    if task == "retrieval":
+    if duplicates is not None and (task != "mining" or format):
+        raise click.UsageError("--duplicates goes with --task mining, and without --format")
+    if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
+        raise click.UsageError("standard input is one file: name all but one")
+    if beir is not None:
+        scores = _of_beir(folder, beir, split or "test", trec)
+    elif task == "retrieval":
         scores = _retrieval(folder, pairs, format, column, other_texts)
     else:
-        scores = _verdicts(folder, pairs, validation, format)
+        scores = _verdicts(folder, pairs, validation, duplicates, format)
     click.echo(json.dumps(scores))
 
 
@@ -237,8 +259,15 @@ def _retrieval(
     return relevance_scores(retriever.search, wanted, other_texts=other_texts)
 
 
+def _of_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, Any]:
+    from qpr_jax.retrieval.beir import beir_scores
+    from qpr_jax.retriever import run_encoder
+
+    return beir_scores(run_encoder(folder).encode, beir, split, run_file=trec, log=log.info)
+
+
 def _verdicts(
-    folder: str, pairs: str, validation: str | None, format: str | None
+    folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
 ) -> dict[str, Any]:
     from qpr_jax.retrieval.mining import pair_distances
     from qpr_jax.retrieval.verdicts import (
@@ -250,7 +279,10 @@ def _verdicts(
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
-    test = read_labelled(pairs, format=format or "")
+    if duplicates is None:
+        test = read_labelled(pairs, format=format or "")
+    else:
+        test = read_duplicates(pairs, duplicates)
     if validation is None:
         counts = {
             "questions": len(test.questions),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pathlib
 from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.questions import STANDARD_INPUT, named, read_rows
-from qpr_jax.data.quora import HEADER, read_quora
+from qpr_jax.data.questions import named, parse_id, read_questions, read_rows
+from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
 
 COLUMNS = ("question1", "question2", "is_duplicate")
+DUPLICATES = ("qid1", "qid2")
 _VERDICTS = {"1": True, "0": False, "true": True, "false": False}
 
 
@@ -52,10 +52,36 @@ def read_labelled(path: str, *, format: str = "") -> Labelled:
     return Labelled([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
 
 
-def of_quora(path: str) -> bool:
-    """Whether a file is Quora's pair file, by its header."""
-    if path == STANDARD_INPUT or not pathlib.Path(path).is_file():
-        return False
-    with open(path, "rb") as file:
-        first = file.readline(200).removeprefix(b"\xef\xbb\xbf")
-    return first.rstrip(b"\r\n").split(b"\t") == [name.encode() for name in HEADER]
+def read_duplicates(corpus: str, duplicates: str) -> Labelled:
+    """All questions of a corpus, and the pairs of them that are duplicates, as `qpr splits` writes.
+
+    corpus: columns `qid` and `question`. duplicates: columns `qid1` and `qid2`. UserError names the
+    line of what cannot be read, or of a question that is not in the corpus.
+    """
+    positions: dict[int, int] = {}
+    questions: list[str] = []
+    for entry in read_questions(corpus):
+        if entry.id is None or entry.id in positions:
+            what = "an id" if entry.id is None else f"an id of its own, got {entry.id} again"
+            raise UserError(
+                f"{named(corpus)}, line {entry.line}: expected {what}; give a file with the header "
+                "`qid question`"
+            )
+        positions[entry.id] = len(questions)
+        questions.append(entry.question)
+    pairs = []
+    for line, fields in read_rows(duplicates, DUPLICATES, remedy="give all pairs of duplicates"):
+        got = fields
+        if not isinstance(fields, str):
+            ids = [parse_id(fields[name]) for name in DUPLICATES]
+            found = [positions[i] for i in ids if i in positions]
+            if len(set(found)) == len(DUPLICATES):
+                pairs.append(found)
+                continue
+            got = f"got {[*fields.values()]!r:.60}"
+        raise UserError(
+            f"{named(duplicates)}, line {line}: expected two questions of {named(corpus)}; {got}"
+        )
+    if not pairs:
+        raise UserError(f"{named(duplicates)}: expected pairs of duplicates, got none")
+    return Labelled(questions, np.array(pairs, np.int64), np.ones(len(pairs), bool))

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
+from qpr_jax.data.quoted import QUESTIONS, has_header, read_questions_table
 from qpr_jax.errors import UserError
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
@@ -53,12 +54,13 @@ def read_questions(
       path: gzip and zstd are seen by their first bytes.
       format: "lines" (a question each; blank ones are passed over), "tsv" (a header, no quoting),
         "csv" (a header), "jsonl" (an object a line) or "parquet", the last four with `column` and,
-        if there is one, `id`, 0 to 2^63 - 1. Where empty, what the name ends in says, else "lines".
+        if there is one, `id`, 0 to 2^63 - 1. Where empty, what the name ends in says, else "lines";
+        but a file with the header `qid question` is a table of `data.quoted`, and `qid` is the id.
       skip_bad_rows: pass over rows that cannot be read, and tell `log` how many, where they
         otherwise are a UserError with the line.
     """
     bad = 0
-    for line, fields in read_rows(path, [column], format=format):
+    for line, fields in _question_rows(path, column, format):
         reason, value = fields if isinstance(fields, str) else "", None
         if not isinstance(fields, str):
             question = fields[column]
@@ -79,6 +81,15 @@ def read_questions(
             )
     if bad:
         log(f"{named(path)}: {bad:,} bad rows left out")
+
+
+def _question_rows(path: str, column: str, format: str) -> Iterator[tuple[int, Fields | str]]:
+    plain = format or path == STANDARD_INPUT or column != QUESTIONS[1]
+    if plain or not has_header(path, QUESTIONS):
+        yield from read_rows(path, [column], format=format)
+        return
+    for line, qid, text in read_questions_table(path):
+        yield line, text if qid is None else {"id": qid, column: text}
 
 
 def read_rows(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import pathlib
 import re
-import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax.data.questions import STANDARD_INPUT
+from qpr_jax.data.quoted import (
+    decoded_lines,
+    has_header,
+    parse_qid,
+    parse_rows,
+    refuse_broken,
+    short,
+    split_row,
+)
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
 
 HEADER = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
+PAIRS_HEADER = HEADER[1:]  # of the pairs of `qpr splits`
 
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
@@ -37,7 +47,7 @@ class QuestionPairs:
 
 
 def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) -> QuestionPairs:
-    """Read a file in the format of Quora's `quora_duplicate_questions.tsv`.
+    """Read a file in the format of Quora's `quora_duplicate_questions.tsv`, with or without `id`.
 
     `max_rows` stops after that many good rows; 0 reads all. A bad row is a UserError with the
     line where it starts, or, with `skip_bad_rows`, is counted and costs only itself.
@@ -45,15 +55,15 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
     if max_rows < 0:
         raise UserError(f"`max_rows`: expected 0 (all) or more, got {max_rows}")
     lines = _read_lines(path)
-    body = _check_header(path, lines)
+    header, body = _check_header(path, lines)
     rows: list[Row] = []
     skipped = 0
-    for start, row in _parse_rows(lines, body):
+    for start, row in _parse_rows(lines, header, body):
         if isinstance(row, str):
             if not skip_bad_rows:
                 raise UserError(
                     f"{path}, line {start + 1}: {row}; mend the row, or skip bad rows with "
-                    "the setting data.skip_bad_rows=True"
+                    "--skip-bad-rows (in training, data.skip_bad_rows=True)"
                 )
             skipped += 1
             continue
@@ -68,6 +78,13 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
     return data
+
+
+def of_quora(path: Path) -> bool:
+    """Whether a file is one of pairs that `read_quora` reads, by its header."""
+    if path == STANDARD_INPUT:
+        return False
+    return has_header(path, HEADER) or has_header(path, PAIRS_HEADER)
 
 
 def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
@@ -122,7 +139,6 @@ def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """The file's lines; a byte that is not UTF-8 becomes a lone surrogate."""
     try:
         data = pathlib.Path(path).read_bytes()
     except OSError as error:
@@ -135,123 +151,49 @@ def _read_lines(path: Path) -> list[str]:
             f"{path}: expected a file of question pairs, got an empty file; "
             "name another file with `data.path`"
         )
-    return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").split("\n")
+    return decoded_lines(data)
 
 
-def _check_header(path: Path, lines: list[str]) -> int:
-    """The index of the first line below the header."""
+def _check_header(path: Path, lines: list[str]) -> tuple[list[str], int]:
+    """The header, and the index of the first line below it."""
     try:
-        fields, body = _split_row(lines, 0)
+        fields, body = split_row(lines, 0)
     except ValueError:
         fields, body = [], 1
-    if fields != HEADER:
+    if fields not in (HEADER, PAIRS_HEADER):
         raise UserError(
             f"{path}, line 1: expected the header {' '.join(HEADER)!r} with tabs between, "
-            f"got {_short(lines[0])}; give a file in the format of Quora's pair file"
+            f"got {short(lines[0])}; give a file in the format of Quora's pair file"
         )
-    return body
+    return fields, body
 
 
-def _parse_rows(lines: list[str], start: int) -> Iterator[tuple[int, Row | str]]:
+def _parse_rows(lines: list[str], header: list[str], start: int) -> Iterator[tuple[int, Row | str]]:
     """Yield (index of the row's first line, the row or what is wrong with it)."""
-    while start < len(lines):
-        line = lines[start]
-        if line in ("", "\r"):
-            start += 1
-            continue
-        end = start + 1
-        try:
-            if '"' in line:
-                fields, end = _split_row(lines, start)
-            else:
-                fields = line.removesuffix("\r").split("\t")
-            if len(fields) != len(HEADER):
-                # The row's end is in doubt, so it must not take the lines below with it.
-                end = start + 1
-                raise ValueError(f"expected 6 fields, got {len(fields)} in {_short(line)}")
-            row: Row | str = _parse_fields(fields)
-        except ValueError as error:
-            row = str(error)
-        yield start, row
-        start = end
-
-
-def _split_row(lines: list[str], start: int) -> tuple[list[str], int]:
-    """The fields of a row that may hold quotes, and the index of the line after it.
-
-    Quotes count at a field's start only, and a closing quote must end its field.
-    """
-    fields: list[str] = []
-    index, at = start, 0
-    while True:
-        line = lines[index].removesuffix("\r")
-        if line.startswith('"', at):
-            text, index, stop = _quoted_field(lines, index, at + 1)
-            line = lines[index].removesuffix("\r")
-            # Else an unclosed quote would close at the next row's quote, and take that row along.
-            if stop < len(line) and line[stop] != "\t":
-                raise ValueError(
-                    "expected a tab after a closing quote (a quote inside a quoted field is "
-                    f"doubled), got {_short(line[stop:])} in {_short(lines[start])}"
-                )
+    # Without `id` a row begins as a line of a question might: then the quotes alone say.
+    row_start = _ROW_START if header == HEADER else None
+    for at, fields in parse_rows(lines, start, len(header), row_start=row_start):
+        row: Row | str
+        if isinstance(fields, str):
+            row = fields
         else:
-            stop = line.find("\t", at)
-            stop = len(line) if stop < 0 else stop
-            text = line[at:stop]
-        fields.append(text)
-        if stop == len(line):
-            return fields, index + 1
-        at = stop + 1
-
-
-def _quoted_field(lines: list[str], index: int, at: int) -> tuple[str, int, int]:
-    """The field whose text starts at (`index`, `at`), and where its closing quote ends."""
-    start = index
-    parts: list[str] = []
-    while True:
-        line = lines[index]
-        stop = line.find('"', at)
-        if stop < 0:
-            parts.append(line[at:] + "\n")
-            index, at = index + 1, 0
-            # The beginning of a row inside a quoted field: it was not closed, and another quote
-            # further down would take all rows between for its text.
-            if index == len(lines) or _ROW_START.match(lines[index]):
-                raise ValueError(f"expected a closing quote in {_short(lines[start])}")
-        elif line.startswith('"', stop + 1):
-            parts.append(line[at : stop + 1])
-            at = stop + 2
-        else:
-            return "".join(parts) + line[at:stop], index, stop + 1
-
-
-def _parse_fields(fields: list[str]) -> Row:
-    row, id1, id2, text1, text2, label = fields
-    _parse_id("id", row)
-    first, second = _parse_id("qid1", id1), _parse_id("qid2", id2)
-    if label != "0" and label != "1":
-        raise ValueError(f"expected `is_duplicate` 0 or 1, got {_short(label)}")
-    for name, text in (("question1", text1), ("question2", text2)):
-        if not text.isascii():
             try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                bad = text[error.start : error.end].encode("utf-8", "surrogateescape")
-                raise ValueError(f"expected UTF-8 in `{name}`, got the bytes {bad!r}") from None
+                row = _parse_fields(header, fields)
+            except ValueError as error:
+                row = str(error)
+        yield at, row
+
+
+def _parse_fields(header: list[str], fields: list[str]) -> Row:
+    for name, text in zip(header[: -len(PAIRS_HEADER)], fields, strict=False):
+        parse_qid(name, text)
+    id1, id2, text1, text2, label = fields[-len(PAIRS_HEADER) :]
+    first, second = parse_qid("qid1", id1), parse_qid("qid2", id2)
+    if label != "0" and label != "1":
+        raise ValueError(f"expected `is_duplicate` 0 or 1, got {short(label)}")
+    refuse_broken("question1", text1)
+    refuse_broken("question2", text2)
     return first, second, text1, text2, label == "1"
 
 
-def _parse_id(name: str, text: str) -> int:
-    # int() alone would accept blanks, signs, underscores and other scripts' digits.
-    if text.isascii() and text.isdigit() and len(text) <= 19 and (value := int(text)) < 2**63:
-        return value
-    raise ValueError(f"expected `{name}` to be a whole number, got {_short(text)}")
-
-
 _ROW_START = re.compile(r"\d+\t\d+\t\d+\t")
-_REPR = reprlib.Repr()
-_REPR.maxstring = 60
-
-
-def _short(text: str) -> str:
-    return _REPR.repr(text)

@@ -55,7 +55,7 @@ def split_by_cluster(
     """
     if seed < 0:
         raise UserError(f"`data.split_seed`: expected 0 or more, got {seed}")
-    groups = _groups(data.questions, clusters)
+    groups = groups_of(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
     of_cluster = np.zeros(len(sizes), np.int64)
     of_cluster[clusters[clusters >= 0]] = groups[clusters >= 0]
@@ -100,7 +100,7 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
     80:10:10 by normalised text, at most `most` texts in each of validation and test. UserError
     where a split gets none.
     """
-    groups = _groups(questions, np.full(len(questions), -1))
+    groups = groups_of(questions, np.full(len(questions), -1))
     count = int(groups.max(initial=-1)) + 1
     held_out = min(count // 10, most)
     if not held_out:
@@ -110,6 +110,23 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
     split_of_group[order[:held_out]] = VALIDATION
     split_of_group[order[held_out : 2 * held_out]] = TEST
     return split_of_group[groups]
+
+
+def groups_of(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
+    """The group of each question, int64 [Q]: linked by cluster or by normalised text."""
+    first_of_text: dict[str, int] = {}
+    same_text = [first_of_text.setdefault(normalised_text(q), i) for i, q in enumerate(questions)]
+    # One node for each question and, after them, one for each cluster.
+    count = len(questions)
+    everyone = np.arange(count)
+    clustered = np.flatnonzero(clusters >= 0)
+    links = np.concatenate(
+        [
+            np.stack([everyone, np.array(same_text, np.int64)], axis=1),
+            np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
+        ]
+    )
+    return linked(count + int(clusters.max(initial=-1)) + 1, links)[:count]
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:
@@ -183,23 +200,6 @@ def read_pairs(run: Path, split: str) -> np.ndarray:
     if not pairs:
         raise UserError(f"{path}: expected pairs of the split, got none; hold out more pairs")
     return np.array(pairs, np.int64)
-
-
-def _groups(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
-    """The group of each question, int64 [Q]: linked by cluster or by normalised text."""
-    first_of_text: dict[str, int] = {}
-    same_text = [first_of_text.setdefault(normalised_text(q), i) for i, q in enumerate(questions)]
-    # One node for each question and, after them, one for each cluster.
-    count = len(questions)
-    everyone = np.arange(count)
-    clustered = np.flatnonzero(clusters >= 0)
-    links = np.concatenate(
-        [
-            np.stack([everyone, np.array(same_text, np.int64)], axis=1),
-            np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
-        ]
-    )
-    return linked(count + int(clusters.max(initial=-1)) + 1, links)[:count]
 
 
 def _shuffled(wanted: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:

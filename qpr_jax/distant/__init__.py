@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from qpr_jax.distant.folder import is_made, made_files, refuse_existing, write_clusters
+from qpr_jax.distant.folder import is_made, made_files, write_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
-from qpr_jax.files import Path, sha256_of
+from qpr_jax.files import Path, refuse_existing, sha256_of
 
 
 def content_hash(path: Path) -> str:

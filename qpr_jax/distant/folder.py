@@ -16,7 +16,14 @@ from qpr_jax.data.splits import SPLITS
 from qpr_jax.distant.method import Cluster, Finished, Method
 from qpr_jax.distant.report import histogram, write_page, write_sample
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, read_json, replace_folder, write_atomically, write_json
+from qpr_jax.files import (
+    Path,
+    read_json,
+    refuse_existing,
+    replace_folder,
+    write_atomically,
+    write_json,
+)
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
@@ -60,13 +67,6 @@ def made_files(folder: Path) -> list[pathlib.Path]:
 
 def _pairs_of(split: str) -> str:
     return f"pairs_{split}.tsv"
-
-
-def refuse_existing(folder: Path) -> None:
-    """UserError where there is something already, which may hold verdicts filled in."""
-    path = pathlib.Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} is there already; remove it, or name another folder with `--out`")
 
 
 def refuse_nothing_left(

@@ -43,6 +43,23 @@ def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
     return (first @ gains[: first.shape[1]]) / np.where(best > 0, best, 1)
 
 
+def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
+    """As `ndcg`, with gains that are the grades themselves: `ndcg_cut` of trec_eval.
+
+    (Others take 2^grade - 1, after Burges et al., 2005.) grades: int [n, K], of what was retrieved,
+    nearest first; what is not judged, and a grade below 0, counts 0. ideal: int [n, K], all grades
+    there are for the query, highest first, 0 where there are fewer.
+    """
+    discounts = 1 / np.log2(np.arange(2, k + 2))
+
+    def gain(lists: np.ndarray) -> np.ndarray:
+        first = np.maximum(lists[:, :k], 0)
+        return np.asarray(first @ discounts[: first.shape[1]])
+
+    best = gain(ideal)
+    return gain(grades) / np.where(best > 0, best, 1)
+
+
 def reciprocal_rank(relevance: np.ndarray, k: int) -> np.ndarray:
     """1 / rank of the first relevant question among the first `k`, else 0 (its mean is MRR)."""
     first = relevance[:, :k]

@@ -4,6 +4,7 @@ import re
 import pytest
 
 from qpr_jax import Retriever
+from qpr_jax.data.beir import write_beir
 from tests.commands.conftest import QUESTIONS
 
 
@@ -144,3 +145,43 @@ def test_verdicts_are_scored(qpr, run, tmp_path):
     (tmp_path / "one.jsonl").write_text(text.splitlines()[0])
     told = qpr(*classify, "--validation", "one.jsonl")[2]
     assert told.startswith("error: one.jsonl: expected labelled pairs of both kinds")
+
+
+def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
+    texts = [text for text in QUESTIONS.values() if text.isascii()]
+    corpus = [(f"d{i}", text) for i, text in enumerate(texts)]
+    queries = [("q1", "how can i learn python QUICKLY"), ("q2", "how to cook rice")]
+    rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1)]
+    write_beir(tmp_path / "set", corpus, queries, {"test": rows, "dev": rows[2:]})
+    status, out, told = qpr("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    assert status == 0, told
+    scores = json.loads(out)
+    assert (scores["queries"], scores["documents"], scores["mrr@1"]) == (2, 3, 1.0)
+    assert scores["ndcg@1"] == 1
+    lines = [line.split() for line in (tmp_path / "out" / "a.run").read_text().splitlines()]
+    assert [line[:4] for line in lines[::3]] == [["q1", "Q0", "d0", "1"], ["q2", "Q0", "d2", "1"]]
+    assert len(lines) == 6
+    status, out, _ = qpr("evaluate", run, "--beir", "set", "--split", "dev")
+    assert (status, json.loads(out)["queries"]) == (0, 1)
+    status, _, told = qpr("evaluate", run, "--beir", "set", "--split", "train")
+    assert status == 1
+    assert told.startswith("error: set: expected qrels/train.tsv in it, found none (splits: dev, t")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--split", "dev"),
+        ("--trec", "a.run"),
+        ("pairs.tsv", "--beir", "set"),
+        ("--beir", "set", "--task", "mining"),
+        ("--beir", "set", "--other-texts"),
+        ("--beir", "set", "--format", "tsv"),
+        ("--beir", "set", "--validation", "pairs.tsv", "--task", "classification"),
+        ("--beir", "set", "--validation", "pairs.tsv"),
+        ("--beir", "set", "--duplicates", "pairs.tsv"),
+    ],
+)
+def test_options_that_do_not_go_together(qpr, run, options):
+    assert qpr("evaluate", run, *options)[0] == 2

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from qpr_jax.data.labelled import read_labelled
+from qpr_jax.data.labelled import read_duplicates, read_labelled
 from qpr_jax.errors import UserError
 
 
@@ -45,3 +45,36 @@ def test_other_tsv(tmp_path):
 def test_what_is_wrong_is_said(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
         read_labelled(write(tmp_path / "a.tsv", text))
+
+
+def test_duplicates_of_a_corpus(tmp_path):
+    corpus = write(tmp_path / "c.tsv", 'qid\tquestion\n7\ta\n3\t"b\tc"\n5\td\n')
+    labelled = read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n3\t7\n"))
+    assert labelled.questions == ["a", "b\tc", "d"]
+    assert labelled.pairs.tolist() == [[1, 0]]
+    assert labelled.is_duplicate.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "duplicates", "message"),
+    [
+        ("7\ta\n7\tb\n", "7\t7\n", r"c.tsv, line 3: expected an id of its own, got 7 again"),
+        ("7\ta\n3\tb\n", "7\t8\n", r"d.tsv, line 2: expected two questions of .*got \['7', '8'\]"),
+        ("7\ta\n3\tb\n", "7\t7\n", r"d.tsv, line 2: expected two questions"),
+        ("7\ta\n3\tb\n", "7\n", r"d.tsv, line 2: .*expected 2 fields"),
+        ("7\ta\n3\tb\n", "", r"d.tsv: expected pairs of duplicates, got none"),
+    ],
+)
+def test_duplicates_that_cannot_be_read(tmp_path, corpus, duplicates, message):
+    paths = (
+        write(tmp_path / "c.tsv", "qid\tquestion\n" + corpus),
+        write(tmp_path / "d.tsv", "qid1\tqid2\n" + duplicates),
+    )
+    with pytest.raises(UserError, match=message):
+        read_duplicates(*paths)
+
+
+def test_a_corpus_without_ids(tmp_path):
+    corpus = write(tmp_path / "c.tsv", "question\na\n")
+    with pytest.raises(UserError, match=r"line 2: expected an id; give a file with the header"):
+        read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n"))

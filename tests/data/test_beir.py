@@ -1,0 +1,89 @@
+import gzip
+import json
+
+import pytest
+
+from qpr_jax.data.beir import read_corpus, read_qrels, read_queries, write_beir
+from qpr_jax.errors import UserError
+
+CORPUS = [("d1", "one\ntwo\t3"), ("d 2", ""), ("é", '"quoted"')]
+QUERIES = [("q1", "how \u2028 so?"), ("q2", "why")]
+QRELS = [("q1", "d1", 2), ("q1", "é", 0), ("q2", "d 2", 1), ("q2", "d1", -1)]
+
+
+@pytest.fixture
+def written(tmp_path):
+    write_beir(tmp_path, CORPUS, QUERIES, {"test": QRELS, "dev": []})
+    return tmp_path
+
+
+def test_what_is_written_is_read(written):
+    assert list(read_corpus(written)) == CORPUS
+    assert read_queries(written) == dict(QUERIES)
+    assert read_qrels(written, "test") == {"q1": {"d1": 2, "é": 0}, "q2": {"d 2": 1, "d1": -1}}
+    first = json.loads((written / "corpus.jsonl").read_text().splitlines()[0])
+    assert first == {"_id": "d1", "title": "", "text": "one\ntwo\t3"}
+    lines = (written / "qrels" / "test.tsv").read_text().splitlines()
+    assert lines[:2] == ["query-id\tcorpus-id\tscore", "q1\td1\t2"]
+
+
+def test_titles_stand_before_texts(tmp_path):
+    rows = [
+        {"_id": "a", "title": "Title", "text": "text", "metadata": {"url": ""}},
+        {"_id": "b", "title": None, "text": " text "},
+        {"_id": "c", "text": "text"},
+    ]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [text for _, text in read_corpus(tmp_path)] == ["Title text", "text", "text"]
+
+
+def test_gzip(written):
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        path = written / name
+        (written / f"{name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert list(read_corpus(written)) == CORPUS
+    assert read_queries(written) == dict(QUERIES)
+    assert len(read_qrels(written, "test")["q1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "corpus.jsonl",
+            '{"_id": "a", "text": ""}\n{"_id": "a", "text": "b"}\n',
+            "line 2: the id a",
+        ),
+        (
+            "corpus.jsonl",
+            '\n{"_id": 5, "text": "b"}\n',
+            "line 2: expected a string as `_id`",
+        ),
+        ("corpus.jsonl", '{"_id": "a", "text": null}\n', "line 1: expected strings as `text` and"),
+        ("corpus.jsonl", '{"_id": "a", "text": "", "title": 1}\n', "line 1: expected strings as"),
+        ("corpus.jsonl", '{"_id": "a"}\n', "line 1: expected the key `text`"),
+        ("corpus.jsonl", "_id\n", "line 1: expected a JSON object"),
+        ("queries.jsonl", "[]\n", "line 1: expected a JSON object, got []"),
+        ("qrels/test.tsv", "q1\td1\t1\n", "expected a column `query-id`"),
+        ("qrels/test.tsv", "HEADq1\td1\n", "line 2: expected 3 fields, as the header, got 2"),
+        ("qrels/test.tsv", "HEADq1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
+        ("qrels/test.tsv", "HEADq1\t\t1\n", "line 2: expected two ids and a whole number"),
+        ("qrels/test.tsv", "HEADq1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),
+        ("qrels/test.tsv", "HEAD", "expected relevant documents, got none; name another split"),
+    ],
+)
+def test_what_is_wrong_is_said(written, name, text, said):
+    (written / name).write_text(text.replace("HEAD", "query-id\tcorpus-id\tscore\n"))
+    with pytest.raises(UserError) as told:
+        list(read_corpus(written)), read_queries(written), read_qrels(written, "test")
+    assert str(told.value).startswith(str(written / name))
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_files_that_are_not_there(written):
+    with pytest.raises(UserError, match=r"qrels/train.tsv in it, found none \(splits: dev, te"):
+        read_qrels(written, "train")
+    with pytest.raises(UserError, match=r"expected corpus.jsonl in it, found none; give a folder"):
+        list(read_corpus(written / "qrels"))
