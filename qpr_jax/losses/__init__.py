@@ -1,7 +1,13 @@
 """From two batches of vectors to a scalar: pure functions of arrays."""
 
 from qpr_jax.losses.imitation import imitation_loss
+from qpr_jax.losses.ranking import ranking_loss
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.losses.triplet import triplet_loss
 
-__all__ = ["imitation_loss", "sdml_loss", "triplet_loss"]
+__all__ = [
+    "imitation_loss",
+    "ranking_loss",
+    "sdml_loss",
+    "triplet_loss",
+]
