@@ -41,7 +41,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from qpr_jax.losses.distances import mean_vector
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.losses.streaming import live_tiles
-from qpr_jax.losses.tiled_ssd import target_entropy
+from qpr_jax.losses.tiled_softmax import target_entropy
 
 VARIANTS = ("gather", "gather, tiled", "ring")
 PLANNED_NUMBERS = 1 << 23  # distances in a tile of `sdml_loss(tile="auto")`

@@ -27,16 +27,17 @@ from qpr_jax.losses.distances import (
     squared_distances,
 )
 from qpr_jax.losses.streaming import summed_by_tiles, tile_of
-from qpr_jax.losses.tiled_ssd import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
+from qpr_jax.losses.tiled_softmax import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
 
 log = logging.getLogger(__name__)
 
+SCORES = (*DISTANCES, "dot")  # and minus the dot product, which only a softmax takes for one
 PRIORS = ("uniform", "distance")
 
 
 def tiled_by_hand(distance: str, prior: str) -> bool:
-    """Whether the gradient in tiles is the one written for it, in `tiled_ssd`."""
-    return distance == "ssd" and prior == "uniform"
+    """Whether the gradient in tiles is the one written for it, in `tiled_softmax`."""
+    return distance in ("ssd", "dot") and prior == "uniform"
 
 
 def sdml_loss(
@@ -64,7 +65,8 @@ def sdml_loss(
       queries: floating [n, d].
       candidates: floating [m, d], m >= n; those from n on are negatives of every query.
       smoothing: the mass spread as the prior says, 0 to 1; 0 is plain cross-entropy.
-      distance: "ssd", the squared Euclidean one, or "euc", its root.
+      distance: "ssd", the squared Euclidean one, "euc", its root, or "dot", minus the dot product
+        (for which see `ranking_loss`).
       prior: "uniform", 1/N on every candidate, the own one too, or "distance", softmax of
         -D / temperature over the others, taken as a constant (over the own, if it has no others).
       temperature: of the distance prior, above 0.
@@ -97,7 +99,7 @@ def sdml_loss(
     Source: Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
     check_batch(queries, candidates, clusters)
-    check_choice("distance", distance, DISTANCES)
+    check_choice("distance", distance, SCORES)
     check_choice("prior", prior, PRIORS)
     if not 0 <= smoothing <= 1:
         raise ValueError(f"expected `smoothing` from 0 to 1, got {smoothing}")
@@ -114,7 +116,7 @@ def sdml_loss(
     size = tile_of(tile, n, len(everyone), by_hand=by_hand)
     told = f"{size} rows a tile" if size else "all at once"
     log.info("loss: %d x %d distances, %s", n, len(everyone), told)
-    pairs, targets = _sides(queries, candidates, everyone, centred=distance == "ssd")
+    pairs, targets = _sides(queries, candidates, everyone, distance)
     if size is not None and by_hand:
         numbers = Numbers(own[:, 0], known)
         how = (smoothing, symmetric, size, axis_name, precision)
@@ -147,10 +149,16 @@ def sdml_loss(
 
 
 def _sides(
-    queries: jax.Array, candidates: jax.Array, everyone: jax.Array, *, centred: bool
+    queries: jax.Array, candidates: jax.Array, everyone: jax.Array, distance: str
 ) -> tuple[Pairs, Candidates]:
     """The vectors and their squares. everyone: the candidates of all devices."""
-    if centred:
+    if distance == "dot":
+        # 2 x.y - |y|^2 becomes x.y, to the last bit. Nothing is subtracted: a dot product is from
+        # the origin.
+        own = candidates[: len(queries)]
+        none = [jnp.zeros_like(side[:, 0]) for side in (queries, own, everyone)]
+        return Pairs(queries / 2, own, none[0], none[1]), Candidates(everyone, none[2])
+    if distance == "ssd":
         # Distances do not change when one vector is subtracted from all; without it a common
         # offset would drown them when the square is expanded. (Euclidean distances of vectors
         # that nearly coincide are taken from the vectors as they are.)
@@ -182,7 +190,7 @@ def _divergences(
         own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
         positive = -from_squared(own_squared, distance)
     else:
-        # -D_ij without |x_i|^2, which neither softmax nor cross-entropy sees.
+        # -D_ij, of "ssd" without |x_i|^2, which neither softmax nor cross-entropy sees.
         logits = 2 * products(pairs.queries, candidates.vectors, precision)
         logits -= candidates.squares[None]
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares

@@ -57,7 +57,7 @@ def estimated(
     if settings.loss == "triplet":
         distances = 4 * pairs * everyone
     else:
-        by_hand = tiled_by_hand(settings.distance, settings.prior)
+        by_hand = settings.loss == "ranking" or tiled_by_hand(settings.distance, settings.prior)
         rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
         distances = (3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone
     loss = (6 * everyone + 3 * pairs) * output + distances

@@ -9,8 +9,15 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from qpr_jax.losses import imitation_loss, sdml_loss, triplet_loss
+from qpr_jax.losses import imitation_loss, ranking_loss, sdml_loss, triplet_loss
+from qpr_jax.training.settings import LOSSES
 from qpr_jax.training.step import Objective
+
+_FUNCTIONS: dict[str, Objective] = {
+    "sdml": sdml_loss,
+    "triplet": triplet_loss,
+    "ranking": ranking_loss,
+}
 
 
 def make_objective(settings: ConfigDict) -> Objective:
@@ -19,11 +26,11 @@ def make_objective(settings: ConfigDict) -> Objective:
     (queries [n, d], candidates [m, d], *, clusters [m], targets [n + m, d], key, axis_name) -> the
     loss.
     """
-    loss: Objective = sdml_loss
-    names = "smoothing distance prior temperature symmetric"
-    if settings.loss == "triplet":
-        loss, names = triplet_loss, "negatives margin distance"
-    loss = functools.partial(loss, **{name: settings[name] for name in names.split()})
+    options = {name: settings[name] for name in LOSSES[settings.loss]}
+    scale = options.pop("scale")  # of the vectors, here; the loss's own is the similarity's
+    if settings.loss == "ranking":
+        options["scale"] = options.pop("similarity_scale")
+    loss = functools.partial(_FUNCTIONS[settings.loss], **options)
     weight = settings.teacher.weight
 
     def objective(
@@ -37,8 +44,8 @@ def make_objective(settings: ConfigDict) -> Objective:
     ) -> jax.Array:
         more = {"key": key} if settings.loss == "triplet" else {}
         value = loss(
-            settings.scale * queries,
-            settings.scale * candidates,
+            scale * queries,
+            scale * candidates,
             clusters=clusters if settings.mask_own_cluster else None,
             axis_name=axis_name,
             **more,

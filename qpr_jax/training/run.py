@@ -63,6 +63,11 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     validate(settings)
     if unread := without_effect(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
+    if settings.loss == "ranking" and settings.encoder == "cnn" and not settings.normalize:
+        log.warning(
+            "`loss=ranking`: searches go by distance, which orders vectors of different lengths "
+            "otherwise than their similarity; set `--config.normalize=True`"
+        )
     with processes.joined(settings.distributed):
         try:
             return _train_and_evaluate(settings, workdir)

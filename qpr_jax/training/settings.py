@@ -14,10 +14,18 @@ from qpr_jax.distant.method import LEAST
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
 from qpr_jax.losses.distances import DISTANCES
+from qpr_jax.losses.ranking import SIMILARITIES
 from qpr_jax.losses.sdml import PRIORS
 from qpr_jax.losses.triplet import NEGATIVES
 from qpr_jax.retrieval.vectors import Recipe, check_recipe
 from qpr_jax.training.schedule import SCALINGS
+
+# The losses of pairs, and the settings that each reads of those that are of losses alone.
+LOSSES = {
+    "sdml": ("scale", "distance", "smoothing", "prior", "temperature", "symmetric"),
+    "triplet": ("scale", "distance", "negatives", "margin"),
+    "ranking": ("scale", "similarity", "similarity_scale", "smoothing", "symmetric"),
+}
 
 # What may change between two commands of one run: none alters its result beyond rounding.
 NOT_IDENTITY = (
@@ -84,14 +92,19 @@ def default_settings() -> ConfigDict:
     settings.normalize = False  # vectors have length 1
     settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
 
-    settings.loss = "sdml"  # or "triplet"
+    # Or "triplet", or "ranking", multiple negatives ranking, in which SDML's softmax is of
+    # similarities; plain with `smoothing` 0. Searches go by distance, whose order is that of the
+    # similarities where vectors have length 1 (`normalize`).
+    settings.loss = "sdml"
     settings.scale = 1.0  # that the loss sees the vectors at; those of length 1 are too near
     settings.distance = "ssd"  # the sum of squared differences, or "euc", its root
     settings.mask_own_cluster = False  # known paraphrases in a batch are no negatives
-    settings.smoothing = 0.3  # of SDML: the mass that the other candidates share
+    settings.smoothing = 0.3  # of SDML, ranking: the mass that the other candidates share
     settings.prior = "uniform"  # of SDML: they share it evenly, or, "distance", by nearness
     settings.temperature = 1.0  # of the distance prior
-    settings.symmetric = False  # of SDML: candidates look for their queries too
+    settings.symmetric = False  # of SDML, ranking: candidates look for their queries too
+    settings.similarity = "cosine"  # of ranking, to which `scale` is nothing, or "dot"
+    settings.similarity_scale = 20.0  # what it is multiplied by; 1 is usual for dot products
     settings.negatives = "random"  # of triplets; or "hard" (to the positive), "hard_anchor"
     settings.margin = 0.5  # of triplets
 
@@ -168,7 +181,8 @@ def validate(settings: ConfigDict) -> None:
     _require(settings, "data.min_coherence", lambda v: v == -1 or 0 <= v <= 1, "0 to 1, or -1")
     _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
     _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
-    for name in ("learning_rate", "teacher.learning_rate", "temperature", "margin", "scale"):
+    finite = "learning_rate teacher.learning_rate temperature margin scale similarity_scale"
+    for name in finite.split():
         _require(settings, name, lambda value: 0 < value < float("inf"), "above 0 and finite")
     for name in ("early_stopping.min_delta", "teacher.weight", "weight_decay"):
         _require(settings, name, lambda value: 0 <= value < float("inf"), "at least 0 and finite")
@@ -198,9 +212,10 @@ def validate(settings: ConfigDict) -> None:
         ("early_stopping.metric", ("roc_auc", "mrr", "agreement")),
         ("encoder", ("cnn", "bert")),
         ("compute_dtype", ("float32", "bfloat16")),
-        ("loss", ("sdml", "triplet")),
+        ("loss", tuple(LOSSES)),
         ("distance", DISTANCES),
         ("prior", PRIORS),
+        ("similarity", SIMILARITIES),
         ("negatives", NEGATIVES),
         ("sampling", ("pairs", "clusters")),
         ("learning_rate_scaling", tuple(SCALINGS)),
@@ -290,11 +305,12 @@ def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def without_effect(settings: ConfigDict) -> list[str]:
     """Names of the settings that differ from their default but that nothing reads here."""
-    unread = ["negatives", "margin"]
-    if settings.loss == "triplet":
-        unread = ["smoothing", "prior", "temperature", "symmetric"]
-    elif settings.prior == "uniform":
+    of_losses = dict.fromkeys(name for names in LOSSES.values() for name in names)
+    unread = [name for name in of_losses if name not in LOSSES[settings.loss]]
+    if settings.loss == "sdml" and settings.prior == "uniform":
         unread.append("temperature")
+    if settings.loss == "ranking" and settings.similarity == "cosine":
+        unread.append("scale")
     of_logs = [
         f"data.{name}"
         for name in ("question", "answer", "coherence", "min_coherence", "pairs_per_cluster")

@@ -6,82 +6,9 @@ import numpy as np
 import pytest
 
 from qpr_jax.losses import sdml_loss
+from tests.losses.references import sdml_reference as reference
 
 UNIFORM, DISTANCE = {"prior": "uniform"}, {"prior": "distance", "temperature": 0.7}
-
-
-def distances_of(x, y, distance):
-    """Distances [n, m] in float64, and a function from their slopes to the gradients."""
-    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    values = np.stack([((row - y) ** 2).sum(axis=1) for row in x])
-    if distance == "euc":
-        values = np.sqrt(values)
-
-    def gradients(slope):
-        of_x, of_y = np.zeros_like(x), np.zeros_like(y)
-        for i, row in enumerate(x):
-            each = 2 * (row - y)
-            if distance == "euc":  # 0 where the distance is
-                each /= np.where(values[i] > 0, 2 * values[i], np.inf)[:, None]
-            of_x[i] = slope[i] @ each
-            of_y -= slope[i][:, None] * each
-        return of_x, of_y
-
-    return values, gradients
-
-
-def one_way(distances, clusters, smoothing, prior, temperature):
-    """Mean divergence over the rows of distances [n, N], and its slopes."""
-    count = len(distances)
-    value, slope = 0.0, np.zeros_like(distances)
-    for i, row in enumerate(distances):
-        kept = [
-            j
-            for j in range(len(row))
-            if j == i or clusters is None or clusters[i] < 0 or clusters[i] != clusters[j]
-        ]
-        others = [j for j in kept if j != i]
-        target = np.zeros(len(row))
-        if prior == "uniform":
-            target[kept] = smoothing / len(kept)
-            target[i] += 1 - smoothing
-        elif others:
-            weights = np.exp((row[others].min() - row[others]) / temperature)
-            target[others] = smoothing * weights / weights.sum()
-            target[i] = 1 - smoothing
-        else:
-            target[i] = 1
-        shifted = row[kept].min() - row[kept]
-        log_p = shifted - np.log(np.exp(shifted).sum())
-        for j, q in zip(kept, log_p, strict=True):
-            if target[j] > 0:
-                value += target[j] * (np.log(target[j]) - q) / count
-            slope[i, j] = (target[j] - np.exp(q)) / count
-    return value, slope
-
-
-def reference(
-    queries,
-    candidates,
-    clusters=None,
-    *,
-    smoothing=0.3,
-    distance="ssd",
-    prior="uniform",
-    temperature=1.0,
-    symmetric=False,
-):
-    """Value and gradients of the loss as its formulas say, row by row in float64."""
-    n, m = len(queries), len(candidates)
-    if clusters is not None:
-        clusters = np.concatenate([clusters, np.full(m - len(clusters), -1)])
-    distances, gradients = distances_of(queries, candidates, distance)
-    value, slope = one_way(distances, clusters, smoothing, prior, temperature)
-    if symmetric:
-        back, back_slope = one_way(distances[:, :n].T, clusters, smoothing, prior, temperature)
-        value, slope = (value + back) / 2, slope / 2
-        slope[:, :n] += back_slope.T / 2
-    return value, *gradients(slope)
 
 
 def compiled(loss):
@@ -115,6 +42,9 @@ def with_options(**options):
         ("euc", UNIFORM, False, 0, 0),
         ("euc", UNIFORM, True, 8, 21),
         ("euc", DISTANCE, False, 0, 13),
+        ("dot", UNIFORM, False, 0, 0),
+        ("dot", UNIFORM, True, 8, 13),
+        ("dot", DISTANCE, True, 8, 21),
     ],
 )
 @pytest.mark.parametrize("tile", [None, 5])
@@ -124,7 +54,7 @@ def test_value_and_gradient_are_those_of_the_reference(
     """All at once, and in tiles of which the last is not full."""
     options = {"distance": distance, "symmetric": symmetric, "smoothing": 0.2, **prior}
     loss = compiled(with_options(**options, tile=tile))
-    for offset in (0.0, 1e4):
+    for offset in (0.0, 1.0 if distance == "dot" else 1e4):  # a dot product is from the origin
         x, y, clusters = batch(13, 13 + extra, 7, offset=offset)
         check(loss, (x, y, clusters[:clustered]) if clustered else (x, y), options)
 
@@ -223,7 +153,7 @@ def test_one_pair_has_a_finite_gradient():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distance": "cosine"}, "expected `distance` to be one of ssd, euc, got 'cosine'"),
+        ({"distance": "cosine"}, "expected `distance` to be one of ssd, euc, dot, got 'cosine'"),
         ({"prior": "flat"}, "expected `prior` to be one of uniform, distance, got 'flat'"),
         ({"tile": 0}, 'expected `tile` to be "auto", None or 1 and more rows, got 0'),
         ({"tile": "small"}, "expected `tile` to be .* got 'small'"),

@@ -17,9 +17,13 @@ def compiled(**options):
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"symmetric": True}, {"prior": "distance"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"symmetric": True}, {"prior": "distance"}, {"distance": "dot", "symmetric": True}],
+    ids=str,
+)
 def test_any_tile_gives_the_loss_of_all_at_once(options, batch):
-    x, y, _ = batch(67, 80, 30, offset=1e4)
+    x, y, _ = batch(67, 80, 30, offset=0.0 if "distance" in options else 1e4)
     expected, gradients = compiled(tile=None, **options)(x, y)
     for tile in (1, 20, 66, 67, 1000):
         value, ours = compiled(tile=tile, **options)(x, y)
@@ -45,7 +49,11 @@ def test_the_gradient_is_scaled_by_what_is_made_of_the_loss(batch):
     np.testing.assert_allclose(3 * once, thrice, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"symmetric": True}, {"distance": "euc"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"symmetric": True}, {"distance": "euc"}, {"distance": "dot", "symmetric": True}],
+    ids=str,
+)
 def test_memory_grows_with_the_tile_and_not_with_the_batch(options):
     def temporaries(count, tile):
         side = jax.ShapeDtypeStruct((count, 16), jnp.float32)

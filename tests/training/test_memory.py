@@ -76,6 +76,8 @@ def planned_by_xla(changed):
         {"filters": 50, "distance": "euc"},
         {"filters": 50, "prior": "distance", "symmetric": True},
         {"filters": 50, "loss": "triplet", "negatives": "hard"},
+        {"filters": 50, "loss": "ranking", "symmetric": True},
+        {"filters": 50, "loss": "ranking", "similarity": "dot", "prior": "distance"},
     ],
     ids=str,
 )

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import imitation_loss, sdml_loss, triplet_loss
+from qpr_jax.losses import imitation_loss, ranking_loss, sdml_loss, triplet_loss
 from qpr_jax.training.objective import make_objective
 from qpr_jax.training.settings import default_settings
 
@@ -32,6 +32,11 @@ def batch():
         ({"loss": "triplet", "negatives": "hard"}, {"negatives": "hard"}),
         ({"loss": "triplet", "negatives": "hard_anchor"}, {"negatives": "hard_anchor"}),
         ({"loss": "triplet", "mask_own_cluster": True}, {"key": True, "clusters": True}),
+        ({"loss": "ranking"}, {"smoothing": 0.3}),
+        ({"loss": "ranking", "smoothing": 0.0, "similarity_scale": 5.0}, {"scale": 5.0}),
+        ({"loss": "ranking", "similarity": "dot"}, {"similarity": "dot", "smoothing": 0.3}),
+        ({"loss": "ranking", "symmetric": True}, {"symmetric": True, "smoothing": 0.3}),
+        ({"loss": "ranking", "mask_own_cluster": True}, {"clusters": True, "smoothing": 0.3}),
     ],
 )
 def test_every_setting_reaches_the_loss(changes, expected, batch):
@@ -53,7 +58,8 @@ def test_every_setting_reaches_the_loss(changes, expected, batch):
     )(queries, candidates, clusters)
     given = {"key": key, "clusters": clusters}
     options = {name: given.get(name, option) for name, option in expected.items()}
-    loss = triplet_loss if settings.loss == "triplet" else sdml_loss
+    losses = {"sdml": sdml_loss, "triplet": triplet_loss, "ranking": ranking_loss}
+    loss = losses[settings.loss]
     assert float(value) == pytest.approx(float(loss(queries, candidates, **options)), rel=1e-5)
     if expected not in ({}, {"key": True}):
         plain = {"key": key} if settings.loss == "triplet" else {}
@@ -79,4 +85,28 @@ def test_vectors_are_scaled_and_imitation_is_weighed(batch):
         )
     )(queries, candidates, clusters, targets)
     expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
+    assert float(value) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(("similarity", "factor"), [("cosine", 1.0), ("dot", 0.25)])
+def test_the_scale_of_vectors_is_not_that_of_similarities(batch, similarity, factor):
+    """Half of both vectors is a quarter of their dot product, and no other cosine."""
+    queries, candidates, clusters = batch
+    settings = default_settings()
+    settings.update(loss="ranking", similarity=similarity, scale=0.5, similarity_scale=8.0)
+    objective = make_objective(settings)
+    split = PartitionSpec("data")
+    value = jax.jit(
+        jax.shard_map(
+            lambda *given: objective(
+                *given, clusters=clusters, targets=np.zeros((18, 0)), key=None, axis_name="data"
+            ),
+            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+            in_specs=(split,) * 2,
+            out_specs=PartitionSpec(),
+        )
+    )(queries, candidates)
+    expected = ranking_loss(
+        queries, candidates, similarity=similarity, scale=8 * factor, smoothing=0.3
+    )
     assert float(value) == pytest.approx(float(expected), rel=1e-5)

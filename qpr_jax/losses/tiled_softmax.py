@@ -1,11 +1,12 @@
-"""SDML over squared distances with the uniform prior, summed in tiles, its gradient by hand.
+"""SDML over logits of products, with the uniform prior, in tiles, its gradient by hand.
 
 What `streaming.summed_by_tiles` does for any loss, in less time for this one: candidates are the
 first axis of a tile, which matrix products like best, the two directions share one product, and
 the slopes of a tile are made in one pass.
 
 With s_j = |y_j|^2 and r_t = |x_t|^2, query t meets the candidates j with the logits
-2 x_t.y_j - s_j, and candidate j the queries t with 2 x_t.y_j - r_t.
+2 x_t.y_j - s_j, and candidate j the queries t with 2 x_t.y_j - r_t. Those are squared distances; of
+halved queries, and with no squares, they are dot products.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from qpr_jax.tiles import joined
 
 
 class Pairs(NamedTuple):
-    """This device's pairs: vectors [n, d] of one centre, squares [n] up to a constant."""
+    """This device's pairs: vectors [n, d] of one centre, squares [n] up to a constant, or 0."""
 
     queries: jax.Array
     candidates: jax.Array

@@ -1,0 +1,47 @@
+"""A training by similarities, from the settings to what it finds."""
+
+import json
+import logging
+
+import pytest
+
+from experiments.configs import synthetic_sdml_smoke
+from qpr_jax.errors import UserError
+from qpr_jax.training.run import train_and_evaluate
+
+
+def config_of(**changes):
+    config = synthetic_sdml_smoke.get_config()
+    config.update_from_flattened_dict(
+        {"loss": "ranking", "normalize": True, "smoothing": 0.0} | changes
+    )
+    return config
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mask_own_cluster": True, "symmetric": True, "sampling": "clusters"},
+        {"similarity": "dot", "similarity_scale": 20.0, "smoothing": 0.1, "devices": 4},
+    ],
+    ids=str,
+)
+def test_a_training_learns(changes, tmp_path):
+    config = config_of(max_steps=60, learning_rate=1e-2, **changes)
+    config["early_stopping"]["every_steps"] = 30
+    report = train_and_evaluate(config, tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+    assert report["test"]["exact"]["per_query"]["mrr@20"] > 0.4
+
+
+def test_vectors_of_different_lengths_are_warned_of(tmp_path, caplog):
+    nothing = {"data.source": "questions", "data.path": str(tmp_path / "none.txt")}
+    nothing |= {"max_epochs": 0, "teacher.model": "none", "early_stopping.metric": "agreement"}
+    for normalize, times in ((False, 1), (True, 0)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="qpr_jax"), pytest.raises(UserError):
+            train_and_evaluate(config_of(normalize=normalize, **nothing), tmp_path / "run")
+        told = [line for line in caplog.messages if "set `--config.normalize=True`" in line]
+        assert len(told) == times
