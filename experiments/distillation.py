@@ -30,7 +30,7 @@ from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
 from qpr_jax.console import told_in_one_line, use_huge_pages
 from qpr_jax.data.sources import find_quora
-from qpr_jax.files import sha256_of, write_json
+from qpr_jax.files import read_json, sha256_of, write_json
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -55,7 +55,9 @@ def main() -> int:
         if _REBUILD.value:
             return []
         if _SPEED.value:
-            write_json(results / SPEEDS, measured_speeds(names, workdir, find_quora()))
+            path = results / SPEEDS
+            known = read_json(path) if path.exists() else {}
+            write_json(path, known | measured_speeds(names, workdir, find_quora()))
             return []
         rows = [distillation_row(name, workdir) for name in names]
         path = find_quora(log=logging.getLogger("qpr_jax").info)

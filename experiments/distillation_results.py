@@ -97,7 +97,7 @@ def speeds_of(results: pathlib.Path, reports: dict[str, Any]) -> Speeds:
         for name, report in reports.items()
         if "questions_per_second" in report
     }
-    return found | into_index
+    return {name: rate for name, rate in (found | into_index).items() if name in reports}
 
 
 def plot_speed(path: pathlib.Path, scores: Scores, speeds: Speeds) -> None:

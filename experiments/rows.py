@@ -187,12 +187,12 @@ def finish_study(
 def _time_of(left: list[Row], results: pathlib.Path) -> str:
     """How many rows are left, and how long training them takes if they are like those kept."""
     timings = [
-        report["timing"] | report["settings"]
+        report["timing"]
         for report in map(read_json, (results / "rows").glob("[!.]*/report.json"))
-        if "timing" in report  # not that of a lexical row
+        if "train_seconds" in report.get("timing", ())  # not those of lexical rows
     ]
     if not timings:
         return f"{len(left)} rows left"
-    seconds = [row["steps"] * row["batch_size"] / row["pairs_per_second"] for row in timings]
+    seconds = [timing["train_seconds"] for timing in timings]
     minutes = len(left) * sum(seconds) / len(seconds) / 60
     return f"{len(left)} rows left, about {minutes:.0f} minutes of training"

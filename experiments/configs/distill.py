@@ -5,15 +5,20 @@ python -m experiments.main --config=distill --config.data.path=questions.txt
 
 from ml_collections import ConfigDict
 
-from experiments.configs import quora_distilled
+from experiments.configs import quora_distilled, quora_sdml
 
 
 def get_config() -> ConfigDict:
-    """Imitation alone; `data.path` is to be given."""
-    config = quora_distilled.get_config()
+    """The encoder of `quora_distilled`, imitation alone; `data.path` is to be given."""
+    config = quora_sdml.get_config()
+    student = quora_distilled.get_config()
+    for name in ("teacher", "windows", "filters", "output_dim", "normalize"):
+        config[name] = student[name]
     config.data.source = "questions"
     config.teacher.epochs = 6
+    config.teacher.weight = 0.0
     config.max_epochs = 0
-    config.word_dropout = 0.0
+    config.learning_rate_decay = "linear"
     config.early_stopping.metric = "agreement"
+    config.early_stopping.patience = 10
     return config

@@ -5,12 +5,13 @@ python -m experiments.main --config=quora_minilm
 
 from ml_collections import ConfigDict
 
-from experiments.configs import quora_minilm_sdml
+from experiments.configs import quora_sdml
 
 
 def get_config() -> ConfigDict:
-    """No step of `quora_minilm_sdml`."""
-    config = quora_minilm_sdml.get_config()
+    """No step at all."""
+    config = quora_sdml.get_config()
+    config.encoder = "bert"
+    config.pretrained = "minilm"
     config.max_epochs = 0
-    config.max_steps = 0
     return config

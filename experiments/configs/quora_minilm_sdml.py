@@ -2,12 +2,15 @@
 
 from ml_collections import ConfigDict
 
-from experiments.configs import quora_best
+from experiments.configs import quora_sdml
 
 
 def get_config() -> ConfigDict:
     """The draws of `quora_best`, the rate that suits a transformer."""
-    config = quora_best.get_config()
+    config = quora_sdml.get_config()
+    config.sampling = "clusters"
+    config.mask_own_cluster = True
+    config.symmetric = True
     config.encoder = "bert"
     config.pretrained = "minilm"
     config.scale = 3.0
@@ -16,7 +19,6 @@ def get_config() -> ConfigDict:
     config.learning_rate_decay = "linear"
     config.weight_decay = 0.01
     config.warmup_steps = 20
-    config.word_dropout = 0.0
     config.max_steps = 200
     config.early_stopping.metric = "roc_auc"
     config.early_stopping.every_steps = 100

@@ -5,11 +5,13 @@ python -m experiments.main --config=quora_minilm_smoke
 
 from ml_collections import ConfigDict
 
-from experiments.configs import quora_minilm_sdml_smoke
+from experiments.configs import quora_minilm
 
 
 def get_config() -> ConfigDict:
-    """The questions of `quora_minilm_sdml_smoke`."""
-    config = quora_minilm_sdml_smoke.get_config()
-    config.update_from_flattened_dict(dict.fromkeys(("max_epochs", "max_steps"), 0))
+    """A few thousand questions."""
+    config = quora_minilm.get_config()
+    config.data.max_rows = 3000
+    config.data.held_out_pairs = 200
+    config.index.factory = "IVF20,Flat"
     return config

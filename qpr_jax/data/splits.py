@@ -160,9 +160,15 @@ def write_splits(
     """Write {train,validation,test}.tsv: a header `id1 id2`, then a pair of ids a line.
 
     And labelled_{validation,test}.jsonl, of `data.labelled`: these pairs and those labelled
-    non-duplicates.
+    non-duplicates. And questions.tsv, `id split`, of all questions; `none`:
+    of no split, only to be found.
     """
     ids = np.asarray(ids)
+    with write_atomically(pathlib.Path(folder) / "questions.tsv", "w") as file:
+        file.write("id\tsplit\n")
+        names = (*SPLITS, "none")  # the last is that of -1
+        split_of = splits.split_of.tolist()
+        file.writelines(f"{id}\t{names[i]}\n" for id, i in zip(ids.tolist(), split_of, strict=True))
     for name in SPLITS:
         with write_atomically(pathlib.Path(folder) / f"{name}.tsv", "w") as file:
             file.write("\t".join(PAIR) + "\n")

@@ -82,7 +82,7 @@ class Tasks:
 
 
 def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
-    """Divide the questions of a file, the same on every machine, whatever the order of its rows.
+    """Divide the questions of a file, the same on every machine.
 
     Duplicates, by transitivity, and questions with the same normalised text are one component,
     which goes to one part as a whole. Components are drawn, each with those that are linked to it

@@ -126,9 +126,13 @@ def _modules(files: Mapping[str, bytes], where: Path) -> list[dict[str, str]]:
     """Kind and folder of each module, in order."""
     modules = _json(files, MODULES, where)
     try:
-        return [{"kind": m["type"].rpartition(".")[2], "path": m["path"]} for m in modules]
+        found = [{"kind": m["type"].rpartition(".")[2], "path": m["path"]} for m in modules]
+        plain = all(m["path"] in ("", pathlib.PurePath(m["path"]).name) for m in found)
     except (TypeError, KeyError, AttributeError):
         raise UserError(f"{where}: {MODULES}: expected modules with `type` and `path`") from None
+    if not plain:  # they are written to, too
+        raise UserError(f"{where}: {MODULES}: expected folders of this folder for `path`s")
+    return found
 
 
 def _pooling(files: Mapping[str, bytes], where: Path) -> tuple[str, bool]:
@@ -170,6 +174,11 @@ def _tensors(data: bytes, where: Path) -> dict[str, np.ndarray]:
         return dict(load(data))
     except SafetensorError as error:
         raise UserError(f"{where}: {WEIGHTS}: expected safetensors ({error})") from None
+    except KeyError as error:
+        raise UserError(
+            f"{where}: {WEIGHTS}: expected numbers that NumPy has, got {error.args[0]}; save the "
+            "model in float32 or float16"
+        ) from None
 
 
 def nested(tensors: Mapping[str, np.ndarray], shape: BertShape, where: Path) -> dict[str, Any]:

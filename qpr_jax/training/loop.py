@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -21,12 +22,11 @@ from ml_collections import ConfigDict
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import checkpoints, processes
-from qpr_jax.training.draws import Draw
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.export import exported
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import NoRecords, Records, progress_display
-from qpr_jax.training.setup import set_up
+from qpr_jax.training.setup import Training, set_up
 from qpr_jax.training.step import Params, TrainState
 from qpr_jax.training.validation import make_validation
 
@@ -45,8 +45,8 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     training = set_up(settings, prepared)
     mesh, state, phases = training.mesh, training.state, training.phases
     _, averaged, params_of = phases[-1].step
-    ends, total = {phase.ends for phase in phases}, phases[-1].ends
-    every = settings.early_stopping.every_steps or phases[-1].feed.epoch
+    total = phases[-1].ends
+    evaluates_at = functools.partial(training.evaluates, every=settings.early_stopping.every_steps)
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
@@ -60,7 +60,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         state, stopping = _latest(manager, state)
         done = int(state.step)
         records = Records(workdir, resume_at=done) if processes.is_first() else NoRecords()
-        flush = _Flush(records, prepared, training.draw_at, workdir)
+        flush = _Flush(records, prepared, training, workdir)
         with (
             contextlib.closing(records),
             progress_display(total, start=done, shown=processes.is_first()) as progress,
@@ -68,13 +68,14 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         ):
             stop = False
             while not stop and done < total and stopping.without_gain < patience:
-                feed, train_step, begins, _ = training.phase_of(done)
+                feed, train_step, begins, *_ = training.phase_of(done)
                 at = done - begins
                 state, metrics = train_step.step(state, feed.batch_at(at).placed(mesh))
                 done += 1
-                evaluates = done % every == 0 or done in ends
+                evaluates = evaluates_at(done)
                 if averages and (evaluates or done % EMA_EVERY == 0):
-                    state = averaged(state, ema_weight(done, every, settings.ema_steps))
+                    weight = ema_weight(done, evaluates_at, settings.ema_steps)
+                    state = averaged(state, weight)
                 flush.add(done, feed.size, metrics | feed.false_negatives_at(at))
                 # Looked at once a step: a signal that comes below is for the next. Several
                 # processes agree on it now and then, since asking is a step's work for a network.
@@ -90,6 +91,8 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
                     stopping = stopping.update(done, row[metric], min_delta=min_delta)
+                    if done <= phases[-1].begins:  # patience is for the last phase
+                        stopping = dataclasses.replace(stopping, without_gain=0)
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
                     checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
                     flush.restart()
@@ -106,13 +109,15 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     return current(best)
 
 
-def ema_weight(step: int, every: int, horizon: int) -> float:
+def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> float:
     """What the weights after `step` count in their exponential moving average.
 
-    It is looked after at multiples of EMA_EVERY and of `every`, each time for all steps since;
+    It is looked after at multiples of EMA_EVERY and at evaluations, each time for all steps since;
     over the first `horizon` steps it is their plain mean.
     """
-    since = min((step - 1) % EMA_EVERY, (step - 1) % every) + 1
+    since = 1
+    while (step - since) % EMA_EVERY and not evaluates_at(step - since):
+        since += 1
     return since / max(since, min(step, horizon))
 
 
@@ -135,12 +140,12 @@ class _Flush:
         self,
         records: Records | NoRecords,
         prepared: Prepared,
-        draw_at: Callable[[int], Draw],
+        training: Training,
         workdir: Path,
     ) -> None:
         self._records = records
         self._prepared = prepared
-        self._draw_at = draw_at
+        self._training = training
         self._workdir = workdir
         self._held: list[tuple[int, int, dict[str, Any]]] = []
         self.restart()
@@ -176,13 +181,14 @@ class _Flush:
     def refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        rows, known = self._draw_at(step - 1).pairs, self._prepared.data.ids
+        rows, known = self._training.draw_at(step - 1).pairs, self._prepared.data.ids
+        rate = self._training.phase_of(step - 1).rate
         ids = np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], -1).tolist()
         if processes.is_first():
             write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(
             f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
-            f"are in {path}; start anew with a lower `--config.learning_rate` and "
+            f"are in {path}; start anew with a lower `--config.{rate}` and "
             "`--config.overwrite=True`"
         )
 

@@ -90,7 +90,8 @@ def prepare(
         for split in HELD_OUT
         if len(splits.pairs[split])
     }
-    unlabelled = _unlabelled(settings, data.questions, splits)
+    given, made = _unlabelled(settings, data.questions, splits)
+    unlabelled = given + made
     everything = data.questions + unlabelled
     vocabulary: Vocabulary | WordPieces
     if pretrained:
@@ -98,7 +99,7 @@ def prepare(
     else:
         seen = np.flatnonzero(splits.split_of == TRAIN)
         vocabulary = build_vocabulary(
-            itertools.chain((data.questions[i] for i in seen), unlabelled),
+            itertools.chain((data.questions[i] for i in seen), given),
             size=settings.vocabulary_size,
             bins=settings.hash_bins,
             fewest=settings.fewest_uses,
@@ -138,11 +139,15 @@ def with_teacher(settings: ConfigDict, prepared: Prepared, encoder: Encoder | No
     if not (encoder or settings.teacher.vectors):
         return prepared
     questions = (prepared.data.questions, prepared.unlabelled)
-    teacher = make_teacher(settings, encoder, questions, prepared.shown)
+    pretrained = prepared.pretrained
+    wanted = pretrained.dimension if pretrained else settings.output_dim
+    teacher = make_teacher(settings, encoder, questions, prepared.shown, wanted)
     return dataclasses.replace(prepared, teacher=teacher)
 
 
-def _unlabelled(settings: ConfigDict, questions: list[str], splits: Splits) -> list[str]:
+def _unlabelled(
+    settings: ConfigDict, questions: list[str], splits: Splits
+) -> tuple[list[str], list[str]]:
     """The questions of `data.unlabelled`, and those made by crossing, each once.
 
     None that a held-out one says too.
@@ -153,7 +158,8 @@ def _unlabelled(settings: ConfigDict, questions: list[str], splits: Splits) -> l
     def is_new(question: str) -> bool:
         return question not in known and normalised_text(question) not in held_out
 
-    found = []
+    found: list[str] = []
+    made: list[str] = []
     for file in unlabelled_files(settings):
         for question in _questions_of(settings, file):
             if is_new(question):
@@ -167,8 +173,7 @@ def _unlabelled(settings: ConfigDict, questions: list[str], splits: Splits) -> l
             real, settings.data.crossed, accept=is_new, seed=settings.data.split_seed
         )
         log.info("data: %s questions made by crossing", f"{len(made):,}")
-        found += made
-    return found
+    return found, made
 
 
 def unlabelled_files(settings: ConfigDict) -> list[pathlib.Path]:

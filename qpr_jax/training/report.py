@@ -147,22 +147,26 @@ def score_searches(
 def _training_times(
     folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
 ) -> dict[str, float]:
+    """What the steps took; of two phases, the rates and the epoch are the pairs'."""
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
-    if settings.max_epochs:
-        size = settings.batch_size
-        steps = steps_per_epoch(len(prepared.splits.pairs["train"]), size)
-    else:
-        size = settings.teacher.batch_size // 2
-        steps = len(prepared.shown) // settings.teacher.batch_size
-    # The median leaves out the first steps, which compile.
-    rate = statistics.median(rates)
-    return {
-        "steps": len(rates),
-        "epoch_seconds": steps * size / rate,
-        "pairs_per_second": rate,
-    }
+    alone = settings.teacher.batch_size
+    steps_alone = len(prepared.shown) // alone if prepared.teacher else 0
+    imitated = settings.teacher.epochs * steps_alone if settings.max_epochs else len(rates)
+    # The medians leave out the first steps, which compile.
+    seconds = sum(
+        len(part) * size / statistics.median(part)
+        for part, size in ((rates[:imitated], alone // 2), (rates[imitated:], settings.batch_size))
+        if part
+    )
+    found = {"steps": len(rates), "train_seconds": seconds}
+    if not settings.max_epochs:
+        rate = 2 * statistics.median(rates)
+        return found | {"questions_per_second": rate, "epoch_seconds": steps_alone * alone / rate}
+    rate, size = statistics.median(rates[imitated:] or rates), settings.batch_size
+    steps = steps_per_epoch(len(prepared.splits.pairs["train"]), size)
+    return found | {"pairs_per_second": rate, "epoch_seconds": steps * size / rate}
 
 
 def _plot_training(
@@ -215,13 +219,18 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data, index, timing = report["data"], report["index"], report["timing"]
     shown = data["splits"]["train"]["questions"] + data["unlabelled"]
-    trained = (
-        f"Training: {timing['steps']:,} steps, {timing['epoch_seconds']:.0f} s an epoch, "
-        f"{timing['pairs_per_second']:,.0f} pairs/s. "
-        if evaluations
-        else "Nothing was trained. "
+    trained = "Nothing was trained. "
+    if evaluations:
+        unit = "pairs" if "pairs_per_second" in timing else "questions"
+        trained = (
+            f"Training: {timing['steps']:,} steps in {timing['train_seconds']:.0f} s, "
+            f"{timing['epoch_seconds']:.0f} s an epoch of {unit}, "
+            f"{timing[f'{unit}_per_second']:,.0f} {unit}/s. "
+        )
+    taught = (
+        f"a teacher's vectors of {shown:,} questions, none of them held out "
+        "(see splits/questions.tsv); "
     )
-    taught = f"a teacher's vectors of {shown:,} questions, none of them held out; "
     lines = [
         "# Report",
         "",

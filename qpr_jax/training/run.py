@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pathlib
 import time
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import is_made, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
-from qpr_jax.encoders.folders import Encoder, read_encoder
+from qpr_jax.encoders.folders import Encoder
 from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, read_json, sha256_of
@@ -32,6 +33,7 @@ from qpr_jax.training.prepare import Prepared, prepare, unlabelled_files, with_t
 from qpr_jax.training.report import write_report
 from qpr_jax.training.settings import (
     default_settings,
+    flatten,
     identity,
     trains,
     validate,
@@ -177,14 +179,14 @@ def _models(
     run: dict[str, Any] = {}
     pretrained = None
     if settings.encoder == "bert":
-        found = read_encoder(settings.pretrained)
+        found = _encoder_of(settings, "pretrained")
         if not isinstance(found, TransformerEncoder):
             raise UserError(
                 f"`pretrained`: expected a folder in the format of sentence-transformers, got "
                 f"{settings.pretrained!r}; set `--config.pretrained`"
             )
         pretrained, run["pretrained.identity"] = found, found.identity
-    teacher = run_encoder(settings.teacher.model) if settings.teacher.model else None
+    teacher = _encoder_of(settings, "teacher.model") if settings.teacher.model else None
     if teacher:
         run["teacher.identity"] = teacher.identity
     elif settings.teacher.vectors:
@@ -193,6 +195,14 @@ def _models(
     if settings.data.unlabelled:
         run["data.unlabelled.sha256"] = [sha256_of(file) for file in unlabelled_files(settings)]
     return pretrained, teacher, run
+
+
+def _encoder_of(settings: ConfigDict, name: str) -> Encoder:
+    """The encoder that a setting names."""
+    try:
+        return run_encoder(os.path.expanduser(flatten(settings)[name]))
+    except UserError as error:
+        raise UserError(f"`{name}`: {error}") from error
 
 
 def _make_clusters(settings: ConfigDict, logs: pathlib.Path, folder: pathlib.Path) -> None:

@@ -31,7 +31,9 @@ def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> op
             f"`warmup_steps`: expected at most the {imitation or total} steps of the training, got "
             f"{settings.warmup_steps}; set `--config.warmup_steps`"
         )
-    factor = (settings.batch_size / BASE_BATCH) ** SCALINGS[settings.learning_rate_scaling]
+    power = SCALINGS[settings.learning_rate_scaling]
+    factor = (settings.batch_size / BASE_BATCH) ** power
+    factor_alone = (settings.teacher.batch_size / BASE_BATCH) ** power
     warmup, decays = settings.warmup_steps, settings.learning_rate_decay == "linear"
 
     def part(peak: float, steps: int, warmup: int) -> optax.Schedule:
@@ -47,6 +49,6 @@ def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> op
 
     if not imitation:
         return part(settings.learning_rate * factor, total, warmup)
-    first = part(settings.teacher.learning_rate * factor, imitation, warmup)
+    first = part(settings.teacher.learning_rate * factor_alone, imitation, warmup)
     then = part(settings.learning_rate * factor, max(1, total - imitation), 0)
     return lambda done: jnp.where(done < imitation, first(done), then(done - imitation))

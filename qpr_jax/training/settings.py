@@ -233,6 +233,11 @@ def _check_teacher(settings: ConfigDict) -> None:
     teacher = settings.teacher
     if teacher.model and teacher.vectors:
         raise UserError("`teacher`: expected `model` or `vectors`, got both; set one of them to ''")
+    if teacher.vectors and teacher.words:
+        raise UserError(
+            "`teacher.words`: expected a teacher's model, got its vectors alone; set "
+            "`--config.teacher.words=False`"
+        )
     has_pairs = settings.max_epochs and settings.data.source != "questions"
     if teacher.model or teacher.vectors:
         if not settings.max_epochs and not teacher.epochs:
@@ -322,11 +327,20 @@ def without_effect(settings: ConfigDict) -> list[str]:
         "questions": [name for name in of_logs if name != "data.question"] + generated,
         "synthetic": ["data.path", "data.max_rows", "data.skip_bad_rows", *of_logs],
     }[settings.data.source]
+    if settings.data.unlabelled:  # files like those of the questions
+        unread = [name for name in unread if name not in ("data.question", "data.skip_bad_rows")]
+    if not (settings.teacher.model or settings.teacher.vectors):
+        unread += ["data.unlabelled", "data.crossed"]
+        unread += [name for name in flatten(settings) if name.startswith("teacher.")]
+    if not settings.max_epochs:
+        unread += [*of_losses, "sampling", "mask_own_cluster", "hard_negatives", "learning_rate"]
+    if not trains(settings):
+        unread += ["max_steps", "warmup_steps", "weight_decay", "word_dropout", "ema_steps"]
     if settings.encoder == "bert":
         unread += ["vocabulary_size", "fewest_uses", "hash_bins", "char_ngrams", "embedding_dim"]
         unread += ["windows", "filters", "output_dim", "bag_of_words", "normalize", "teacher.words"]
     given, default = flatten(settings), flatten(default_settings())
-    return [name for name in unread if given[name] != default[name]]
+    return [name for name in dict.fromkeys(unread) if given[name] != default[name]]
 
 
 def _require(settings: ConfigDict, name: str, accept: Any, expected: str) -> None:

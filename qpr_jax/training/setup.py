@@ -38,12 +38,16 @@ log = logging.getLogger(__name__)
 
 
 class Phase(NamedTuple):
-    """Steps of one kind, from `begins` to before `ends`, counted from 0."""
+    """Steps of one kind, from `begins` to before `ends`, counted from 0.
+
+    rate: the setting of their learning rate.
+    """
 
     feed: Feed
     step: TrainStep
     begins: int
     ends: int
+    rate: str
 
 
 class Training(NamedTuple):
@@ -57,6 +61,15 @@ class Training(NamedTuple):
         """The phase of a step, counted from 0."""
         return next(phase for phase in self.phases if step < phase.ends)
 
+    def evaluates(self, step: int, every: int) -> bool:
+        """Whether the encoder is scored after a step, counted from 1.
+
+        every: steps between two times, from the beginning of a phase; 0: its feed's epoch. It is
+        at the end of a phase too.
+        """
+        phase = self.phase_of(step - 1)
+        return step == phase.ends or (step - phase.begins) % (every or phase.feed.epoch) == 0
+
     def draw_at(self, step: int) -> Draw:
         """The questions of a step, counted from 0."""
         phase = self.phase_of(step)
@@ -69,7 +82,8 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. What it
     takes is logged. UserError where a batch does not fit the devices or their memory.
     """
-    mesh = make_mesh(settings.batch_size, settings.devices)
+    size = settings.batch_size if settings.max_epochs else settings.teacher.batch_size // 2
+    mesh = make_mesh(size, settings.devices)
     own = own_devices(mesh)
     parts: list[tuple[Feed, Objective, int]] = []
     if prepared.teacher and settings.teacher.epochs:
@@ -91,7 +105,8 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     for (feed, objective, steps), end in zip(parts, ends, strict=True):
         loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
         step = make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay)
-        phases.append(Phase(feed, step, end - steps, end))
+        rate = "teacher.learning_rate" if objective is imitation else "learning_rate"
+        phases.append(Phase(feed, step, end - steps, end, rate))
     state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
     return Training(mesh, tuple(phases), replicate(state, mesh))
 

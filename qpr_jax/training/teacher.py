@@ -16,7 +16,15 @@ from ml_collections import ConfigDict
 
 from qpr_jax.encoders.folders import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_manifest, verify, write_atomically, write_manifest
+from qpr_jax.files import (
+    MANIFEST,
+    Path,
+    locked,
+    read_manifest,
+    verify,
+    write_atomically,
+    write_manifest,
+)
 from qpr_jax.retrieval.evaluate import exact_search, rank
 from qpr_jax.retrieval.vectors_file import encode_to_file
 
@@ -63,17 +71,8 @@ def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension:
     Without their mean, and turned so that the numbers kept say most of their products. They are
     kept in `cache` too.
     """
-    if teacher.encoder is None:
-        raise UserError(
-            "`teacher.words`: expected a teacher's model, got its vectors alone; set "
-            "`--config.teacher.model`, or `--config.teacher.words=False`"
-        )
+    assert teacher.encoder  # as `validate` sees to
     vectors = _normalized(np.asarray(kept_vectors(cache, teacher.encoder, words)))
-    if dimension > vectors.shape[1]:
-        raise UserError(
-            f"`embedding_dim`: expected at most {vectors.shape[1]}, the teacher's, with "
-            f"`teacher.words`, got {dimension}; set `--config.embedding_dim`"
-        )
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 
@@ -83,6 +82,7 @@ def make_teacher(
     encoder: Encoder | None,
     questions: Sequence[Sequence[str]],
     shown: np.ndarray,
+    wanted: int,
 ) -> Teacher:
     """The teacher that the settings name; its vectors are computed where they are not kept.
 
@@ -91,22 +91,25 @@ def make_teacher(
       encoder: of `teacher.model`; None where `teacher.vectors` names a file.
       questions: lists of them; each list's vectors are kept for themselves.
       shown: int [S], positions in the lists, one after the other, that a student may see.
+      wanted: how many numbers a vector of the student has.
     """
-    parts: tuple[np.ndarray, ...]
-    if encoder is None:
-        parts = (_given(settings.teacher, questions),)
-    else:
-        parts = tuple(
-            kept_vectors(settings.teacher.cache, encoder, part) for part in questions if len(part)
-        )
-    size, wanted = parts[0].shape[1], settings.output_dim
-    if settings.encoder == "cnn" and wanted > size:
+    parts: tuple[np.ndarray, ...] = () if encoder else (_given(settings.teacher, questions),)
+    size = encoder.dimension if encoder else parts[0].shape[1]
+    if wanted > size:
         raise UserError(
-            f"`output_dim`: expected at most {size}, the length of the teacher's vectors, got "
-            f"{wanted}; set `--config.output_dim={size}`"
+            f"expected a student of at most {size} numbers, the length of the teacher's vectors, "
+            f"got {wanted}; set `--config.output_dim={size}`, or, of a transformer, another teacher"
         )
+    if settings.teacher.words and settings.embedding_dim > size:
+        raise UserError(
+            f"`embedding_dim`: expected at most {size}, the teacher's, with `teacher.words`, got "
+            f"{settings.embedding_dim}; set `--config.embedding_dim`"
+        )
+    if encoder:
+        cache = settings.teacher.cache
+        parts = tuple(kept_vectors(cache, encoder, part) for part in questions if len(part))
     teacher = Teacher(parts, None, encoder)
-    if settings.encoder == "cnn" and wanted < size:
+    if wanted < size:
         sample = np.random.default_rng(0).permutation(shown)[:_SAMPLE]
         components = _components(teacher.vectors(np.sort(sample)), wanted)
         teacher = dataclasses.replace(teacher, components=components)
@@ -130,32 +133,36 @@ def kept_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.
     for question in questions:
         digest.update(json.dumps(question).encode())
     folder = cache_folder(cache) / digest.hexdigest()[:32]
-    path = folder / VECTORS
-    if (folder / MANIFEST).is_file():
-        manifest = read_manifest(folder, format=FORMAT)
-        verify(folder, VECTORS, manifest)
-    else:
-        log.info("teacher: encoding %s questions, kept in %s", f"{len(questions):,}", folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        done = 0
+    with locked(folder / ".lock", wait=True):  # another process may be at the same
+        if (folder / MANIFEST).is_file():
+            verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
+        else:
+            _encode(folder / VECTORS, encoder, questions)
+            write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
+    return np.load(folder / VECTORS, mmap_mode="r")
 
-        def encode(chunk: Sequence[str]) -> np.ndarray:
-            nonlocal done
-            vectors = encoder.encode(chunk)
-            done += len(chunk)
-            log.info("teacher: %s questions more", f"{done:,}")
-            return vectors
 
-        encode_to_file(
-            path,
-            questions,
-            encode,
-            dimension=encoder.dimension,
-            encoder=encoder.identity,
-            log=log.info,
-        )
-        write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
-    return np.load(path, mmap_mode="r")
+def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> None:
+    if path.is_file():  # whole, since it is renamed to be so, but a kill came before its manifest
+        return
+    log.info("teacher: encoding %s questions, kept in %s", f"{len(questions):,}", path.parent)
+    done = 0
+
+    def encode(chunk: Sequence[str]) -> np.ndarray:
+        nonlocal done
+        vectors = encoder.encode(chunk)
+        done += len(chunk)
+        log.info("teacher: %s questions more", f"{done:,}")
+        return vectors
+
+    encode_to_file(
+        path,
+        questions,
+        encode,
+        dimension=encoder.dimension,
+        encoder=encoder.identity,
+        log=log.info,
+    )
 
 
 def cache_folder(given: Path) -> pathlib.Path:

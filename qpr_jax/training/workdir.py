@@ -30,6 +30,8 @@ OUTPUTS = (
     "splits",
     "tensorboard",
 )
+# What there is before the first step.
+_PREPARED = (RUN_FILE, "splits", "clusters")
 # What a kill may leave of files and folders that are written beside and renamed.
 LEFTOVERS = (".*.part", ".*.old")
 
@@ -70,8 +72,10 @@ def open_workdir(
         try:
             yield folder
         except UserError:
-            if all(path.name == RUN_FILE or path.name[0] == "." for path in folder.iterdir()):
-                (folder / RUN_FILE).unlink()  # nothing was made, so other settings are welcome
+            # Nothing was trained, so other settings are welcome.
+            if all(path.name in _PREPARED or path.name[0] == "." for path in folder.iterdir()):
+                _remove_run(folder)
+                (folder / RUN_FILE).unlink()
             raise
 
 

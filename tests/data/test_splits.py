@@ -152,11 +152,13 @@ def test_written_splits(tmp_path):
         "test": np.zeros((0, 2), np.int32),
     }
     others = {"validation": np.array([[3, 2]], np.int32), "test": np.zeros((0, 2), np.int32)}
-    splits = Splits(np.zeros(4, np.int8), pairs, others)
+    splits = Splits(np.array([0, 0, -1, 1], np.int8), pairs, others)
     write_splits(tmp_path / "splits", splits, np.array([10, 11, 12, 2**62]), ["a", "b", "c\t", "d"])
     assert (tmp_path / "splits" / "train.tsv").read_bytes() == b"id1\tid2\n10\t11\n11\t12\n"
     assert (tmp_path / "splits" / "validation.tsv").read_text() == f"id1\tid2\n{2**62}\t10\n"
     assert (tmp_path / "splits" / "test.tsv").read_text() == "id1\tid2\n"
+    listed = (tmp_path / "splits" / "questions.tsv").read_text()
+    assert listed == f"id\tsplit\n10\ttrain\n11\ttrain\n12\tnone\n{2**62}\tvalidation\n"
     labelled = read_labelled(str(tmp_path / "splits" / "labelled_validation.jsonl"))
     assert labelled.questions == ["d", "a", "c\t"]
     assert labelled.pairs.tolist() == [[0, 1], [0, 2]]

@@ -29,6 +29,22 @@ def test_decay_ends_at_0_after_the_last_step_and_goes_with_warm_up():
     np.testing.assert_allclose(found, [0.5 / 11, 0.45, 0.25, 0.005, 0, 0], rtol=1e-5)
 
 
+def test_imitation_has_its_own_rate_batch_and_decay():
+    settings = default_settings()
+    settings.update_from_flattened_dict(
+        {
+            "learning_rate": 0.5,
+            "batch_size": 8192,
+            "teacher.learning_rate": 0.25,
+            "teacher.batch_size": 2048,
+            "learning_rate_scaling": "sqrt",
+            "learning_rate_decay": "linear",
+        }
+    )
+    found = make_schedule(settings, 100, imitation=40)(jnp.array([0, 20, 40, 70]))
+    np.testing.assert_allclose(found, [0.5, 0.25, 2, 1], rtol=1e-6)
+
+
 def test_steps_of_any_shape_have_rates_of_that_shape():
     assert rates(np.zeros((3, 1), np.int32)).shape == (3, 1)
     assert rates(0).shape == ()

@@ -77,6 +77,20 @@ def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatc
     )
 
 
+def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
+    config, cache, tmp_path, monkeypatch
+):
+    taught(config)
+    config.teacher.cache = str(shutil.copytree(cache, tmp_path / "copy"))
+    manifests = list((tmp_path / "copy").glob("*/manifest.json"))
+    assert manifests
+    for path in manifests:
+        path.unlink()
+    monkeypatch.setattr(TransformerEncoder, "encode", lambda *_: pytest.fail("computed again"))
+    taught(config)
+    assert all(path.exists() for path in manifests)
+
+
 def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
     config.teacher.cache = str(tmp_path)
     monkeypatch.setattr("qpr_jax.retrieval.vectors_file.CHUNK", 200)
@@ -127,9 +141,9 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     texts = {normalised_text(everything[i]) for i in shown}
     assert not texts & {normalised_text(everything[i]) for i in held_out}
     assert len(np.unique(shown)) == len(shown) > 0.9 * len(prepared.shown)
-    assert make_feed(config, prepared, devices=1).draw_at(0).pairs.max() < len(
-        prepared.data.questions
-    )
+    feed = make_feed(config, prepared, devices=1)
+    pairs = np.concatenate([feed.draw_at(step).pairs for step in range(feed.epoch)])
+    assert (prepared.splits.split_of[pairs] == 0).all()
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -227,7 +241,7 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
 def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
     config.output_dim = 17
     with pytest.raises(
-        UserError, match=r"expected at most 16, .* got 17; set `--config.output_dim=16`"
+        UserError, match=r"student of at most 16 numbers, .* got 17; set `--config.output_dim=16`"
     ):
         taught(config)
 
@@ -246,6 +260,34 @@ def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_pa
     ratio = (found @ found.T) / (vectors @ vectors.T)
     np.testing.assert_allclose(ratio, np.median(ratio), rtol=0.05)
     assert found.std() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
+    """Imitation that gains nothing does not end a training before its pairs."""
+    config.update_from_flattened_dict(
+        {
+            "early_stopping.patience": 1,
+            "early_stopping.min_delta": 10.0,
+            "early_stopping.every_steps": 7,
+            "teacher.epochs": 1,
+            "max_steps": 20,
+        }
+    )
+    report = train_and_evaluate(config, tmp_path / "run")
+    imitated = len(prepare(config, None).shown) // config.teacher.batch_size
+    lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == [*range(7, imitated, 7), imitated, imitated + 7]
+    timing = report["timing"]
+    rates = [
+        json.loads(line)["pairs_per_second"]
+        for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert timing["steps"] == len(rates) == imitated + 7
+    assert timing["pairs_per_second"] == np.median(rates[imitated:])
+    assert timing["train_seconds"] == pytest.approx(
+        32 * imitated / np.median(rates[:imitated]) + 7 * 32 / np.median(rates[imitated:])
+    )
 
 
 def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):

@@ -111,12 +111,15 @@ def test_weight_decay_is_of_matrices_alone(prepared):
     config = config_of(weight_decay=0.5, learning_rate=0.1)
     training = set_up(config, prepared)
     before = nnx.to_pure_dict(jax.device_get(training.state.params))
+    training_table = jax.device_get(training.state.table.values)
     (phase,) = training.phases
     nothing = jax.tree.map(np.zeros_like, phase.feed.batch_at(0))
     state, _ = phase.step.step(training.state, nothing.placed(training.mesh))
     after = nnx.to_pure_dict(jax.device_get(state.params))
     layer, changed = before["layers"][0], after["layers"][0]
     assert np.abs(changed["norm"]["scale"] - layer["norm"]["scale"]).max() < 1e-6
+    np.testing.assert_array_equal(changed["query"]["bias"], layer["query"]["bias"])
+    np.testing.assert_array_equal(state.table.values, training_table)
     ratio = changed["query"]["kernel"] / layer["query"]["kernel"]
     np.testing.assert_allclose(ratio, 1 - 0.1 * 0.5, rtol=1e-3)
 

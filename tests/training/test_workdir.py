@@ -23,6 +23,22 @@ def test_other_settings_are_refused_with_the_differences(tmp_path):
         pass
 
 
+def test_what_was_refused_before_its_first_step_leaves_the_folder_to_other_settings(tmp_path):
+    def make(seed, *names):
+        with open_workdir(tmp_path, {"seed": seed}):
+            for name in names:
+                (tmp_path / name).mkdir()
+            raise UserError("too large")
+
+    with pytest.raises(UserError, match="too large"):
+        make(0, "splits", "clusters")
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    with pytest.raises(UserError, match="too large"):
+        make(1, "splits", "checkpoints")
+    with pytest.raises(UserError, match="seed: 1 there"), open_workdir(tmp_path, {"seed": 2}):
+        pass
+
+
 def test_overwrite_removes_the_run_and_nothing_else(tmp_path):
     with open_workdir(tmp_path, {"seed": 0}) as folder:
         (folder / "checkpoints").mkdir()
