@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.encoders.bert import bert_of
@@ -48,25 +49,44 @@ def on_local_devices(shape: BertShape, weights: Mapping[str, Any], compute_dtype
     # Else GPUs and TPUs shorten the factors of float32 products.
     precision = "highest" if compute_dtype == "float32" else "default"
 
-    @functools.partial(jax.jit, out_shardings=shared)
-    def start(params: nnx.State, words: jax.Array) -> tuple[jax.Array, jax.Array]:
-        encoder = nnx.merge(graph, params)
-        return encoder.start(encoder.embedding[jnp.maximum(words, 0)]), words >= 0
-
-    @functools.partial(jax.jit, out_shardings=shared)
-    def through(params: nnx.State, x: jax.Array, mask: jax.Array) -> jax.Array:
-        with jax.default_matmul_precision(precision):
-            return nnx.merge(layer_graph, params)(x, mask)
-
-    @functools.partial(jax.jit, out_shardings=shared)
-    def end(params: nnx.State, x: jax.Array, mask: jax.Array) -> jax.Array:
-        return nnx.merge(graph, params).end(x, mask)
-
     def encode(words: np.ndarray) -> jax.Array:
-        x, mask = start(params, jax.device_put(words, shared))
+        x, mask = _start(graph, shared, params, jax.device_put(words, shared))
         for _, layer in layers:
-            x = through(layer, x, mask)
-        return end(params, x, mask)
+            x = _through(layer_graph, shared, precision, layer, x, mask)
+        return _end(graph, shared, params, x, mask)
 
     words = _WORDS if mesh.devices.flat[0].platform == "cpu" else _WORDS_OF_OTHERS
     return Network(encode, mesh.size, words)
+
+
+# Of the module, so that encoders of one shape, as a training makes them, are compiled once.
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _start(
+    graph: nnx.GraphDef, shared: NamedSharding, params: nnx.State, words: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    encoder = nnx.merge(graph, params)
+    x = encoder.start(encoder.embedding[jnp.maximum(words, 0)])
+    return lax.with_sharding_constraint((x, words >= 0), shared)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _through(
+    graph: nnx.GraphDef,
+    shared: NamedSharding,
+    precision: str,
+    params: nnx.State,
+    x: jax.Array,
+    mask: jax.Array,
+) -> jax.Array:
+    with jax.default_matmul_precision(precision):
+        return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), shared)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _end(
+    graph: nnx.GraphDef, shared: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
+) -> jax.Array:
+    vectors = nnx.merge(graph, params).end(x, mask)
+    return lax.with_sharding_constraint(vectors, shared)

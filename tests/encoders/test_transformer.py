@@ -201,3 +201,15 @@ def test_reading_it_loads_no_jax():
         f"read_encoder({str(TINY)!r}); sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_other_weights_of_the_same_shape_are_not_compiled_again():
+    from qpr_jax.encoders import local_devices
+
+    encoder = read_transformer(TINY)
+    before = encoder.encode(["how do i learn python"])
+    compiled = local_devices._through._cache_size()
+    weights = jax.tree.map(lambda array: 1.1 * array, encoder.model.weights)
+    after = encoder.trained(weights, {}).encode(["how do i learn python"])
+    assert local_devices._through._cache_size() == compiled > 0
+    assert np.abs(after - before).max() > 1e-4
