@@ -16,9 +16,12 @@ def get_config() -> ConfigDict:
         config[name] = student[name]
     config.data.source = "questions"
     config.teacher.epochs = 6
+    config.teacher.min_steps = 1000
+    config.data.crossed = 50_000
     config.teacher.weight = 0.0
     config.max_epochs = 0
     config.learning_rate_decay = "linear"
     config.early_stopping.metric = "agreement"
+    config.early_stopping.every_steps = 200
     config.early_stopping.patience = 10
     return config

@@ -12,4 +12,5 @@ def get_config() -> ConfigDict:
     """A few steps on few questions."""
     config = synthetic_sdml_smoke.shrink(distill.get_config())
     config.data.max_rows = 3000
+    config.data.crossed = 500
     return config

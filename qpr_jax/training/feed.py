@@ -113,6 +113,14 @@ def make_imitation_feed(
     return Feed(draw_at, batch_at, lambda step: none, shapes, count // 2, epoch)
 
 
+def imitation_steps(settings: ConfigDict, prepared: Prepared) -> int:
+    """How many steps a student imitates its teacher alone before any pair; 0 without a teacher."""
+    if not prepared.teacher or not settings.teacher.epochs:
+        return 0
+    epoch = len(prepared.shown) // settings.teacher.batch_size
+    return max(int(settings.teacher.epochs) * epoch, int(settings.teacher.min_steps))
+
+
 def _batches(
     settings: ConfigDict,
     prepared: Prepared,

@@ -29,6 +29,7 @@ from qpr_jax.retrieval.evaluate import (
 )
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.draws import steps_per_epoch
+from qpr_jax.training.feed import imitation_steps
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import identity
@@ -153,7 +154,7 @@ def _training_times(
         return {}
     alone = settings.teacher.batch_size
     steps_alone = len(prepared.shown) // alone if prepared.teacher else 0
-    imitated = settings.teacher.epochs * steps_alone if settings.max_epochs else len(rates)
+    imitated = imitation_steps(settings, prepared) if settings.max_epochs else len(rates)
     # The medians leave out the first steps, which compile.
     seconds = sum(
         len(part) * size / statistics.median(part)

@@ -130,6 +130,7 @@ def default_settings() -> ConfigDict:
     settings.teacher.vectors = ""
     settings.teacher.cache = ""  # a folder; "": in $XDG_CACHE_HOME, or ~/.cache
     settings.teacher.epochs = 9  # of all training questions, imitation alone, before the pairs
+    settings.teacher.min_steps = 0  # at least, however few the questions are
     settings.teacher.batch_size = 512  # questions of a step, in these epochs
     settings.teacher.learning_rate = 1e-3
     settings.teacher.weight = 0.0  # of imitation beside the loss, when the pairs come
@@ -165,7 +166,7 @@ def validate(settings: ConfigDict) -> None:
     not_negative = (
         "seed devices max_steps data.split_seed data.max_rows data.crossed hard_negatives "
         "early_stopping.every_steps ema_steps char_ngrams encode_chunk warmup_steps "
-        "max_epochs teacher.epochs"
+        "max_epochs teacher.epochs teacher.min_steps"
     )
     for least, names in ((1, positive), (0, not_negative)):
         for name in names.split():

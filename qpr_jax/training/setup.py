@@ -18,7 +18,7 @@ from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import memory
 from qpr_jax.training.batches import BatchShape
 from qpr_jax.training.draws import Draw
-from qpr_jax.training.feed import Feed, make_feed, make_imitation_feed
+from qpr_jax.training.feed import Feed, imitation_steps, make_feed, make_imitation_feed
 from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.objective import imitation, make_objective
 from qpr_jax.training.prepare import Prepared
@@ -89,7 +89,7 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     if prepared.teacher and settings.teacher.epochs:
         feed = make_imitation_feed(settings, prepared, devices=mesh.size, own=own)
         log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
-        parts.append((feed, imitation, settings.teacher.epochs * feed.epoch))
+        parts.append((feed, imitation, imitation_steps(settings, prepared)))
     if settings.max_epochs:
         feed = make_feed(settings, prepared, devices=mesh.size, own=own)
         _tell_size(settings, prepared, feed, mesh)
