@@ -43,7 +43,7 @@ def test_a_run_leaves_all_that_it_promises(finished):
         *("checkpoints", "export", "index", "plots", "ranks.npz", "report.json", "report.md"),
     }
     assert {path.name for path in (workdir / "splits").iterdir()} == {
-        *("train.tsv", "validation.tsv", "test.tsv"),
+        *("train.tsv", "validation.tsv", "test.tsv", "questions.tsv"),
         *("labelled_validation.jsonl", "labelled_test.jsonl"),
     }
     steps = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]

@@ -1,6 +1,11 @@
 """A convolutional student of all-MiniLM-L6-v2 on the Quora pairs: imitation, then SDML beside it.
 
-python -m experiments.main --config=quora_distilled
+    python -m experiments.main --config=quora_distilled
+
+On 2 cores of an AMD EPYC (Zen 3), with other jobs beside: 12 minutes, after the teacher's 12 over
+all questions. By exact search, H@1 and MRR: validation 0.816 and 0.878 per pair, 0.833 and
+0.888 per query; test 0.824 and 0.880, 0.853 and 0.899. What each part is worth:
+results/distillation/README.md.
 """
 
 from ml_collections import ConfigDict

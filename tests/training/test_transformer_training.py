@@ -209,7 +209,7 @@ def test_a_folder_of_another_kind_is_refused(tmp_path):
 
     write_encoder(tmp_path / "cnn")
     with pytest.raises(UserError, match="expected a folder in the format of sentence-transformers"):
-        train_and_evaluate(config_of(pretrained=str(tmp_path / "cnn" / "export")), tmp_path / "run")
+        train_and_evaluate(config_of(pretrained=str(tmp_path / "cnn")), tmp_path / "run")
 
 
 def test_weights_of_names_that_begin_with_bert_are_read_too():
