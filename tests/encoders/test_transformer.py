@@ -213,3 +213,22 @@ def test_other_weights_of_the_same_shape_are_not_compiled_again():
     after = encoder.trained(weights, {}).encode(["how do i learn python"])
     assert local_devices._through._cache_size() == compiled > 0
     assert np.abs(after - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "a/b", "/tmp"])
+def test_modules_outside_the_folder_are_refused(tmp_path, path):
+    shutil.copytree(TINY, tmp_path / "model")
+    modules = json.loads((TINY / "modules.json").read_text())
+    modules[1]["path"] = path
+    (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UserError, match="expected folders of this folder"):
+        read_transformer(tmp_path / "model")
+
+
+def test_numbers_that_numpy_lacks_are_told(tmp_path):
+    shutil.copytree(TINY, tmp_path / "model")
+    header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    data = len(header).to_bytes(8, "little") + header + b"\0\0"
+    (tmp_path / "model" / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match=r"numbers that NumPy has, got .*BF16"):
+        read_transformer(tmp_path / "model")
