@@ -23,6 +23,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from experiments.measuring import rates_in_turns
 from qpr_jax.console import told_in_one_line
 from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.encoders.folders import Encoder
@@ -68,13 +69,7 @@ def sentence_transformer(encoder: ExportedEncoder) -> Callable[[list[str]], obje
 
 def compare(encoders: dict[str, tuple[Encoder, list[str]]]) -> None:
     """Print questions a second from strings to vectors, in turns, and as multiples of the last."""
-    rates: dict[str, list[float]] = {name: [] for name in encoders}
-    for lap in range(1 + ROUNDS):
-        for name, (encoder, questions) in encoders.items():
-            took = seconds(functools.partial(encoder.encode, questions))
-            if lap:  # the first compiles
-                rates[name].append(len(questions) / took)
-    medians = {name: float(np.median(found)) for name, found in rates.items()}
+    medians = rates_in_turns(encoders, ROUNDS)
     *_, last = medians.values()
     print("| encoder | questions/s from strings | times the last's |\n|---|---|---|")
     for name, rate in medians.items():

@@ -1,10 +1,9 @@
-"""What makes a student better: rows that change one thing of a small `quora_distilled` each."""
+"""What makes a student better: rows that change one thing of `quora_distilled` each."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from experiments.configs import (
     quora_minilm_sdml,
     quora_minilm_triplet,
 )
+from experiments.measuring import rates_in_turns
 from experiments.rows import Row, search_row, training_row
 from qpr_jax.errors import UserError
 from qpr_jax.retrieval.evaluate import Search, exact_search
@@ -105,17 +105,10 @@ def measured_speeds(rows: Sequence[str], workdir: pathlib.Path, data: pathlib.Pa
     for name in rows:
         folder = workdir / name / "export"
         if name == "minilm" or folder.exists():
-            encoders[name] = read_encoder("minilm" if name == "minilm" else folder)
-    rates: dict[str, list[float]] = {name: [] for name in encoders}
-    for lap in range(1 + _LAPS):
-        for name, encoder in encoders.items():
+            encoder = read_encoder("minilm" if name == "minilm" else folder)
             count = _FEWER if isinstance(encoder, TransformerEncoder) else _TIMED
-            some = questions[:: max(1, len(questions) // count)]
-            start = time.perf_counter()
-            encoder.encode(some)
-            if lap:  # the first compiles
-                rates[name].append(len(some) / (time.perf_counter() - start))
-    return {name: statistics.median(found) for name, found in rates.items()}
+            encoders[name] = encoder, questions[:: max(1, len(questions) // count)]
+    return rates_in_turns(encoders, _LAPS)
 
 
 def _lexical(make: str) -> Callable[[list[str]], tuple[Search, dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """CPU measurements in processes of their own: each starts cold, with a peak of memory of its own.
 
-The programs that use this make no array but in the processes they start: a parent that held any
+The programs that use `run` make no array but in the processes they start: a parent that held any
 would hand its peak of memory on.
 """
 
@@ -10,14 +10,18 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from qpr_jax.console import told_in_one_line
 from qpr_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from qpr_jax.encoders.folders import Encoder
 
 _CHILD = "--child"
 # Huge pages as in `experiments.main`: without, a quarter of a step is the touching of new memory.
@@ -90,3 +94,20 @@ def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> t
         result = call()
         times.append(time.perf_counter() - start)
     return min(times), result
+
+
+def rates_in_turns(
+    encoders: Mapping[str, tuple[Encoder, list[str]]], rounds: int
+) -> dict[str, float]:
+    """Questions a second from strings to vectors, the median of rounds, in turns.
+
+    encoders: each with the questions that it is timed on.
+    """
+    rates: dict[str, list[float]] = {name: [] for name in encoders}
+    for lap in range(1 + rounds):
+        for name, (encoder, questions) in encoders.items():
+            start = time.perf_counter()
+            encoder.encode(questions)
+            if lap:  # the first compiles
+                rates[name].append(len(questions) / (time.perf_counter() - start))
+    return {name: statistics.median(found) for name, found in rates.items()}

@@ -42,9 +42,8 @@ def training_row(
 ) -> Row:
     """A training in `workdir`, of which the scores are kept, and all else with `keep_run`.
 
-    keep_export: leave the encoder in `workdir`.
-
-    kept_steps: stretches of steps whose mean metrics are kept.
+    keep_export: leave the encoder in `workdir`. kept_steps: stretches of steps whose mean metrics
+    are kept.
     """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:

@@ -68,7 +68,7 @@ class _Walk:
 
     def round(self, rng: np.random.Generator) -> list[str]:
         """Questions of as many walks."""
-        if not len(self.starts):
+        if not len(self.places):
             return []
         at = rng.choice(self.starts, _ROUND)
         path = np.full((_LONGEST, _ROUND), -1)
@@ -79,8 +79,7 @@ class _Walk:
             going &= ~self.is_last[at]
             cross = going & (self.size[at] > 1) & (rng.random(_ROUND) < CROSSING)
             draw = rng.integers(np.maximum(self.size[at], 1))
-            other = self.places[np.where(cross, self.first[at] + draw, 0)] if cross.any() else at
-            other = np.where(cross, other, at)
+            other = np.where(cross, self.places[np.where(cross, self.first[at] + draw, 0)], at)
             crossed |= other != at
             at = np.where(going, other + 1, at)
         whole = crossed & ~going

@@ -152,14 +152,16 @@ def _unlabelled(
 
     None that a held-out one says too.
     """
+    found: list[str] = []
+    made: list[str] = []
+    if not (settings.data.unlabelled or settings.data.crossed):
+        return found, made
     held_out = {normalised_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
 
     def is_new(question: str) -> bool:
         return question not in known and normalised_text(question) not in held_out
 
-    found: list[str] = []
-    made: list[str] = []
     for file in unlabelled_files(settings):
         for question in _questions_of(settings, file):
             if is_new(question):

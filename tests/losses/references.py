@@ -1,6 +1,18 @@
 """Losses as their formulas say, row by row in float64."""
 
+import jax.numpy as jnp
 import numpy as np
+
+
+def check(got, expected, tolerance=1e-5):
+    """A value and its gradients are the reference's, a float32 scalar and finite."""
+    value, gradients = got
+    assert value.dtype == jnp.float32
+    assert value.shape == ()
+    assert abs(float(value) - expected[0]) <= tolerance * (1 + abs(expected[0]))
+    for have, want in zip(gradients, expected[1:], strict=True):
+        assert np.isfinite(have).all()
+        assert np.abs(have - want).max() <= tolerance * np.abs(want).max()
 
 
 def distances_of(x, y, distance):

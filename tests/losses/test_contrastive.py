@@ -8,6 +8,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import contrastive_loss, online_contrastive_loss
+from tests.losses.references import check
 
 LOSSES = (contrastive_loss, online_contrastive_loss)
 
@@ -68,16 +69,6 @@ def compiled(loss, **options):
     return jax.jit(
         jax.value_and_grad(functools.partial(loss, **options), argnums=(0, 1)),
     )
-
-
-def check(got, expected):
-    value, gradients = got
-    assert value.dtype == jnp.float32
-    assert value.shape == ()
-    assert abs(float(value) - expected[0]) <= 1e-5 * (1 + abs(expected[0]))
-    for have, want in zip(gradients, expected[1:], strict=True):
-        assert np.isfinite(have).all()
-        assert np.abs(have - want).max() <= 1e-5 * np.abs(want).max()
 
 
 @pytest.mark.parametrize("loss", LOSSES)

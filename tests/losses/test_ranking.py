@@ -7,6 +7,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import ranking_loss, sdml_loss
+from tests.losses import references
 from tests.losses.references import sdml_reference
 
 
@@ -46,14 +47,7 @@ def with_options(**options):
 
 
 def check(loss, arguments, options, tolerance=1e-5):
-    value, gradients = loss(*arguments)
-    expected, *expected_gradients = reference(*arguments, **options)
-    assert value.dtype == jnp.float32
-    assert value.shape == ()
-    assert abs(float(value) - expected) <= tolerance * (1 + abs(expected))
-    for got, want in zip(gradients, expected_gradients, strict=True):
-        assert np.isfinite(got).all()
-        assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
+    references.check(loss(*arguments), reference(*arguments, **options), tolerance)
 
 
 @pytest.mark.parametrize(

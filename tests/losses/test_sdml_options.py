@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.losses import sdml_loss
+from tests.losses import references
 from tests.losses.references import sdml_reference as reference
 
 UNIFORM, DISTANCE = {"prior": "uniform"}, {"prior": "distance", "temperature": 0.7}
@@ -16,14 +17,7 @@ def compiled(loss):
 
 
 def check(loss, arguments, options):
-    value, gradients = loss(*arguments)
-    expected, *expected_gradients = reference(*arguments, **options)
-    assert value.dtype == jnp.float32
-    assert value.shape == ()
-    assert abs(float(value) - expected) <= 1e-5 * (1 + abs(expected))
-    for got, want in zip(gradients, expected_gradients, strict=True):
-        assert np.isfinite(got).all()
-        assert np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+    references.check(loss(*arguments), reference(*arguments, **options))
 
 
 def with_options(**options):

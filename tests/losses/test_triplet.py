@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.losses import triplet_loss
+from tests.losses.references import check
 
 
 def allowed(i, m, clusters):
@@ -61,16 +62,6 @@ def with_options(**options):
     return lambda x, y, clusters=None, **more: triplet_loss(
         x, y, clusters=clusters, **options, **more
     )
-
-
-def check(got, expected):
-    value, gradients = got
-    assert value.dtype == jnp.float32
-    assert value.shape == ()
-    assert abs(float(value) - expected[0]) <= 1e-5 * (1 + abs(expected[0]))
-    for have, want in zip(gradients, expected[1:], strict=True):
-        assert np.isfinite(have).all()
-        assert np.abs(have - want).max() <= 1e-5 * np.abs(want).max()
 
 
 def drawn(queries, candidates, gradient):

@@ -17,6 +17,20 @@ def batch():
     return queries, candidates, rng.integers(-1, 3, 10).astype(np.int32)
 
 
+def value_of(settings, queries, candidates, clusters, *, targets=None, key=None):
+    """What the objective of the settings is, on one device."""
+    objective = make_objective(settings)
+    targets = np.zeros((len(queries) + len(candidates), 0)) if targets is None else targets
+    return jax.jit(
+        jax.shard_map(
+            lambda q, c, k, t: objective(q, c, clusters=k, targets=t, key=key, axis_name="data"),
+            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+            in_specs=(PartitionSpec("data"),) * 4,
+            out_specs=PartitionSpec(),
+        )
+    )(queries, candidates, clusters, targets)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -44,18 +58,7 @@ def test_every_setting_reaches_the_loss(changes, expected, batch):
     key = jax.random.key(3)
     settings = default_settings()
     settings.update(changes)
-    split, whole = PartitionSpec("data"), PartitionSpec()
-    objective = make_objective(settings)
-    value = jax.jit(
-        jax.shard_map(
-            lambda q, c, k: objective(
-                q, c, clusters=k, targets=np.zeros((18, 0)), key=key, axis_name="data"
-            ),
-            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
-            in_specs=(split, split, split),
-            out_specs=whole,
-        )
-    )(queries, candidates, clusters)
+    value = value_of(settings, *batch, key=key)
     given = {"key": key, "clusters": clusters}
     options = {name: given.get(name, option) for name, option in expected.items()}
     losses = {"sdml": sdml_loss, "triplet": triplet_loss, "ranking": ranking_loss}
@@ -67,23 +70,12 @@ def test_every_setting_reaches_the_loss(changes, expected, batch):
 
 
 def test_vectors_are_scaled_and_imitation_is_weighed(batch):
-    queries, candidates, clusters = batch
+    queries, candidates, _ = batch
     vectors = np.concatenate([queries, candidates])
     targets = np.roll(vectors, 1, axis=0)
     settings = default_settings()
     settings.scale, settings.teacher.weight = 0.5, 3.0
-    objective = make_objective(settings)
-    split = PartitionSpec("data")
-    value = jax.jit(
-        jax.shard_map(
-            lambda *given: objective(
-                *given[:2], clusters=given[2], targets=given[3], key=None, axis_name="data"
-            ),
-            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
-            in_specs=(split,) * 4,
-            out_specs=PartitionSpec(),
-        )
-    )(queries, candidates, clusters, targets)
+    value = value_of(settings, *batch, targets=targets)
     expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
     assert float(value) == pytest.approx(float(expected), rel=1e-5)
 
@@ -91,21 +83,10 @@ def test_vectors_are_scaled_and_imitation_is_weighed(batch):
 @pytest.mark.parametrize(("similarity", "factor"), [("cosine", 1.0), ("dot", 0.25)])
 def test_the_scale_of_vectors_is_not_that_of_similarities(batch, similarity, factor):
     """Half of both vectors is a quarter of their dot product, and no other cosine."""
-    queries, candidates, clusters = batch
+    queries, candidates, _ = batch
     settings = default_settings()
     settings.update(loss="ranking", similarity=similarity, scale=0.5, similarity_scale=8.0)
-    objective = make_objective(settings)
-    split = PartitionSpec("data")
-    value = jax.jit(
-        jax.shard_map(
-            lambda *given: objective(
-                *given, clusters=clusters, targets=np.zeros((18, 0)), key=None, axis_name="data"
-            ),
-            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
-            in_specs=(split,) * 2,
-            out_specs=PartitionSpec(),
-        )
-    )(queries, candidates)
+    value = value_of(settings, *batch)
     expected = ranking_loss(
         queries, candidates, similarity=similarity, scale=8 * factor, smoothing=0.3
     )
