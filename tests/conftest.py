@@ -8,8 +8,12 @@ import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+    os.environ.get("XLA_FLAGS", "")
+    # Most of the time of tests is compiling, which is quicker without optimisation.
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of FAISS that wait for each other's cores
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 import jax
 import pytest
@@ -44,6 +48,16 @@ def generated_data(tmp_path_factory) -> pathlib.Path:
         for number, ((a, b), duplicate) in enumerate(zip(log.pairs, log.is_duplicate, strict=True)):
             rows.writerow([number, a, b, log.questions[a], log.questions[b], int(duplicate)])
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_compile_once(tmp_path_factory):
+    """Programs that tests start compile each function but once among them."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.getbasetemp() / "compiled"
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+        yield
 
 
 @pytest.fixture
