@@ -61,7 +61,7 @@ class Setup(NamedTuple):
 
     def rows(self, step: int) -> np.ndarray:
         """The questions of a batch, the queries first, then the candidates."""
-        return self.feed.draw_at(step).shares(1)[0]
+        return self.feed.draw_at(step).questions
 
     def strings(self, step: int) -> list[str]:
         return [self.prepared.data.questions[row] for row in self.rows(step)]

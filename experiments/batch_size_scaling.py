@@ -91,7 +91,8 @@ def measure(size: int) -> dict[str, Any]:
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
     training = set_up(config, prepare(config, find_quora()))
     mesh, state, (phase,) = training.mesh, training.state, training.phases
-    feed, jitted = phase.feed, cast(Any, phase.step.step)
+    feed, train = phase.turns[0]
+    jitted = cast(Any, train.step)
     first = feed.batch_at(0).placed(mesh)
     step = jitted.lower(state, first).compile()
     times = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import batch_size_results, batch_size_rows
-from qpr_jax.training.settings import validate
+from qpr_jax.training.checks import validate
 
 
 @pytest.mark.parametrize("rule", batch_size_rows.RULES)

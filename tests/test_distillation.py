@@ -8,7 +8,8 @@ import pytest
 from experiments import distillation_results, distillation_rows
 from experiments.configs import quora_distilled
 from qpr_jax.errors import UserError
-from qpr_jax.training.settings import flatten, validate
+from qpr_jax.training.checks import validate
+from qpr_jax.training.settings import flatten
 
 TINY = pathlib.Path(__file__).parent / "encoders" / "tiny_bert"
 

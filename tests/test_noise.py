@@ -9,7 +9,8 @@ from experiments import noise_results, noise_rows
 from experiments.quora_rows import row_name
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.settings import flatten, validate
+from qpr_jax.training.checks import validate
+from qpr_jax.training.settings import flatten
 from tests.runs import keep_row
 
 

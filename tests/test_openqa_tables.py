@@ -11,7 +11,8 @@ from experiments.paper_numbers import OPEN_DOMAIN
 from experiments.quora_rows import ROWS, STUDY
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.settings import flatten, validate
+from qpr_jax.training.checks import validate
+from qpr_jax.training.settings import flatten
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row
 

@@ -32,6 +32,8 @@ COMMAND = (
     "--config.sampling=clusters",
     "--config.word_dropout=0.1",
     "--config.hard_negatives=8",
+    "--config.loss=sdml+online_contrastive",
+    "--config.loss_turns=True",
     "--config.ema_steps=50",
     # And of a teacher, the first steps alone, the others beside the pairs.
     f"--config.teacher.model={ROOT / 'tests' / 'encoders' / 'tiny_bert'}",

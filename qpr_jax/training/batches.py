@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
@@ -61,10 +62,11 @@ class Batch:
     distinct: int32 [devices * U], the distinct words of each share as positions in `words`, the
       first of each 0.
     blocks: int32 [devices * n_b, L_b] each, positions in the share's `distinct`.
-    order: int32 [devices * (n + m)], row of the blocks' concatenation for each question of a
-      share, the n queries first, then the m candidates.
+    order: int32 [devices * (n + m + 2l)], row of the blocks' concatenation for each question of a
+      share: n queries, m candidates, the first and the second of l labelled pairs.
     clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
-    targets: float32 [devices * (n + m), d], the teacher's vectors; d is 0 without a teacher.
+    labels: int32 [devices * l], 1 where the two of a labelled pair mean the same, else 0.
+    targets: float32 [devices * (n + m + 2l), d], the teacher's vectors; d is 0 without a teacher.
     """
 
     words: np.ndarray | jax.Array
@@ -72,7 +74,15 @@ class Batch:
     blocks: tuple[np.ndarray | jax.Array, ...]
     order: np.ndarray | jax.Array
     clusters: np.ndarray | jax.Array
+    labels: np.ndarray | jax.Array
     targets: np.ndarray | jax.Array
+
+    def parted(self, vectors: jax.Array) -> list[jax.Array]:
+        """What vectors of a share's questions are of: [n, d], [m, d], [l, d], [l, d], as above."""
+        candidates, labelled = len(self.clusters), len(self.labels)
+        queries = len(vectors) - candidates - 2 * labelled
+        sizes = (queries, candidates, labelled)
+        return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
     def specs(self) -> Batch:
         """What of a batch is split over devices: a tree of `PartitionSpec`."""
@@ -164,17 +174,19 @@ def make_batch(
     *,
     vocabulary_size: int,
     own: slice = slice(None),
+    labels: np.ndarray | None = None,
     targets: np.ndarray | None = None,
 ) -> Batch:
     """Lay out the questions of each device, in the first shape that fits the shares of all.
 
     Args:
-      words: int32 [devices, n + m, L], word ids of the queries, then of the candidates.
+      words: int32 [devices, n + m + 2l, L], word ids in the order of `Batch.order`.
       clusters: int32 [devices, m], of the candidates.
       shapes: from `plan_shapes`.
       vocabulary_size: all word ids are below.
       own: the devices whose shares are laid out.
-      targets: float32 [the own devices, n + m, d], if there are any.
+      labels: int32 [devices, l], of the labelled pairs, if there are any.
+      targets: float32 [the own devices, n + m + 2l, d], if there are any.
     """
     devices, rows, _ = words.shape
     lengths = lengths_of(words)
@@ -189,7 +201,7 @@ def make_batch(
         and all(len(share) <= shape.distinct for share in shares)
         and all(_fits(share, shape) for share in lengths)
     )
-    words, clusters, ascending, shares = words[own], clusters[own], ascending[own], shares[own]
+    words, ascending, shares = words[own], ascending[own], shares[own]
     devices = len(words)
     distinct = np.zeros((devices, shape.distinct), np.int32)
     order = np.empty((devices, rows), np.int32)
@@ -209,7 +221,8 @@ def make_batch(
         distinct.ravel(),
         tuple(block.reshape(-1, block.shape[2]) for block in blocks),
         order.ravel(),
-        clusters.ravel(),
+        clusters[own].ravel(),
+        np.zeros(0, np.int32) if labels is None else labels[own].ravel(),
         np.zeros((devices * rows, 0), np.float32)
         if targets is None
         else targets.reshape(devices * rows, -1),

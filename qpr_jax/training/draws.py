@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 
 # Each use of the seed draws numbers of its own.
-_EVEN, _EXTRA, _DROPOUT, IMITATION = 1, 2, 3, 4
+_EVEN, _EXTRA, _DROPOUT, IMITATION, LABELLED = 1, 2, 3, 4, 5
+_NONE: np.ndarray = np.zeros(0, np.int32)
+_NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 
 
-@dataclass(frozen=True)
-class Draw:
-    """The questions of a batch of N pairs.
+class Draw(NamedTuple):
+    """The questions of a batch.
 
-    pairs: int32 [N, 2], (query, candidate). extras: int32 [K], candidates of no query.
+    pairs: int32 [N, 2], (query, candidate). extras: int32 [K], candidates of no query. labelled:
+    int32 [M, 2], pairs with a verdict each, `labels` int32 [M], 1 where both mean the same.
     """
 
-    pairs: np.ndarray
-    extras: np.ndarray
+    pairs: np.ndarray = _NO_PAIRS
+    extras: np.ndarray = _NONE
+    labelled: np.ndarray = _NO_PAIRS
+    labels: np.ndarray = _NONE
+
+    @property
+    def questions(self) -> np.ndarray:
+        """Of all, int32 [2N + K + 2M], as one device reads them."""
+        rows: np.ndarray = self.shares(1)[0]
+        return rows
 
     def shares(self, devices: int) -> np.ndarray:
-        """The rows of each device, [devices, 2n + k]: its queries, their candidates, its extras."""
-        pairs = self.pairs.reshape(devices, -1, 2)
+        """The rows of each device, [devices, 2n + k + 2m].
+
+        Its queries, their candidates, its extras, the first and the second of its labelled pairs.
+        """
+        pairs, labelled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labelled))
         extras = self.extras.reshape(devices, -1)
-        return np.concatenate([pairs[:, :, 0], pairs[:, :, 1], extras], axis=1)
+        return np.concatenate(
+            [pairs[..., 0], pairs[..., 1], extras, labelled[..., 0], labelled[..., 1]], axis=1
+        )
 
 
 def steps_per_epoch(pairs: int, batch_size: int) -> int:
@@ -137,6 +152,8 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
       false_negatives: share of the other candidates of a query that are of its cluster.
       rows_with_false_negatives: share of the queries that have one.
     """
+    if not pairs:
+        return {"false_negatives": 0.0, "rows_with_false_negatives": 0.0}
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     theirs = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
     return {

@@ -44,7 +44,7 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
     """
     training = set_up(settings, prepared)
     mesh, state, phases = training.mesh, training.state, training.phases
-    _, averaged, params_of = phases[-1].step
+    _, averaged, params_of = phases[-1].turns[0].train
     total = phases[-1].ends
     evaluates_at = functools.partial(training.evaluates, every=settings.early_stopping.every_steps)
     metric, patience, min_delta = (
@@ -68,9 +68,8 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
         ):
             stop = False
             while not stop and done < total and stopping.without_gain < patience:
-                feed, train_step, begins, *_ = training.phase_of(done)
-                at = done - begins
-                state, metrics = train_step.step(state, feed.batch_at(at).placed(mesh))
+                (feed, compiled), at = training.turn_of(done)
+                state, metrics = compiled.step(state, feed.batch_at(at).placed(mesh))
                 done += 1
                 evaluates = evaluates_at(done)
                 if averages and (evaluates or done % EMA_EVERY == 0):
@@ -181,7 +180,8 @@ class _Flush:
     def refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        rows, known = self._training.draw_at(step - 1).pairs, self._prepared.data.ids
+        draw, known = self._training.draw_at(step - 1), self._prepared.data.ids
+        rows = np.concatenate([draw.pairs, draw.labelled])
         rate = self._training.phase_of(step - 1).rate
         ids = np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], -1).tolist()
         if processes.is_first():

@@ -15,6 +15,7 @@ from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.losses.streaming import tile_of
 from qpr_jax.machine import available_memory
 from qpr_jax.training.batches import BatchShape
+from qpr_jax.training.settings import LABELLED_LOSSES, weighted_losses
 
 GIB = 2**30
 # Questions at a time of which the kept activations are small beside everything else.
@@ -54,14 +55,21 @@ def estimated(
         output = settings.output_dim
         state = copies * sum(_parts(settings, vocabulary_size).values())
         encoder = _cnn_work(settings, shape)
-    if settings.loss == "triplet":
-        distances = 4 * pairs * everyone
-    else:
-        by_hand = settings.loss == "ranking" or tiled_by_hand(settings.distance, settings.prior)
-        rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
-        distances = (3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone
-    loss = (6 * everyone + 3 * pairs) * output + distances
+    losses = weighted_losses(settings)
+    loss = (6 * everyone + 3 * pairs) * output
+    loss += max(_distances(settings, name, pairs, everyone) for name in losses)
     return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
+
+
+def _distances(settings: ConfigDict, loss: str, pairs: int, everyone: int) -> int:
+    """Numbers that a loss holds of the distances of a share's queries to all candidates."""
+    if loss in LABELLED_LOSSES:
+        return 0
+    if loss == "triplet":
+        return 4 * pairs * everyone
+    by_hand = loss == "ranking" or tiled_by_hand(settings.distance, settings.prior)
+    rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
+    return int((3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone)
 
 
 def _cnn_work(settings: ConfigDict, shape: BatchShape) -> int:

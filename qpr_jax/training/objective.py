@@ -1,65 +1,81 @@
-"""The loss that the settings name, as a function of a batch's vectors."""
+"""The losses that the settings name, as one function of a batch's vectors."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from ml_collections import ConfigDict
 
-from qpr_jax.losses import imitation_loss, ranking_loss, sdml_loss, triplet_loss
-from qpr_jax.training.settings import LOSSES
+from qpr_jax.losses import (
+    contrastive_loss,
+    imitation_loss,
+    online_contrastive_loss,
+    ranking_loss,
+    sdml_loss,
+    triplet_loss,
+)
+from qpr_jax.training.batches import Batch
+from qpr_jax.training.settings import LABELLED_LOSSES, LOSSES, weighted_losses
 from qpr_jax.training.step import Objective
 
-_FUNCTIONS: dict[str, Objective] = {
+_FUNCTIONS: dict[str, Callable[..., jax.Array]] = {
     "sdml": sdml_loss,
     "triplet": triplet_loss,
     "ranking": ranking_loss,
+    "contrastive": contrastive_loss,
+    "online_contrastive": online_contrastive_loss,
 }
+# Settings of losses that do not bear the name of the argument.
+_ARGUMENTS = {"similarity_scale": "scale", "pair_distance": "distance"}
 
 
-def make_objective(settings: ConfigDict) -> Objective:
-    """The loss of pairs, with that of imitation beside it where the settings weigh it.
+def make_objective(settings: ConfigDict, losses: Sequence[str] = ()) -> Objective:
+    """The weighted sum of the settings' losses, or of some, and of imitation, if weighed."""
+    weights = weighted_losses(settings)
+    terms = [(weights[name], _term(settings, name)) for name in losses or weights]
+    imitates = settings.teacher.weight
 
-    (queries [n, d], candidates [m, d], *, clusters [m], targets [n + m, d], key, axis_name) -> the
-    loss.
-    """
-    options = {name: settings[name] for name in LOSSES[settings.loss]}
-    scale = options.pop("scale")  # of the vectors, here; the loss's own is the similarity's
-    if settings.loss == "ranking":
-        options["scale"] = options.pop("similarity_scale")
-    loss = functools.partial(_FUNCTIONS[settings.loss], **options)
-    weight = settings.teacher.weight
-
-    def objective(
-        queries: jax.Array,
-        candidates: jax.Array,
-        *,
-        clusters: jax.Array,
-        targets: jax.Array,
-        key: Any,
-        axis_name: str,
-    ) -> jax.Array:
-        more = {"key": key} if settings.loss == "triplet" else {}
-        value = loss(
-            scale * queries,
-            scale * candidates,
-            clusters=clusters if settings.mask_own_cluster else None,
-            axis_name=axis_name,
-            **more,
-        )
-        if weight and targets.shape[1]:
-            vectors = jnp.concatenate([queries, candidates])
-            value += weight * imitation_loss(vectors, targets, axis_name=axis_name)
+    def objective(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
+        value = jnp.zeros(())
+        for weight, term in terms:
+            value += weight * term(vectors, batch, key, axis_name)
+        if imitates and batch.targets.shape[1]:
+            value += imitates * imitation(vectors, batch, key, axis_name)
         return value
 
     return objective
 
 
-def imitation(
-    queries: jax.Array, candidates: jax.Array, *, targets: jax.Array, axis_name: str, **_: Any
-) -> jax.Array:
+def imitation(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
     """An objective like those of `make_objective`, of any questions: imitation alone."""
-    return imitation_loss(jnp.concatenate([queries, candidates]), targets, axis_name=axis_name)
+    return imitation_loss(vectors, jnp.asarray(batch.targets), axis_name=axis_name)
+
+
+def _term(settings: ConfigDict, name: str) -> Objective:
+    """One loss as an objective; of a sum over pairs the mean, as of the others."""
+    options = {
+        _ARGUMENTS.get(option, option): settings[option]
+        for option in LOSSES[name]
+        if option != "scale"  # of the vectors, here; the loss's own is the similarity's
+    }
+    loss = functools.partial(_FUNCTIONS[name], **options)
+
+    def of_labelled(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
+        *_, left, right = batch.parted(settings.scale * vectors)
+        value = loss(left, right, batch.labels, axis_name=axis_name)
+        if name == "online_contrastive":
+            value /= len(batch.labels) * lax.axis_size(axis_name)
+        return value
+
+    def of_pairs(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
+        queries, candidates, *_ = batch.parted(settings.scale * vectors)
+        more: dict[str, Any] = {"key": key} if name == "triplet" else {}
+        clusters = batch.clusters if settings.mask_own_cluster else None
+        return loss(queries, candidates, clusters=clusters, axis_name=axis_name, **more)
+
+    return of_labelled if name in LABELLED_LOSSES else of_pairs

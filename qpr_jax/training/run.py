@@ -27,17 +27,18 @@ from qpr_jax.files import Path, read_json, sha256_of
 from qpr_jax.retrieval.index import build_index
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import processes
+from qpr_jax.training.checks import validate, without_effect
 from qpr_jax.training.export import exported
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import Prepared, prepare, unlabelled_files, with_teacher
 from qpr_jax.training.report import write_report
 from qpr_jax.training.settings import (
+    LABELLED_LOSSES,
     default_settings,
     flatten,
     identity,
     trains,
-    validate,
-    without_effect,
+    weighted_losses,
 )
 from qpr_jax.training.setup import first_encoder
 from qpr_jax.training.workdir import open_workdir
@@ -65,10 +66,12 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     validate(settings)
     if unread := without_effect(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
-    if settings.loss == "ranking" and settings.encoder == "cnn" and not settings.normalize:
+    angular = {"ranking", *LABELLED_LOSSES} & weighted_losses(settings).keys()
+    if angular and settings.encoder == "cnn" and not settings.normalize:
         log.warning(
-            "`loss=ranking`: searches go by distance, which orders vectors of different lengths "
-            "otherwise than their similarity; set `--config.normalize=True`"
+            "`loss=%s`: searches go by distance, which orders vectors of different lengths "
+            "otherwise than their similarity; set `--config.normalize=True`",
+            settings.loss,
         )
     with processes.joined(settings.distributed):
         try:

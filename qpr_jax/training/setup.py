@@ -23,6 +23,7 @@ from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.objective import imitation, make_objective
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.schedule import make_schedule
+from qpr_jax.training.settings import weighted_losses
 from qpr_jax.training.step import (
     Objective,
     Params,
@@ -37,17 +38,28 @@ from qpr_jax.training.teacher import word_vectors
 log = logging.getLogger(__name__)
 
 
-class Phase(NamedTuple):
-    """Steps of one kind, from `begins` to before `ends`, counted from 0.
-
-    rate: the setting of their learning rate.
-    """
+class Turn(NamedTuple):
+    """Batches, and the step that is made of each."""
 
     feed: Feed
-    step: TrainStep
+    train: TrainStep
+
+
+class Phase(NamedTuple):
+    """Steps from `begins` to before `ends`, counted from 0, in turns.
+
+    rate: the setting of their learning rate. epoch: steps.
+    """
+
+    turns: tuple[Turn, ...]
     begins: int
     ends: int
     rate: str
+
+    @property
+    def epoch(self) -> int:
+        """Steps in which the first of the turns goes through its data."""
+        return len(self.turns) * self.turns[0].feed.epoch
 
 
 class Training(NamedTuple):
@@ -61,19 +73,25 @@ class Training(NamedTuple):
         """The phase of a step, counted from 0."""
         return next(phase for phase in self.phases if step < phase.ends)
 
+    def turn_of(self, step: int) -> tuple[Turn, int]:
+        """Whose turn a step is, counted from 0, and which of its own batches it reads."""
+        phase = self.phase_of(step)
+        at, turn = divmod(step - phase.begins, len(phase.turns))
+        return phase.turns[turn], at
+
     def evaluates(self, step: int, every: int) -> bool:
         """Whether the encoder is scored after a step, counted from 1.
 
-        every: steps between two times, from the beginning of a phase; 0: its feed's epoch. It is
-        at the end of a phase too.
+        every: steps between two times, from the beginning of a phase; 0: its epoch. It is at the
+        end of a phase too.
         """
         phase = self.phase_of(step - 1)
-        return step == phase.ends or (step - phase.begins) % (every or phase.feed.epoch) == 0
+        return step == phase.ends or (step - phase.begins) % (every or phase.epoch) == 0
 
     def draw_at(self, step: int) -> Draw:
         """The questions of a step, counted from 0."""
-        phase = self.phase_of(step)
-        return phase.feed.draw_at(step - phase.begins)
+        turn, at = self.turn_of(step)
+        return turn.feed.draw_at(at)
 
 
 def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
@@ -85,28 +103,38 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     size = settings.batch_size if settings.max_epochs else settings.teacher.batch_size // 2
     mesh = make_mesh(size, settings.devices)
     own = own_devices(mesh)
-    parts: list[tuple[Feed, Objective, int]] = []
+    # (setting of the rate, feeds with what is learned from each in turns, steps)
+    parts: list[tuple[str, list[tuple[Feed, Objective]], int]] = []
     if prepared.teacher and settings.teacher.epochs:
         feed = make_imitation_feed(settings, prepared, devices=mesh.size, own=own)
         log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
-        parts.append((feed, imitation, imitation_steps(settings, prepared)))
+        steps = imitation_steps(settings, prepared)
+        parts.append(("teacher.learning_rate", [(feed, imitation)], steps))
     if settings.max_epochs:
-        feed = make_feed(settings, prepared, devices=mesh.size, own=own)
-        _tell_size(settings, prepared, feed, mesh)
-        parts.append((feed, make_objective(settings), settings.max_epochs * feed.epoch))
+        names = [*weighted_losses(settings)]
+        turns = []
+        for losses in [[name] for name in names] if settings.loss_turns else [names]:
+            feed = make_feed(settings, prepared, devices=mesh.size, own=own, losses=losses)
+            _tell_size(settings, prepared, feed, mesh, losses)
+            turns.append((feed, make_objective(settings, losses)))
+        steps = settings.max_epochs * len(turns) * turns[0][0].epoch
+        parts.append(("learning_rate", turns, steps))
     if settings.max_steps:
         parts[-1] = (*parts[-1][:2], settings.max_steps)
-    ends = list(itertools.accumulate(steps for _, _, steps in parts))
-    alone = ends[0] if parts[0][1] is imitation else 0
+    ends = list(itertools.accumulate(steps for *_, steps in parts))
+    alone = ends[0] if parts[0][0] == "teacher.learning_rate" else 0
     schedule = make_schedule(settings, ends[-1], imitation=alone)
     graph, params = first_encoder(settings, prepared)
     decay = settings.weight_decay
-    phases = []
-    for (feed, objective, steps), end in zip(parts, ends, strict=True):
+
+    def turn(feed: Feed, objective: Objective) -> Turn:
         loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
-        step = make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay)
-        rate = "teacher.learning_rate" if objective is imitation else "learning_rate"
-        phases.append(Phase(feed, step, end - steps, end, rate))
+        return Turn(feed, make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay))
+
+    phases = [
+        Phase(tuple(itertools.starmap(turn, turns)), end - steps, end, rate)
+        for (rate, turns, steps), end in zip(parts, ends, strict=True)
+    ]
     state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
     return Training(mesh, tuple(phases), replicate(state, mesh))
 
@@ -150,8 +178,10 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
     )
 
 
-def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh) -> None:
-    """Log what a step takes; UserError where memory is too small for it."""
+def _tell_size(
+    settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh, losses: list[str]
+) -> None:
+    """Log what a step on these losses takes; UserError where memory is too small for it."""
     size, shape, device = settings.batch_size, feed.shapes[0], mesh.devices[0]
     here = len(mesh.local_devices)
     log.info(
@@ -168,7 +198,7 @@ def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh)
             return shape
         smaller = settings.copy_and_resolve_references()
         smaller.batch_size = size
-        return make_feed(smaller, prepared, devices=mesh.size).shapes[0]
+        return make_feed(smaller, prepared, devices=mesh.size, losses=losses).shapes[0]
 
     found = memory.refuse_too_large(
         settings,

@@ -16,8 +16,9 @@ from qpr_jax.training.batches import Batch
 from qpr_jax.training.mesh import AXIS
 
 Params = Any
-# (queries, candidates, clusters=, targets=, key=, axis_name=) -> the loss; see `objective`.
-Objective = Callable[..., jax.Array]
+# (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the loss of
+# the global batch.
+Objective = Callable[[jax.Array, Batch, jax.Array, str], jax.Array]
 # (parameters, batch, random key) -> the loss of the global batch.
 Loss = Callable[[Params, Batch, jax.Array], jax.Array]
 
@@ -78,15 +79,7 @@ def make_loss(
         vectors = nnx.merge(encoder, params).encode_blocks(
             batch.distinct, batch.blocks, chunk=encode_chunk, axis_name=AXIS
         )[batch.order]
-        queries = len(batch.order) - len(batch.clusters)
-        return objective(
-            vectors[:queries],
-            vectors[queries:],
-            clusters=batch.clusters,
-            targets=batch.targets,
-            key=key,
-            axis_name=AXIS,
-        )
+        return objective(vectors, batch, key, AXIS)
 
     def loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
         return jax.shard_map(

@@ -1,3 +1,6 @@
+import collections
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -66,3 +69,54 @@ def test_pairs_share_the_cluster_that_the_loss_is_told(config, prepared):
 def test_hard_negatives_that_devices_cannot_share_are_named(config, prepared):
     with pytest.raises(UserError, match=r"`hard_negatives`: expected a multiple of 3"):
         make_feed(config, prepared, devices=3)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, prepared, devices):
+    feed = make_feed(config, prepared, devices=devices, losses=["contrastive"])
+    same, others = (
+        collections.Counter(map(tuple, getattr(prepared.splits, name)["train"].tolist()))
+        for name in ("pairs", "non_duplicates")
+    )
+    drawn = []
+    for step in range(feed.epoch):
+        draw = feed.draw_at(step)
+        assert len(draw.pairs) == len(draw.extras) == 0
+        pairs = [tuple(pair) for pair in draw.labelled.tolist()]
+        expected = [pair in same for pair in pairs]
+        assert [pair in others for pair in pairs] == [not verdict for verdict in expected]
+        np.testing.assert_array_equal(feed.batch_at(step).labels, expected)
+        drawn += pairs
+    everything = same + others
+    assert collections.Counter(drawn) <= everything
+    assert len(drawn) == feed.epoch * config.batch_size
+    assert feed.epoch == everything.total() // config.batch_size
+    assert feed.false_negatives_at(0) == {"false_negatives": 0, "rows_with_false_negatives": 0}
+
+
+def test_several_losses_have_a_batch_of_either_data(config, prepared):
+    losses = ["sdml", "triplet", "contrastive"]
+    both = make_feed(config, prepared, devices=2, losses=losses)
+    assert both.size == 2 * config.batch_size
+    for step in (0, both.epoch + 3):
+        draw = both.draw_at(step)
+        for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labelled", "labels"))):
+            alone = make_feed(config, prepared, devices=1, losses=[loss]).draw_at(step)
+            for name in names:
+                np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
+        batch = both.batch_at(step)
+        sizes = [len(part) for part in batch.parted(np.zeros((len(batch.order), 1)))]
+        assert sizes == [32, 40, 32, 32]
+        shares = np.split(batch.labels, 2)
+        np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
+
+
+def test_contrastive_losses_need_pairs_that_are_not_the_same(config, prepared):
+    splits = dataclasses.replace(
+        prepared.splits, non_duplicates={"train": np.zeros((0, 2), np.int32)}
+    )
+    few = dataclasses.replace(prepared, splits=splits)
+    changed = config.copy_and_resolve_references()
+    changed.loss, changed.hard_negatives = "contrastive", 0
+    with pytest.raises(UserError, match=r"`loss`: got 'contrastive', but no training pair is"):
+        make_feed(changed, few, devices=1)

@@ -58,6 +58,7 @@ def planned_by_xla(changed):
         tuple(jnp.zeros(block, jnp.int32) for block in SHAPE.blocks),
         jnp.zeros(questions, jnp.int32),
         jnp.zeros(questions // 2, jnp.int32),
+        jnp.zeros(0, jnp.int32),
         jnp.zeros((questions, 0)),
     )
     step = make_train_step(loss, 1e-3, seed=0).step

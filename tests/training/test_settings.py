@@ -3,7 +3,8 @@ import re
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.settings import default_settings, flatten, identity, validate, without_effect
+from qpr_jax.training.checks import validate, without_effect
+from qpr_jax.training.settings import default_settings, flatten, identity
 
 
 def test_the_defaults_are_those_of_the_paper():
@@ -41,7 +42,12 @@ def test_the_defaults_are_those_of_the_paper():
             "`factory`: PQ7 does not divide the 300 dimensions; PQ6 does",
         ),
         ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
-        ("loss", "sdlm", "`loss`: expected sdml or triplet or ranking, got 'sdlm'"),
+        ("loss", "sdlm", "or several as `ranking+online_contrastive`, got 'sdlm'; set"),
+        ("loss", "sdml+sdml", "got 'sdml+sdml'"),
+        ("loss", "sdml+", "got 'sdml+'"),
+        ("loss_weights", (1.0, 2.0), "expected a number above 0 for each of 'sdml', or none"),
+        ("loss_weights", (0.0,), "expected a number above 0 for each of 'sdml', or none"),
+        ("pair_distance", "euc", "`pair_distance`: expected cosine or euclidean, got 'euc'"),
         ("similarity", "cos", "`similarity`: expected cosine or dot, got 'cos'"),
         ("similarity_scale", 0.0, "`similarity_scale`: expected above 0 and finite, got 0.0"),
         ("distance", "l2", "`distance`: expected ssd or euc, got 'l2'"),
@@ -153,6 +159,12 @@ def test_several_processes_use_all_their_devices():
         ),
         ({"loss": "ranking", "scale": 3.0}, ["scale"]),
         ({"loss": "ranking", "similarity": "dot", "scale": 3.0}, []),
+        ({"loss": "contrastive", "pair_distance": "euclidean", "scale": 3.0}, []),
+        ({"loss": "ranking+contrastive", "scale": 3.0, "margin": 1.0}, ["scale"]),
+        ({"loss": "sdml+contrastive", "scale": 3.0, "margin": 1.0, "smoothing": 0.0}, []),
+        ({"loss": "contrastive", "sampling": "clusters"}, ["sampling"]),
+        ({"loss": "sdml+contrastive", "loss_turns": True, "loss_weights": (1.0, 2.0)}, []),
+        ({"loss_turns": True, "loss_weights": (2.0,)}, ["loss_turns", "loss_weights"]),
         ({"data.coherence": "paper"}, ["data.coherence"]),
         ({"data.source": "qa_logs", "data.coherence": "paper"}, []),
         ({"data.source": "qa_logs", "data.max_rows": 5}, ["data.max_rows"]),

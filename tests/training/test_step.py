@@ -9,24 +9,26 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.losses import sdml_loss, triplet_loss
+from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.training.batches import make_batch, plan_shapes
 from qpr_jax.training.draws import Draw
 from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.step import init_state, make_loss, make_train_step
 
-VOCABULARY, PAIRS, EXTRAS = 60, 32, 8
+VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
 
 
-def sdml(queries, candidates, *, clusters, targets, key, axis_name):
+def sdml(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
     return sdml_loss(queries, candidates, axis_name=axis_name)
 
 
-def sdml_of_all_options(queries, candidates, *, clusters, targets, key, axis_name):
+def sdml_of_all_options(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
     return sdml_loss(
         queries,
         candidates,
-        clusters=clusters,
+        clusters=batch.clusters,
         symmetric=True,
         prior="distance",
         distance="euc",
@@ -34,11 +36,18 @@ def sdml_of_all_options(queries, candidates, *, clusters, targets, key, axis_nam
     )
 
 
-def random_triplets(queries, candidates, *, clusters, targets, key, axis_name):
-    return triplet_loss(queries, candidates, clusters=clusters, key=key, axis_name=axis_name)
+def random_triplets(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
+    return triplet_loss(queries, candidates, clusters=batch.clusters, key=key, axis_name=axis_name)
 
 
-def case(devices, steps=3, extras=0):
+def several(vectors, batch, key, axis_name):
+    *_, left, right = batch.parted(vectors)
+    labelled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
+    return random_triplets(vectors, batch, key, axis_name) + labelled
+
+
+def case(devices, steps=3, extras=0, labelled=0):
     """Word ids of 200 questions, the draws of some steps and their batches."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 12, 200)
@@ -46,7 +55,13 @@ def case(devices, steps=3, extras=0):
     words[np.arange(12) >= lengths[:, None]] = 0
     clusters = rng.integers(-1, 20, 200).astype(np.int32)
     draws = [
-        Draw(rng.integers(0, 200, (PAIRS, 2)), rng.integers(0, 200, extras)) for _ in range(steps)
+        Draw(
+            rng.integers(0, 200, (PAIRS, 2)),
+            rng.integers(0, 200, extras),
+            rng.integers(0, 200, (labelled, 2)),
+            rng.integers(0, 2, labelled),
+        )
+        for _ in range(steps)
     ]
     shapes = plan_shapes(
         lambda step: words[draws[step].shares(devices)], steps=steps, vocabulary_size=VOCABULARY
@@ -54,8 +69,12 @@ def case(devices, steps=3, extras=0):
     batches = []
     for draw in draws:
         rows = draw.shares(devices)
-        candidates = clusters[rows[:, PAIRS // devices :]]
-        batches.append(make_batch(words[rows], candidates, shapes, vocabulary_size=VOCABULARY))
+        pairs = PAIRS // devices
+        candidates = clusters[rows[:, pairs : 2 * pairs + extras // devices]]
+        labels = draw.labels.reshape(devices, -1)
+        batches.append(
+            make_batch(words[rows], candidates, shapes, vocabulary_size=VOCABULARY, labels=labels)
+        )
     return words, clusters, draws, batches
 
 
@@ -70,10 +89,10 @@ def encoder(**changes):
     )
 
 
-def run(devices, objective=sdml, extras=0, **changes):
+def run(devices, objective=sdml, extras=0, labelled=0, **changes):
     """Three steps with a large rate; losses, gradient norms and parameters."""
     mesh = make_mesh(PAIRS, devices)
-    batches = case(devices, extras=extras)[-1]
+    batches = case(devices, extras=extras, labelled=labelled)[-1]
     graph, params = nnx.split(encoder(**changes))
     state = jax.device_put(init_state(params), replicated(mesh))
     train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
@@ -114,24 +133,27 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
     )
 
 
-@pytest.mark.parametrize("objective", [sdml, sdml_of_all_options, random_triplets])
+@pytest.mark.parametrize("objective", [sdml, sdml_of_all_options, random_triplets, several])
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_any_number_of_devices_takes_the_same_steps(devices, objective):
     extras = 0 if objective is sdml else EXTRAS
-    history, params = run(devices, objective, extras)
-    expected_history, expected_params = run(1, objective, extras)
+    labelled = LABELLED if objective is several else 0
+    history, params = run(devices, objective, extras, labelled)
+    expected_history, expected_params = run(1, objective, extras, labelled)
     np.testing.assert_allclose(history, expected_history, rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
 
-def test_the_objective_gets_the_clusters_of_the_candidates_and_a_key_of_its_own_each_step():
-    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS)
+def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
+    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS, labelled=LABELLED)
     seen = []
 
-    def objective(queries, candidates, *, clusters, targets, key, axis_name):
-        jax.debug.callback(lambda *given: seen.append(given), clusters, jax.random.key_data(key))
-        assert (queries.shape, candidates.shape) == ((PAIRS, 6), (PAIRS + EXTRAS, 6))
-        return jax.lax.pmean((queries**2).sum(), axis_name)
+    def objective(vectors, batch, key, axis_name):
+        told = batch.clusters, batch.labels, jax.random.key_data(key)
+        jax.debug.callback(lambda *given: seen.append(given), *told)
+        parts = [len(part) for part in batch.parted(vectors)]
+        assert parts == [PAIRS, PAIRS + EXTRAS, LABELLED, LABELLED]
+        return jax.lax.pmean((vectors**2).sum(), axis_name)
 
     mesh = make_mesh(PAIRS, 1)
     graph, params = nnx.split(encoder())
@@ -141,10 +163,11 @@ def test_the_objective_gets_the_clusters_of_the_candidates_and_a_key_of_its_own_
         state, _ = train.step(state, batch.placed(mesh))
     jax.block_until_ready(state)
     jax.effects_barrier()
-    for draw, (given, _) in zip(draws, seen, strict=True):
+    for draw, (given, labels, _) in zip(draws, seen, strict=True):
         expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extras])]
         np.testing.assert_array_equal(given, expected)
-    assert seen[0][1].tolist() != seen[1][1].tolist()
+        np.testing.assert_array_equal(labels, draw.labels)
+    assert seen[0][2].tolist() != seen[1][2].tolist()
 
 
 def test_the_average_moves_to_the_parameters_by_its_weight():

@@ -136,7 +136,7 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     assert prepared.unlabelled == texts[1:]
     assert set(texts[1].lower().rstrip("?").split()) <= set(prepared.vocabulary.words)
     feed = make_imitation_feed(config, prepared, devices=1)
-    shown = np.concatenate([feed.draw_at(step).shares(1).ravel() for step in range(feed.epoch)])
+    shown = np.concatenate([feed.draw_at(step).questions for step in range(feed.epoch)])
     everything = prepared.data.questions + prepared.unlabelled
     texts = {normalised_text(everything[i]) for i in shown}
     assert not texts & {normalised_text(everything[i]) for i in held_out}

@@ -113,8 +113,9 @@ def test_weight_decay_is_of_matrices_alone(prepared):
     before = nnx.to_pure_dict(jax.device_get(training.state.params))
     training_table = jax.device_get(training.state.table.values)
     (phase,) = training.phases
-    nothing = jax.tree.map(np.zeros_like, phase.feed.batch_at(0))
-    state, _ = phase.step.step(training.state, nothing.placed(training.mesh))
+    ((feed, train),) = phase.turns
+    nothing = jax.tree.map(np.zeros_like, feed.batch_at(0))
+    state, _ = train.step(training.state, nothing.placed(training.mesh))
     after = nnx.to_pure_dict(jax.device_get(state.params))
     layer, changed = before["layers"][0], after["layers"][0]
     assert np.abs(changed["norm"]["scale"] - layer["norm"]["scale"]).max() < 1e-6
@@ -188,6 +189,7 @@ def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
         tuple(jnp.zeros(block, jnp.int32) for block in shape.blocks),
         jnp.zeros(questions, jnp.int32),
         jnp.zeros(questions // 2, jnp.int32),
+        jnp.zeros(0, jnp.int32),
         jnp.zeros((questions, 0)),
     )
     held = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)

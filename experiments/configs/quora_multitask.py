@@ -1,0 +1,20 @@
+"""Two tasks at once on the Quora pairs: multiple negatives ranking and online contrastive loss.
+
+    python -m experiments.main --config=quora_multitask
+
+Ranking learns to find, contrastive loss to tell apart; each has its batches, and they are summed.
+What each loss is worth for which task: results/losses_by_task/README.md.
+"""
+
+from ml_collections import ConfigDict
+
+from experiments.configs import quora_best
+
+
+def get_config() -> ConfigDict:
+    """The encoder of `quora_best`, vectors of length 1."""
+    config = quora_best.get_config()
+    config.normalize = True
+    config.loss = "ranking+online_contrastive"
+    config.smoothing = 0.0
+    return config
