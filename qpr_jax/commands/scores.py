@@ -7,26 +7,22 @@ import json
 import logging
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 import numpy as np
 
 from qpr_jax.commands.streams import NamedPath, as_json, as_tsv, questions_input, questions_of
 from qpr_jax.console import counted
-from qpr_jax.data.labelled import Labelled, read_duplicates, read_labelled
+from qpr_jax.data.labelled import read_duplicates, read_labelled
 from qpr_jax.data.questions import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
 from qpr_jax.data.quora import of_quora, read_quora
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 
-if TYPE_CHECKING:
-    from qpr_jax.retrieval.mining import Pairs
-
 log = logging.getLogger("qpr_jax")
 
-Encode = Callable[[list[str]], np.ndarray]
 TASKS = ("retrieval", "classification", "mining")
 
 
@@ -76,6 +72,7 @@ def mine(
     """
     from qpr_jax.data.clusters import transitive_clusters
     from qpr_jax.retrieval.mining import close_pairs, closest_pairs
+    from qpr_jax.retrieval.tasks import mined
     from qpr_jax.retrieval.verdicts import threshold_of_precision
     from qpr_jax.retriever import run_encoder
 
@@ -87,7 +84,7 @@ def mine(
     encode = run_encoder(run).encode
     ids, texts = _all_questions(questions, **how)
     if labels is not None and precision is not None:
-        found, clusters = _mined(read_labelled(labels), encode)
+        found, clusters = mined(encode, read_labelled(labels), log.info)
         threshold = threshold_of_precision(found, clusters, precision)
         log.info("threshold: %r", threshold)
         if len(texts) > 2 * len(clusters):
@@ -159,17 +156,6 @@ def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]], columns: Sequence
         if path.suffix == ".tsv":
             file.write("\t".join(columns) + "\n")
         file.writelines(map(as_tsv if path.suffix == ".tsv" else as_json, rows))
-
-
-def _mined(labelled: Labelled, encode: Encode) -> tuple[Pairs, np.ndarray]:
-    """The closest of all pairs of labelled questions, and the clusters of those that are true."""
-    from qpr_jax.data.clusters import pair_count, transitive_clusters
-    from qpr_jax.retrieval.mining import closest_pairs
-
-    duplicates = labelled.pairs[labelled.is_duplicate]
-    clusters = transitive_clusters(len(labelled.questions), duplicates)
-    depth = 100_000 + 10 * pair_count(clusters)
-    return closest_pairs(encode(labelled.questions), depth, log=log.info), clusters
 
 
 @click.command()
@@ -269,13 +255,8 @@ def _of_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, 
 def _verdicts(
     folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
 ) -> dict[str, Any]:
-    from qpr_jax.retrieval.mining import pair_distances
-    from qpr_jax.retrieval.verdicts import (
-        best_thresholds,
-        classification_scores,
-        mining_scores,
-        require_both,
-    )
+    from qpr_jax.retrieval.tasks import score_classification, score_mining
+    from qpr_jax.retrieval.verdicts import require_both
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
@@ -289,17 +270,8 @@ def _verdicts(
             "labelled_pairs": len(test.pairs),
             "non_duplicates": int((~test.is_duplicate).sum()),
         }
-        return counts | mining_scores(*_mined(test, encode))
+        return counts | score_mining(encode, test, log.info)
     chosen_on = read_labelled(validation, format=format or "")
     require_both(chosen_on.is_duplicate, f"{named(validation)}: ")
     require_both(test.is_duplicate, f"{named(pairs)}: ")
-    near, far = (
-        pair_distances(encode(labelled.questions), *labelled.pairs.T)
-        for labelled in (chosen_on, test)
-    )
-    thresholds = best_thresholds(near, chosen_on.is_duplicate)
-    return {
-        "thresholds": thresholds,
-        "validation": classification_scores(near, chosen_on.is_duplicate, thresholds),
-        "test": classification_scores(far, test.is_duplicate, thresholds),
-    }
+    return score_classification(encode, chosen_on, test)
