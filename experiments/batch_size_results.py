@@ -9,9 +9,10 @@ import numpy as np
 
 from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_csv
-from experiments.paper_scores import Scores, read_rows
+from experiments.paper_scores import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, write_atomically
+from qpr_jax.retrieval.bootstrap import Scores
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.report import save_figure
 

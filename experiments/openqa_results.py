@@ -7,12 +7,13 @@ from typing import Any
 
 from experiments.paper_numbers import OPEN_DOMAIN
 from experiments.paper_results import claim_lines, write_table
-from experiments.paper_scores import METRICS, Scores, read_rows
+from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT, SPLITS
 from qpr_jax.distant.method import LEAST
 from qpr_jax.distant.report import judged
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, write_atomically
+from qpr_jax.retrieval.bootstrap import METRICS, Scores
 
 CLAIMS = tuple(
     (text, number, better, worse)

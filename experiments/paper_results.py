@@ -11,10 +11,11 @@ import numpy as np
 from experiments import quora_rows
 from experiments.paper_numbers import TABLES, Table
 from experiments.paper_plots import write_plots
-from experiments.paper_scores import METRICS, Scores, read_rows
+from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, write_atomically
+from qpr_jax.retrieval.bootstrap import METRICS, Scores
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import identity
 

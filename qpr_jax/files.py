@@ -166,11 +166,11 @@ def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None
         raise UserError(f"{path}: the bytes differ from their SHA-256; remake the folder")
 
 
-def refuse_existing(folder: Path) -> None:
+def refuse_existing(folder: Path, *, flag: str = "--out") -> None:
     """UserError where there is something already, which may be somebody's work."""
     path = pathlib.Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} is there already; remove it, or name another folder with `--out`")
+        raise UserError(f"{path} is there already; remove it, or name another folder with `{flag}`")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from qpr_jax.encoders.folders import (
     Encoder,
     encoder_folder,
     holds,
-    is_sentence_model,
+    is_encoder,
     read_encoder,
     save_encoder,
 )
@@ -72,8 +72,16 @@ class Retriever:
 
     @classmethod
     def load(cls, run: Path) -> Retriever:
-        """The encoder and index of a folder; UserError where one is missing or damaged."""
+        """The encoder and index of a folder; UserError where one is missing or damaged.
+
+        run: or what has an encoder alone, to which questions are added: a folder that `qpr publish`
+          made, the name of one in `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
+          `encoders.folders.encoder_folder`), `minilm`.
+        """
+        run = encoder_folder(run)
         folder = pathlib.Path(run, "index")
+        if is_encoder(run) and not folder.exists():
+            return cls._empty(read_encoder(run))
         while True:
             before = _manifest_of(run)
             try:
@@ -92,6 +100,12 @@ class Retriever:
                 return cls(encoder, index, Store(folder, manifest))
 
     @classmethod
+    def _empty(cls, encoder: Encoder) -> Retriever:
+        recipe = run_recipe(encoder)
+        rows = build_rows(encoder.encode, texts_of([]), np.zeros(0, np.int64), recipe)
+        return cls(encoder, QuestionIndex(rows, recipe, encoder.identity))
+
+    @classmethod
     def build(
         cls,
         questions: Sequence[str],
@@ -106,7 +120,7 @@ class Retriever:
         Args:
           questions: one or more strings.
           ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
-          run: a folder with an encoder, which stays as it is, or `minilm`.
+          run: what has an encoder, which stays as it is; see `load`.
           recipe: how to index; as the run says where None.
           log: is told what is built, and its recall where that is low.
         """
@@ -298,14 +312,14 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
 
 
 def run_encoder(run: Path) -> Encoder:
-    """The encoder of a run, of a folder of sentence-transformers, or of the name `minilm`."""
+    """The encoder of a run, or of what `encoders.folders.encoder_folder` finds."""
     run = encoder_folder(run)
     if not pathlib.Path(run).is_dir():
         raise UserError(
             f"`run`: expected the folder of a run, found none at {run}; train one with "
             f"python -m experiments.main --config=quora_sdml --workdir={run}"
         )
-    if is_sentence_model(run):
+    if is_encoder(run):
         return read_encoder(run)
     named = _manifest_of(run).get("export")
     folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")

@@ -13,6 +13,7 @@ import pytest
 from experiments import main
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.exported import read_export
+from qpr_jax.publishing import publish
 from qpr_jax.retrieval.vectors import Recipe
 from qpr_jax.training.loop import train
 from qpr_jax.training.prepare import prepare
@@ -54,6 +55,31 @@ def test_a_run_leaves_all_that_it_promises(finished):
     assert len(list((workdir / "tensorboard").glob("events.out.tfevents.*"))) == 1
     for plot in ("training.png", "retrieval.png"):
         assert (workdir / "plots" / plot).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, monkeypatch):
+    workdir, report = finished
+    monkeypatch.setenv("QPR_MODELS", str(tmp_path))
+    publish(workdir, tmp_path / "mine", licence="cc0-1.0", data="A generated log.")
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: qpr_jax\n")
+    for split in ("validation", "test"):
+        for over, title in (("per_pair", "pairs"), ("per_query", "queries")):
+            found = report[split]["exact"][over]
+            row = next(r for r in card.splitlines() if r.startswith(f"| {split} | {title} |"))
+            for cell, metric in zip(
+                row.split("|")[3:6], ("hits@1", "hits@10", "mrr@20"), strict=True
+            ):
+                mean, low, high = (float(n) for n in re.findall(r"[0-9.]+", cell))
+                assert mean == pytest.approx(found[metric], abs=5e-4)
+                assert low <= mean <= high
+    train = report["data"]["splits"]["train"]
+    assert f"{train['questions']:,} questions, {train['pairs']:,} pairs" in card
+    for told in ('license: "cc0-1.0"', "A generated log.", "`synthetic`", 'Retriever.load("mine")'):
+        assert told in card
+    questions = ["how can i learn python", "zebra", ""]
+    expected = Retriever.load(workdir).encode(questions)
+    np.testing.assert_array_equal(Retriever.load("mine").encode(questions), expected)
 
 
 def test_the_report_holds_the_promised_keys_and_sane_numbers(finished):
@@ -158,7 +184,7 @@ def test_what_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
 
 
 def test_every_config_is_valid_and_has_a_smoke_variant():
-    from qpr_jax.training.settings import validate
+    from qpr_jax.training.checks import validate
 
     names = main.known_configs()
     assert {"quora_sdml", "synthetic_sdml"} <= set(names)

@@ -9,11 +9,13 @@ import pytest
 from experiments import paper_results, quora_rows
 from experiments.configs import quora_sdml
 from experiments.paper_numbers import TABLES
-from experiments.paper_scores import Scores, read_rows
+from experiments.paper_scores import read_rows
 from experiments.rows import is_done
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
-from qpr_jax.training.settings import flatten, identity, validate
+from qpr_jax.retrieval.bootstrap import Scores
+from qpr_jax.training.checks import validate
+from qpr_jax.training.settings import flatten, identity
 from tests.runs import keep_row
 
 

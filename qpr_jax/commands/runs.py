@@ -1,4 +1,4 @@
-"""Commands of a run: train, encode."""
+"""Commands of a run: train, encode, publish."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
         log=log.info,
     )
     log.info("%s: %s vectors of %d numbers", out, f"{rows:,}", encoder.dimension)
+
+
+@click.command()
+@click.argument("run", type=NamedPath())
+@click.option("--to", "folder", required=True, type=NamedPath(file_okay=False), help="New folder.")
+@click.option("--licence", default="", help="Of the weights, an identifier as apache-2.0.")
+@click.option("--data", default="", help="What it was trained on, and its terms, in a sentence.")
+def publish(run: str, folder: str, licence: str, data: str) -> None:
+    """Write the encoder of RUN and a model card to a new folder that others can load.
+
+    The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
+    with the scores of the run's report and their intervals. Put into $QPR_MODELS, or into
+    ~/.cache/qpr_jax/models, it is found by its name wherever a run's folder is asked for.
+
+    Example: qpr publish runs/quora_sdml --to models/quora-cnn --licence apache-2.0
+             QPR_MODELS=models qpr encode quora-cnn questions.tsv --out vectors.npy
+    """
+    from qpr_jax.publishing import publish as write
+
+    log.info("%s: see its README.md", write(run, folder, licence=licence, data=data))

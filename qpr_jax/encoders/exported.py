@@ -6,6 +6,7 @@ import concurrent.futures
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import zipfile
@@ -22,6 +23,7 @@ from qpr_jax.files import (
     read_manifest,
     read_verified,
     replace_folder,
+    sha256_of,
     write_atomically,
     write_json,
     write_manifest,
@@ -29,7 +31,8 @@ from qpr_jax.files import (
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, write_vocabulary
 
 FORMAT = "qpr_jax encoder 1"
-_WEIGHTS, _VOCABULARY, _SETTINGS = "encoder.npz", "vocabulary.json", "settings.json"
+VOCABULARY, SETTINGS = "vocabulary.json", "settings.json"
+_WEIGHTS = "encoder.npz"
 
 # Questions of a chunk: its features stay in the cache of a core.
 _CHUNK = 512
@@ -195,26 +198,50 @@ def write_export(
     _check_max_words(max_words, str(folder))
     with replace_folder(folder) as part:
         with write_atomically(part / _WEIGHTS) as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        write_vocabulary(part / _VOCABULARY, vocabulary)
+            file.write(_npz(arrays))
+        write_vocabulary(part / VOCABULARY, vocabulary)
         more = {"normalize": True} if normalize else {}
-        write_json(part / _SETTINGS, {"max_words": max_words, **more, "settings": settings})
-        write_manifest(part, [_WEIGHTS, _VOCABULARY, _SETTINGS], format=FORMAT)
-        return _identity(read_manifest(part, format=FORMAT), max_words, normalize)
+        write_json(part / SETTINGS, {"max_words": max_words, **more, "settings": settings})
+        write_manifest(part, [_WEIGHTS, VOCABULARY, SETTINGS], format=FORMAT)
+        weights, known = (sha256_of(part / name) for name in (_WEIGHTS, VOCABULARY))
+        return _identity(weights, known, max_words, normalize)
 
 
 def read_export(folder: Path) -> ExportedEncoder:
     """Read the encoder that `write_export` wrote; UserError where it is not whole."""
     manifest = read_manifest(folder, format=FORMAT)
-    settings = _read_settings(read_verified(folder, _SETTINGS, manifest), str(folder))
-    vocabulary = vocabulary_from_bytes(read_verified(folder, _VOCABULARY, manifest))
     data = read_verified(folder, _WEIGHTS, manifest)
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = dict(file)
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(f"{folder}: {_WEIGHTS} holds no arrays ({error}); export again") from error
+    vocabulary, settings = (
+        read_verified(folder, name, manifest) for name in (VOCABULARY, SETTINGS)
+    )
+    return assembled(arrays, vocabulary, settings, folder, weights=hashlib.sha256(data).hexdigest())
+
+
+def assembled(
+    arrays: dict[str, np.ndarray],
+    vocabulary_file: bytes,
+    settings_file: bytes,
+    folder: Path,
+    *,
+    weights: str = "",
+) -> ExportedEncoder:
+    """The encoder of arrays as in `arrays_of` and of two files as `write_export` writes them.
+
+    weights: the SHA-256 of the file that `write_export` makes of these arrays, if it is known.
+    UserError, with the folder, where they do not fit each other.
+    """
+    settings = _read_settings(settings_file, str(folder))
+    vocabulary = vocabulary_from_bytes(vocabulary_file)
     windows = _check_weights(arrays, vocabulary, str(folder))
+    if not weights:
+        ordered = {name: arrays[name] for name in _names(windows)}
+        weights = hashlib.sha256(_npz(ordered)).hexdigest()
+    known = hashlib.sha256(vocabulary_file).hexdigest()
     return ExportedEncoder(
         embedding=arrays["embedding"],
         kernels=tuple(arrays[f"kernel_{i}"] for i in range(windows)),
@@ -222,15 +249,33 @@ def read_export(folder: Path) -> ExportedEncoder:
         projection=arrays["projection"],
         vocabulary=vocabulary,
         max_words=settings["max_words"],
-        identity=_identity(manifest, settings["max_words"], settings["normalize"]),
+        identity=_identity(weights, known, settings["max_words"], settings["normalize"]),
         settings=settings["settings"],
         normalize=settings["normalize"],
     )
 
 
-def _identity(manifest: dict[str, Any], max_words: int, normalize: bool) -> str:
-    files = manifest["files"]
-    parts = [FORMAT, files[_WEIGHTS]["sha256"], files[_VOCABULARY]["sha256"], max_words]
+def arrays_of(encoder: ExportedEncoder) -> dict[str, np.ndarray]:
+    """The weights of an encoder: `embedding`, `kernel_0`, `bias_0`, ..., `projection`, float32."""
+    kernels = itertools.chain.from_iterable(zip(encoder.kernels, encoder.biases, strict=True))
+    arrays = (encoder.embedding, *kernels, encoder.projection)
+    return dict(zip(_names(len(encoder.kernels)), arrays, strict=True))
+
+
+def _names(windows: int) -> list[str]:
+    of_windows = [f"{name}_{i}" for i in range(windows) for name in ("kernel", "bias")]
+    return ["embedding", *of_windows, "projection"]
+
+
+def _npz(arrays: dict[str, np.ndarray]) -> bytes:
+    """The bytes of a file of arrays, the same each time."""
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _identity(weights: str, vocabulary: str, max_words: int, normalize: bool) -> str:
+    parts: list[str | int] = [FORMAT, weights, vocabulary, max_words]
     parts += ["normalize"] if normalize else []  # which exports of version 0.1 did not have
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -251,8 +296,7 @@ def _check_words(words: np.ndarray, rows: int) -> None:
 def _check_weights(arrays: dict[str, np.ndarray], vocabulary: Vocabulary, folder: str) -> int:
     """The number of windows, if types and shapes fit each other and the vocabulary."""
     windows = (len(arrays) - 2) // 2
-    names = [f"{name}_{i}" for i in range(windows) for name in ("kernel", "bias")]
-    if windows < 1 or {"embedding", "projection", *names} != arrays.keys():
+    if windows < 1 or set(_names(windows)) != arrays.keys():
         raise UserError(f"{folder}: unexpected weights {sorted(arrays)}; export the encoder again")
     for name, array in arrays.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
@@ -288,9 +332,9 @@ def _read_settings(data: bytes, folder: str) -> dict[str, Any]:
     try:
         settings = json.loads(data)
     except ValueError as error:
-        raise UserError(f"{folder}: {_SETTINGS} is not JSON ({error}); export again") from error
+        raise UserError(f"{folder}: {SETTINGS} is not JSON ({error}); export again") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("settings"), dict):
-        raise UserError(f"{folder}: {_SETTINGS} lacks `settings`; export the encoder again")
+        raise UserError(f"{folder}: {SETTINGS} lacks `settings`; export the encoder again")
     _check_max_words(settings.get("max_words"), folder)
     if not isinstance(settings.setdefault("normalize", False), bool):
         raise UserError(

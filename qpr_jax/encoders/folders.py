@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qpr_jax.encoders import exported, minilm, sentence_model, transformer
+from qpr_jax.encoders import exported, hub, minilm, published, sentence_model, transformer
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path
 
@@ -45,18 +45,31 @@ class Encoder(Protocol):
 
 
 def read_encoder(folder: Path) -> Encoder:
-    """The encoder of a folder that one was written to, or of sentence-transformers' format."""
+    """The encoder that `encoder_folder` finds: exported, published, or of sentence-transformers."""
     folder = encoder_folder(folder)
     if is_sentence_model(folder):
         return transformer.read_transformer(folder)
+    if published.is_published(folder):
+        return published.read_published(folder)
     return exported.read_export(folder)
 
 
 def encoder_folder(named: Path) -> pathlib.Path:
-    """What is meant by the folder of an encoder: `minilm`, where nothing is called so, a model."""
-    folder = pathlib.Path(named)
-    if os.fspath(named) == minilm.NAME and not folder.exists():
+    """What is meant by the folder of an encoder, or by the name of a model.
+
+    A name is, unless a folder is called so: `minilm`, the model of that package; `hf://ORG/NAME`,
+    one of the Hugging Face hub, see `hub`; else that of a published model, which stands in
+    `$QPR_MODELS`, or in the cache, `$XDG_CACHE_HOME/qpr_jax/models` (`~/.cache/qpr_jax/models`).
+    """
+    folder, name = pathlib.Path(named), os.fspath(named)
+    if folder.exists():
+        return folder
+    if name == minilm.NAME:
         return minilm.minilm_folder()
+    if name.startswith(hub.PREFIX):
+        return hub.fetched(name)
+    if name == folder.name:
+        return next((home / name for home in published.homes() if (home / name).is_dir()), folder)
     return folder
 
 
@@ -64,6 +77,11 @@ def is_sentence_model(folder: Path) -> bool:
     """Whether a folder is in the format of sentence-transformers."""
     names = (sentence_model.CONFIG, sentence_model.WEIGHTS)
     return all(pathlib.Path(folder, name).is_file() for name in names)
+
+
+def is_encoder(folder: Path) -> bool:
+    """Whether a folder is one of an encoder alone, for others to read, and not a run."""
+    return is_sentence_model(folder) or published.is_published(folder)
 
 
 def holds(folder: Path, encoder: Encoder) -> bool:
