@@ -6,7 +6,7 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,11 +39,12 @@ def training_row(
     keep_run: bool = False,
     keep_export: bool = False,
     kept_steps: int = KEPT_STEPS,
+    more: Mapping[str, Callable[[pathlib.Path], Any]] | None = None,
 ) -> Row:
     """A training in `workdir`, of which the scores are kept, and all else with `keep_run`.
 
     keep_export: leave the encoder in `workdir`. kept_steps: stretches of steps whose mean metrics
-    are kept.
+    are kept. more: what else is kept as JSON: file -> a function of the finished run.
     """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
@@ -56,6 +57,8 @@ def training_row(
             rows = read_json_lines(workdir / "metrics.jsonl")
             with write_atomically(part / "metrics.jsonl", "w") as lines:
                 lines.writelines(f"{line}\n" for line in _thinned(rows, kept_steps))
+            for file, value_of in (more or {}).items():
+                write_json(part / file, value_of(workdir))
             shutil.copy(workdir / "run.json", part / "config.json")
         if keep_run:
             return

@@ -1,0 +1,105 @@
+"""One encoder, one budget, a loss each: rows that are scored on three tasks."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.configs import quora_best, quora_multitask
+from experiments.rows import Row, training_row
+from qpr_jax.errors import UserError
+
+PAIRS = 600 * 1024  # that a row trains on, of whichever kind
+# A third of the filters of `quora_best`, so that ten trainings fit into an hour of 2 cores. The
+# validation that training itself looks at is of retrieval, so nothing is chosen by it.
+STUDY: dict[str, Any] = {
+    "filters": 100,
+    "normalize": True,
+    "smoothing": 0.0,
+    "learning_rate_decay": "linear",
+    "max_epochs": 100,  # `max_steps` ends it
+    "early_stopping.every_steps": 1_000_000,
+    "checkpoint_every": 1000,
+    "index.factory": "Flat",
+}
+RANKING: dict[str, Any] = {"loss": "ranking"}
+# name -> what it is called, its settings
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    # As the paper has it; of unit vectors it would be ranking.
+    "sdml": ("SDML, eps 0.3", {"normalize": False, "smoothing": 0.3}),
+    "ranking": ("multiple negatives ranking", RANKING),
+    "contrastive": ("contrastive", {"loss": "contrastive"}),
+    "online_contrastive": ("online contrastive", {"loss": "online_contrastive"}),
+    "multitask_turns": (
+        "ranking and online contrastive, in turns",
+        {"loss": "ranking+online_contrastive", "loss_turns": True},
+    ),
+    "multitask_sum": (
+        "ranking and online contrastive, summed",
+        {"loss": "ranking+online_contrastive"},
+    ),
+    "ranking_64": ("ranking, batches of 64", RANKING | {"batch_size": 64}),
+    "ranking_256": ("ranking, batches of 256", RANKING | {"batch_size": 256}),
+    "ranking_4096": ("ranking, batches of 4,096", RANKING | {"batch_size": 4096}),
+    "ranking_seed1": ("ranking, another seed", RANKING | {"seed": 1}),
+}
+HELD_OUT = ("dev", "test")
+
+
+def row_config(name: str, parts: pathlib.Path) -> ConfigDict:
+    """The settings of a row on the training pairs of `qpr splits`; UserError if there is none."""
+    if name not in ROWS:
+        raise UserError(f"expected one of the rows {', '.join(ROWS)}, got {name!r}")
+    config = (quora_multitask if "multitask" in name else quora_best).get_config()
+    config.update_from_flattened_dict(STUDY | ROWS[name][1])
+    config.data.path = str(training_pairs(parts))
+    # Adam's steps for the batch, since fewer of larger ones fit into the budget.
+    config.learning_rate_scaling = "sqrt"
+    config.learning_rate = 1e-3 / 2**0.5  # 1e-3 for 1,024 pairs
+    both = "+" in config.loss and not config.loss_turns
+    config.max_steps = PAIRS // config.batch_size // (1 + both)
+    return config
+
+
+def training_pairs(parts: pathlib.Path) -> pathlib.Path:
+    """The pairs to train on, in a folder of `qpr splits`."""
+    return parts / "classification" / "train_pairs.tsv"
+
+
+def task_row(name: str, workdir: pathlib.Path, parts: pathlib.Path) -> Row:
+    """The row of that name, scored on all tasks."""
+    return training_row(
+        name,
+        row_config(name, parts),
+        workdir / name,
+        more={"tasks.json": lambda folder: task_scores(folder, parts)},
+    )
+
+
+def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
+    """Scores of a run on the three tasks of a folder of `qpr splits`, as `qpr evaluate` gives them.
+
+    classification: thresholds chosen on dev; mining and retrieval: of dev and of test.
+    """
+    from qpr_jax.data.labelled import read_duplicates, read_labelled
+    from qpr_jax.retrieval.beir import beir_scores
+    from qpr_jax.retrieval.tasks import score_classification, score_mining
+    from qpr_jax.retriever import run_encoder
+
+    encode = run_encoder(run).encode
+    pairs = [
+        read_labelled(str(parts / "classification" / f"{name}_pairs.tsv")) for name in HELD_OUT
+    ]
+    corpora = {
+        name: [str(parts / "mining" / f"{name}_{what}.tsv") for what in ("corpus", "duplicates")]
+        for name in HELD_OUT
+    }
+    return {
+        "classification": score_classification(encode, *pairs),
+        "mining": {
+            name: score_mining(encode, read_duplicates(*files)) for name, files in corpora.items()
+        },
+        "retrieval": {name: beir_scores(encode, parts / "beir", name) for name in HELD_OUT},
+    }
