@@ -121,7 +121,7 @@ def dense_step(loss, optimizer):
 
         def of_all(params):
             rows = params["embedding"][...][batch.words]
-            return loss(nnx.State({**params, "embedding": nnx.Param(rows)}), batch, None)
+            return loss(nnx.State({**params, "embedding": nnx.Param(rows)}), batch, None)[0]
 
         value, gradient = jax.value_and_grad(of_all)(params)
         updates, moments = optimizer.update(gradient, moments)

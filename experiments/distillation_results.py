@@ -20,7 +20,10 @@ _TRANSFORMERS = ("tfidf", "minilm", "minilm_triplet", "minilm_sdml", "base")
 
 
 def write_results(results: pathlib.Path) -> None:
-    """Make the page and the plot of `results` from its folder rows/ alone."""
+    """Make the page and the plot of `results` from its folder rows/ alone.
+
+    And, beside it, minilm/README.md, the transformers at cut-offs.
+    """
     rows = read_rows(results / "rows")
     if not rows:
         raise UserError(f"{results / 'rows'}: expected rows, found none; make some first")
@@ -56,9 +59,11 @@ def write_results(results: pathlib.Path) -> None:
             "",
             *_table([n for n in ROWS if n in rows], titles, scores, reports, speeds, base="base"),
         ]
-    lines += _cutoff_tables(reports)
-    with write_atomically(results / "README.md", "w") as file:
-        file.write("\n".join(lines).rstrip() + "\n")
+    lines += ["Recall, precision, MAP and NDCG at cut-offs: [minilm](../minilm/README.md)."]
+    pages = {results: lines, results.parent / "minilm": _cutoff_page(reports)}
+    for folder, page in pages.items():
+        with write_atomically(folder / "README.md", "w") as file:
+            file.write("\n".join(page).rstrip() + "\n")
 
 
 def _table(
@@ -121,14 +126,25 @@ def plot_speed(path: pathlib.Path, scores: Scores, speeds: Speeds) -> None:
     save_figure(figure, path)
 
 
-def _cutoff_tables(reports: dict[str, Any]) -> list[str]:
+def _cutoff_page(reports: dict[str, Any]) -> list[str]:
     """Recall, precision, MAP and NDCG at cut-offs, per query on test, of the transformers."""
     names = [name for name in _TRANSFORMERS if name in reports]
-    lines = ["## Transformers at cut-offs", "", "Test, per query, exact search.", ""]
-    columns = [f"{metric}@{k}" for metric in ("recall", "precision") for k in _CUTOFFS]
-    more = [f"{metric}@{k}" for metric in ("map", "ndcg") for k in _CUTOFFS] + ["mrr@20"]
-    for wanted in (columns, more):
-        titles = [c.replace("ndcg", "NDCG").replace("map", "MAP") for c in wanted]
+    lines = [
+        "# all-MiniLM-L6-v2, as it is and trained further",
+        "",
+        "Made by `python -m experiments.distillation` from the rows of the",
+        "[students](../distillation/README.md). Test, per query, exact search.",
+        "",
+    ]
+    tables: tuple[tuple[str, tuple[str, ...], list[str]], ...] = (
+        ("Recall and precision", ("recall", "precision"), []),
+        ("MAP, NDCG and MRR", ("map", "ndcg"), ["mrr@20"]),
+    )
+    for title, metrics, more in tables:
+        lines += [f"## {title}", ""]
+        wanted = [f"{metric}@{k}" for metric in metrics for k in _CUTOFFS] + more
+        capital = {"ndcg": "NDCG", "map": "MAP", "mrr": "MRR"}
+        titles = ["@".join([capital.get(m, m), k]) for m, k in (c.split("@") for c in wanted)]
         lines += [f"| | {' | '.join(titles)} |", "|---" * (1 + len(wanted)) + "|"]
         for name in names:
             test = reports[name]["test"]  # an index of its own and "exact", or that alone

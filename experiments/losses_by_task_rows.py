@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ranking_256": ("ranking, batches of 256", RANKING | {"batch_size": 256}),
     "ranking_4096": ("ranking, batches of 4,096", RANKING | {"batch_size": 4096}),
     "ranking_seed1": ("ranking, another seed", RANKING | {"seed": 1}),
+    "contrastive_seed1": ("contrastive, another seed", {"loss": "contrastive", "seed": 1}),
 }
 HELD_OUT = ("dev", "test")
 

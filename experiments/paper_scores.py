@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pathlib
-import zipfile
-import zlib
 
 import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
+from qpr_jax.retrieval.bootstrap import read_ranks
 
 
 def read_rows(folder: pathlib.Path) -> dict[str, list[dict[str, np.ndarray]]]:
@@ -18,14 +17,7 @@ def read_rows(folder: pathlib.Path) -> dict[str, list[dict[str, np.ndarray]]]:
     queries: dict[bytes, list[str]] = {}
     # What begins with a dot is the half of a row that a kill left.
     for path in sorted(folder.glob("[!.]*/ranks.npz")):
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                ranks = dict(file)
-        except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(
-                f"{path}: expected the ranks of a row, got {error}; remove the folder and make the "
-                "row anew"
-            ) from error
+        ranks = read_ranks(path)
         rows.setdefault(path.parent.name.partition("-seed")[0], []).append(ranks)
         asked = b"".join(ranks[f"{split}_ids"].tobytes() for split in HELD_OUT)
         queries.setdefault(asked, []).append(path.parent.name)

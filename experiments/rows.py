@@ -105,8 +105,8 @@ def _thinned(rows: list[dict[str, Any]], count: int) -> list[str]:
             {
                 "step": rows[stretch[-1]]["step"],
                 **{
-                    key: float(np.mean([rows[i][key] for i in stretch]))
-                    for key in rows[0]
+                    key: float(np.mean([rows[i][key] for i in stretch if key in rows[i]]))
+                    for key in dict.fromkeys(key for i in stretch for key in rows[i])
                     if key != "step"
                 },
             }

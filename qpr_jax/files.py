@@ -99,6 +99,14 @@ def file_entries(folder: Path, files: Iterable[str]) -> dict[str, dict[str, Any]
     }
 
 
+def manifest_format(folder: Path) -> str | None:
+    """The format that the manifest of `folder` names; None where there is no such manifest."""
+    path = pathlib.Path(folder) / MANIFEST
+    found = read_json(path) if path.is_file() else None
+    named = found.get("format") if isinstance(found, dict) else None
+    return named if isinstance(named, str) else None
+
+
 def read_manifest(folder: Path, *, format: str) -> dict[str, Any]:
     """The manifest of `folder`; UserError where there is none or it is of another format."""
     path = pathlib.Path(folder) / MANIFEST
@@ -169,6 +177,8 @@ def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None
 def refuse_existing(folder: Path, *, flag: str = "--out") -> None:
     """UserError where there is something already, which may be somebody's work."""
     path = pathlib.Path(folder)
+    if path.exists() and path.resolve() == pathlib.Path.cwd():
+        raise UserError(f"{path} is the folder that you are in; name another with `{flag}`")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UserError(f"{path} is there already; remove it, or name another folder with `{flag}`")
 

@@ -7,24 +7,19 @@ import json
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from qpr_jax import __version__
 from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.encoders.folders import Encoder
+from qpr_jax.encoders.folders import Encoder, encoder_folder
 from qpr_jax.encoders.published import CARD, write_published
 from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path, read_json, refuse_existing
-from qpr_jax.retrieval.bootstrap import METRICS, RESAMPLES, Scores
+from qpr_jax.retrieval.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
 from qpr_jax.retriever import run_encoder
 
-SPLITS = ("validation", "test")
-# Settings of a run that a reader of its card asks for first.
-_TOLD = (
-    *("data.source", "data.sha256", "data.unlabelled.sha256", "pretrained.identity"),
-    *("teacher.identity", "loss", "batch_size", "max_epochs", "seed"),
-)
+# What a reader of the card is told of settings, where there were steps on pairs.
+_OF_PAIRS = ("loss", "loss_weights", "loss_turns", "batch_size", "max_epochs", "seed")
+_SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 
 
 def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pathlib.Path:
@@ -34,14 +29,17 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
     encoder is written as `encoders.published` says, a transformer as sentence-transformers does.
 
     Args:
-      run: of a training; or a folder of an encoder alone, whose card then has no scores.
+      run: a finished training; or what has an encoder alone, whose card then has no scores.
+      folder: its name is the model's.
       licence: of the weights, an identifier as apache-2.0.
       data: what the encoder was trained on, and under which terms, in a sentence or two.
     """
-    path = pathlib.Path(folder)
+    path, source = pathlib.Path(folder), encoder_folder(run)
     refuse_existing(path, flag="--to")
-    encoder = run_encoder(run)
-    card = model_card(path.resolve().name, encoder, pathlib.Path(run), licence=licence, data=data)
+    if (source / "run.json").is_file() and not (source / "report.json").is_file():
+        raise UserError(f"{source}: expected a finished run; the same command goes on with it")
+    encoder = run_encoder(source)
+    card = model_card(path.resolve().name, encoder, source, licence=licence, data=data)
     if isinstance(encoder, ExportedEncoder):
         write_published(path, encoder, card)
     elif isinstance(encoder, TransformerEncoder):
@@ -55,15 +53,20 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
 def model_card(
     name: str, encoder: Encoder, run: pathlib.Path, *, licence: str = "", data: str = ""
 ) -> str:
-    """The text of a card, in Markdown, with what the hub reads at its head."""
-    report = run / "report.json"
-    found = read_json(report) if report.is_file() else {}
-    facts = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    head = ["---", "library_name: qpr_jax", "pipeline_tag: sentence-similarity"]
-    head += [f"license: {json.dumps(licence)}"] if licence else []
+    """The text of a card, in Markdown, with what the hub reads at its head.
+
+    run: has the report and the ranks, which count if they are of this encoder.
+    """
+    report, facts = (_object(run / file) for file in ("report.json", "run.json"))
+    measured = report.get("encoder") == encoder.identity
+    report, facts = (report, facts) if measured else ({}, {})
+    convolutional = isinstance(encoder, ExportedEncoder)
     return "\n".join(
         [
-            *head,
+            "---",
+            f"library_name: {'qpr_jax' if convolutional else 'sentence-transformers'}",
+            "pipeline_tag: sentence-similarity",
+            *([f"license: {json.dumps(licence)}"] if licence else []),
             "tags: [question-retrieval, paraphrase, sentence-similarity]",
             "---",
             "",
@@ -71,28 +74,36 @@ def model_card(
             "",
             f"Gives a question {encoder.dimension} numbers; questions that mean the same lie close "
             "together, by Euclidean distance.",
-            f"{_kind(encoder)} Made with qpr_jax {__version__}.",
+            f"{_kind(encoder)} Published with qpr_jax {__version__}.",
             "",
             *_use(name),
-            *_data(found, facts, data),
-            *_scores(run, found),
+            *_data(report, facts, data),
+            *_scores(run / "ranks.npz", report),
             *_limits(encoder),
             "## Licence",
             "",
             f"Of the weights: {licence}."
             if licence
             else "Of the weights: not stated; ask whoever published them, and mind the terms of "
-            "the data.",
+            "the data, and of the model that it may have started from.",
             "",
             "## Files",
             "",
-            f"{MANIFEST} has the size and the SHA-256 of each file, which are checked when it is "
-            "loaded. Nothing in",
-            "the folder is run.",
+            f"{MANIFEST} has the size and the SHA-256 of each file; all that an encoder is made of "
+            "are checked",
+            "when it is loaded. Nothing in the folder is run.",
             f"The encoder's identity, by content, is `{encoder.identity}`.",
             "",
         ]
     )
+
+
+def _object(path: pathlib.Path) -> dict[str, Any]:
+    """The JSON object of a file, empty where there is none."""
+    found = read_json(path) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected a JSON object; make the run anew")
+    return found
 
 
 def _kind(encoder: Encoder) -> str:
@@ -125,65 +136,72 @@ def _use(name: str) -> list[str]:
 
 
 def _data(report: dict[str, Any], facts: dict[str, Any], data: str) -> list[str]:
+    """What the encoder learned from: pairs, a teacher, or nothing here."""
     lines = ["## Training data", "", *([data, ""] if data else [])]
-    if read := report.get("data"):
-        train = read["splits"]["train"]
+    if not report:
+        return lines if data else [*lines, "Not stated.", ""]
+    train, told = report["data"]["splits"]["train"], {}
+    if facts.get("pretrained.identity"):
+        told["it started from the encoder"] = facts["pretrained.identity"]
+    if facts.get("teacher.identity"):
+        more = report["data"]["unlabelled"]
+        lines += [f"It learned a teacher's vectors of {train['questions'] + more:,} questions.", ""]
+        told["teacher"] = facts["teacher.identity"]
+    if facts.get("max_epochs"):
         lines += [
             f"{train['questions']:,} questions, {train['pairs']:,} pairs of one meaning and "
-            f"{train['non_duplicates']:,} labelled otherwise; of {read['questions']:,} questions "
-            "in all, the others held out.",
+            f"{train['non_duplicates']:,} labelled otherwise; of {report['data']['questions']:,} "
+            "questions in all, the others held out.",
             "",
         ]
-    told = {name: facts[name] for name in _TOLD if facts.get(name) not in (None, "")}
-    if told:
-        lines += ["| | |", "|---|---|", *(f"| {k} | `{v}` |" for k, v in told.items()), ""]
-    if not data and not told:
-        lines += ["Not stated.", ""]
-    return lines
+        told |= {name: facts[name] for name in _OF_PAIRS if name in facts}
+    elif not facts.get("teacher.identity"):
+        lines += ["None here: it is published as it came.", ""]
+    told |= {name: facts[name] for name in ("data.source", "data.sha256") if facts.get(name)}
+    return [*lines, "| | |", "|---|---|", *(f"| {k} | `{v}` |" for k, v in told.items()), ""]
 
 
-def _scores(run: pathlib.Path, report: dict[str, Any]) -> list[str]:
+def _scores(path: pathlib.Path, report: dict[str, Any]) -> list[str]:
     """A table of the held-out splits, with the 95 % intervals of a bootstrap over clusters."""
-    path = run / "ranks.npz"
     lines = ["## Scores", ""]
-    if not path.is_file():
+    if not report or not path.is_file():
         return [*lines, "Not measured on labelled questions.", ""]
-    with np.load(path, allow_pickle=False) as file:
-        ranks = dict(file)
+    ranks = read_ranks(path)
     lines += [
         f"Of held-out queries among all {report['data']['questions']:,} questions, by exact "
-        f"search; in brackets the 95 % interval of {RESAMPLES:,} resamples of clusters.",
+        "search; MRR of the first 20; in brackets the "
+        f"95 % interval of {RESAMPLES:,} resamples of clusters.",
         "",
         f"| split | averaged over | {' | '.join(METRICS)} |",
         "|---" * (2 + len(METRICS)) + "|",
     ]
-    for split in SPLITS:
-        for over, title in (("pair", "pairs"), ("query", "queries")):
-            scores = Scores({"": [ranks]}, split, over, search="exact")
-            ends = scores.interval("").T
+    for split, title in _SPLITS.items():
+        for over, of in (("pair", "pairs"), ("query", "queries")):
+            scores = Scores({"run": [ranks]}, split, over, search="exact")
+            ends = scores.interval("run").T
             cells = [
                 f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-                for mean, (low, high) in zip(scores.mean(""), ends, strict=True)
+                for mean, (low, high) in zip(scores.mean("run"), ends, strict=True)
             ]
-            lines.append(f"| {split} | {title} | {' | '.join(cells)} |")
+            lines.append(f"| {title} | {of} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
 def _limits(encoder: Encoder) -> list[str]:
     lines = ["## Limits", ""]
     if isinstance(encoder, ExportedEncoder):
-        widest = max(len(kernel) for kernel in encoder.kernels)
-        known = encoder.vocabulary.first_bin - 1
+        vocabulary = encoder.vocabulary
+        shared = "others share" if not vocabulary.char_ngrams else "runs of letters of others share"
         lines += [
-            f"- It knows {known:,} words, those of its training questions; others share "
-            f"{encoder.vocabulary_size - known - 1:,} embeddings, so that rare names and numbers "
-            "are easily taken for each other.",
-            f"- It sees the order of words within {widest} of them, and of a question the first "
-            f"{encoder.max_words:,} words.",
+            f"- It knows {vocabulary.first_bin - 1:,} words; {shared} {vocabulary.bins:,} "
+            "embeddings, so that rare names and numbers are easily taken for each other.",
+            "- It sees the order of words within "
+            f"{max(len(kernel) for kernel in encoder.kernels)} of them, and no more than "
+            f"{encoder.max_words:,} of a question.",
         ]
     return [
         *lines,
-        "- It knows the language, the topics and the style of its training questions; on others, "
+        "- It knows the language, the topics and the style that it learned from; on others, "
         "measure first (`qpr evaluate`).",
         "- The nearest question is not always one that means the same: choose a distance on "
         "labelled pairs of your own.",

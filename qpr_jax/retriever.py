@@ -23,6 +23,8 @@ from qpr_jax.encoders.folders import (
     read_encoder,
     save_encoder,
 )
+from qpr_jax.encoders.hub import PREFIX
+from qpr_jax.encoders.sentence_model import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path, read_json
 from qpr_jax.retrieval.index import (
@@ -71,17 +73,19 @@ class Retriever:
         self._writer = threading.Lock()
 
     @classmethod
-    def load(cls, run: Path) -> Retriever:
+    def load(cls, run: Path, *, indexed: bool = False) -> Retriever:
         """The encoder and index of a folder; UserError where one is missing or damaged.
 
-        run: or what has an encoder alone, to which questions are added: a folder that `qpr publish`
-          made, the name of one in `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
+        run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
+          added, in memory until it is saved: a folder that `qpr publish` made, the name of one in
+          `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
           `encoders.folders.encoder_folder`), `minilm`.
         """
-        run = encoder_folder(run)
+        if not indexed:
+            run = encoder_folder(run)
+            if is_encoder(run) and not pathlib.Path(run, "index").exists():
+                return cls._empty(read_encoder(run))
         folder = pathlib.Path(run, "index")
-        if is_encoder(run) and not folder.exists():
-            return cls._empty(read_encoder(run))
         while True:
             before = _manifest_of(run)
             try:
@@ -89,7 +93,7 @@ class Retriever:
                 if not folder.is_dir():
                     raise UserError(
                         f"`run`: {run} has no index/; finish the run (the same command resumes "
-                        "it), or `Retriever.build` an index of your own"
+                        "it), or make an index with `qpr index` or `Retriever.build`"
                     )
                 index, manifest = read_store(folder, encoder.encode, encoder=encoder.identity)
             except UserError:
@@ -308,19 +312,28 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     fields = [field.name for field in dataclasses.fields(Recipe)]
     settings = encoder.settings
     known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
+    default = Recipe()
+    for name, value in known.items():
+        if type(value) is not type(getattr(default, name)):
+            raise UserError(f"settings of the encoder: `index.{name}`: got {value!r}; remake it")
     return Recipe(**(known | given))
 
 
 def run_encoder(run: Path) -> Encoder:
     """The encoder of a run, or of what `encoders.folders.encoder_folder` finds."""
-    run = encoder_folder(run)
+    asked, run = run, encoder_folder(run)
     if not pathlib.Path(run).is_dir():
         raise UserError(
-            f"`run`: expected the folder of a run, found none at {run}; train one with "
-            f"python -m experiments.main --config=quora_sdml --workdir={run}"
+            f"`run`: expected the folder of a run, found none at {run}, nor a model of this name "
+            "in $QPR_MODELS or ~/.cache/qpr_jax/models; train one with python -m "
+            f"experiments.main --config=quora_sdml --workdir={run}"
         )
     if is_encoder(run):
         return read_encoder(run)
+    if str(asked).startswith(PREFIX):
+        raise UserError(
+            f"{asked}: expected {CONFIG} and {WEIGHTS}, or what `qpr publish` writes, found neither"
+        )
     named = _manifest_of(run).get("export")
     folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")
     if not folder.is_dir():

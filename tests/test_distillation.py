@@ -67,6 +67,8 @@ def test_rows_are_made_and_timed_and_the_page_tells_both(tmp_path, run_study):
     assert "| TF-IDF, cosine |" in page
     base = json.loads((results / "rows" / "base" / "report.json").read_text())
     scores = base["test"]["exact"]["per_query"]
+    cells = [f"{scores[f'recall@{k}']:.3f}" for k in (1, 3, 5, 10)]
+    assert f"| {' | '.join(cells)} |" in (tmp_path / "minilm" / "README.md").read_text()
     assert f"{scores['hits@1']:.3f} / {scores['mrr@20']:.3f}" in page
     status, told = run_study(SMALL, "--rows=base,imitation,tfidf", "--speed")
     assert status == 0, told

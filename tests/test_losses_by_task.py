@@ -55,13 +55,14 @@ def scores_of(**changed):
                 "ranking_256": {"retrieval": 0.2},
                 "ranking_4096": {"retrieval": 0.6},
             },
-            "4,096): holds, 0.100, 0.200, 0.500, 0.600.",
+            "0.600): from each to the next, holds (+0.100); holds (+0.300); holds (+0.100).",
         ),
-        ({"ranking_64": {"retrieval": 0.6}}, "4,096): does not hold, 0.600, 0.500, 0.500, 0.500."),
+        ({"ranking_64": {"retrieval": 0.6}}, "to the next, does not hold (-0.100); not told apart"),
     ],
 )
 def test_claims_are_held_against_the_scores(changed, expected):
-    changed = {"ranking_seed1": changed.get("ranking", {})} | changed
+    again = {f"{name}_seed1": changed.get(name, {}) for name in ("ranking", "contrastive")}
+    changed = again | changed
     assert expected in "\n".join(results_module.claims(scores_of(**changed)))
 
 

@@ -47,7 +47,9 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    first, *others = (Retriever.load(folder) for folder in (run, other) if folder is not None)
+    first, *others = (
+        Retriever.load(folder, indexed=True) for folder in (run, other) if folder is not None
+    )
     for second in others:
         require_same_questions(first.index, second.index, str(other))
     vocabulary = getattr(first.encoder, "vocabulary", None)

@@ -75,7 +75,7 @@ def search(
     """
     from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = Retriever.load(folder, indexed=True)
     asked: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         asked = questions_of(queries, **how)
@@ -106,7 +106,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
     """
     from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = Retriever.load(folder, indexed=True)
     count = 0
     try:
         for batch in batches(counted(questions_of(questions, **how), "added")):
@@ -153,7 +153,7 @@ def remove(
     """
     from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = Retriever.load(folder, indexed=True)
     wanted = list(one) if one else list(_read_ids(ids, format))
     gone = retriever.remove(dict.fromkeys(wanted), ignore_missing=ignore_missing)
     log.info("%s: %s removed, %s questions", folder, f"{gone:,}", f"{len(retriever):,}")
@@ -177,7 +177,7 @@ def compact(folder: str) -> None:
     """
     from qpr_jax.retriever import Retriever
 
-    Retriever.load(folder).compact(log.info)
+    Retriever.load(folder, indexed=True).compact(log.info)
 
 
 @click.command()
@@ -189,7 +189,7 @@ def info(folder: str) -> None:
     """
     from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = Retriever.load(folder, indexed=True)
     rows, encoder = retriever.index.rows, retriever.encoder
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
     facts = {

@@ -231,7 +231,7 @@ def _retrieval(
     from qpr_jax.retrieval.evaluate import relevance_scores
     from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder)
+    retriever = Retriever.load(folder, indexed=True)
     wanted: dict[str, set[int]] = {}
     for line, fields in read_rows(pairs, [column, "id"], format=format or ""):
         value = fields if isinstance(fields, str) else parse_id(fields["id"])

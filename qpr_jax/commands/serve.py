@@ -69,7 +69,7 @@ def serve(
     token = _token(token_file)
     threads = threads or len(os.sched_getaffinity(0))
     with _listening(host, port) as listening:
-        retriever = Retriever.load(folder)
+        retriever = Retriever.load(folder, indexed=True)
         retriever.encoder.make_ready()
         limits = Limits(
             body=max_body,

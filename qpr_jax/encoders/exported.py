@@ -23,7 +23,6 @@ from qpr_jax.files import (
     read_manifest,
     read_verified,
     replace_folder,
-    sha256_of,
     write_atomically,
     write_json,
     write_manifest,
@@ -198,13 +197,12 @@ def write_export(
     _check_max_words(max_words, str(folder))
     with replace_folder(folder) as part:
         with write_atomically(part / _WEIGHTS) as file:
-            file.write(_npz(arrays))
+            np.savez(file, allow_pickle=False, **arrays)
         write_vocabulary(part / VOCABULARY, vocabulary)
         more = {"normalize": True} if normalize else {}
         write_json(part / SETTINGS, {"max_words": max_words, **more, "settings": settings})
         write_manifest(part, [_WEIGHTS, VOCABULARY, SETTINGS], format=FORMAT)
-        weights, known = (sha256_of(part / name) for name in (_WEIGHTS, VOCABULARY))
-        return _identity(weights, known, max_words, normalize)
+        return _identity(arrays, vocabulary, max_words, normalize)
 
 
 def read_export(folder: Path) -> ExportedEncoder:
@@ -219,7 +217,7 @@ def read_export(folder: Path) -> ExportedEncoder:
     vocabulary, settings = (
         read_verified(folder, name, manifest) for name in (VOCABULARY, SETTINGS)
     )
-    return assembled(arrays, vocabulary, settings, folder, weights=hashlib.sha256(data).hexdigest())
+    return assembled(arrays, vocabulary, settings, folder)
 
 
 def assembled(
@@ -227,21 +225,14 @@ def assembled(
     vocabulary_file: bytes,
     settings_file: bytes,
     folder: Path,
-    *,
-    weights: str = "",
 ) -> ExportedEncoder:
     """The encoder of arrays as in `arrays_of` and of two files as `write_export` writes them.
 
-    weights: the SHA-256 of the file that `write_export` makes of these arrays, if it is known.
     UserError, with the folder, where they do not fit each other.
     """
     settings = _read_settings(settings_file, str(folder))
     vocabulary = vocabulary_from_bytes(vocabulary_file)
     windows = _check_weights(arrays, vocabulary, str(folder))
-    if not weights:
-        ordered = {name: arrays[name] for name in _names(windows)}
-        weights = hashlib.sha256(_npz(ordered)).hexdigest()
-    known = hashlib.sha256(vocabulary_file).hexdigest()
     return ExportedEncoder(
         embedding=arrays["embedding"],
         kernels=tuple(arrays[f"kernel_{i}"] for i in range(windows)),
@@ -249,7 +240,7 @@ def assembled(
         projection=arrays["projection"],
         vocabulary=vocabulary,
         max_words=settings["max_words"],
-        identity=_identity(weights, known, settings["max_words"], settings["normalize"]),
+        identity=_identity(arrays, vocabulary, settings["max_words"], settings["normalize"]),
         settings=settings["settings"],
         normalize=settings["normalize"],
     )
@@ -267,17 +258,16 @@ def _names(windows: int) -> list[str]:
     return ["embedding", *of_windows, "projection"]
 
 
-def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """The bytes of a file of arrays, the same each time."""
-    file = io.BytesIO()
-    np.savez(file, allow_pickle=False, **arrays)
-    return file.getvalue()
-
-
-def _identity(weights: str, vocabulary: str, max_words: int, normalize: bool) -> str:
-    parts: list[str | int] = [FORMAT, weights, vocabulary, max_words]
-    parts += ["normalize"] if normalize else []  # which exports of version 0.1 did not have
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def _identity(
+    arrays: dict[str, np.ndarray], vocabulary: Vocabulary, max_words: int, normalize: bool
+) -> str:
+    """A hash of what the encoder computes with, whatever files hold it."""
+    facts = [FORMAT, max_words, normalize, vocabulary.bins, vocabulary.char_ngrams]
+    digest = hashlib.sha256(json.dumps([*facts, vocabulary.words]).encode())
+    for name in sorted(arrays):
+        digest.update(json.dumps([name, arrays[name].shape]).encode())
+        digest.update(np.ascontiguousarray(arrays[name], "<f4").data)
+    return digest.hexdigest()
 
 
 def _check_words(words: np.ndarray, rows: int) -> None:
@@ -331,7 +321,7 @@ def _check_max_words(max_words: object, folder: str) -> None:
 def _read_settings(data: bytes, folder: str) -> dict[str, Any]:
     try:
         settings = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{folder}: {SETTINGS} is not JSON ({error}); export again") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("settings"), dict):
         raise UserError(f"{folder}: {SETTINGS} lacks `settings`; export the encoder again")

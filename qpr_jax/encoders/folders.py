@@ -62,7 +62,7 @@ def encoder_folder(named: Path) -> pathlib.Path:
     `$QPR_MODELS`, or in the cache, `$XDG_CACHE_HOME/qpr_jax/models` (`~/.cache/qpr_jax/models`).
     """
     folder, name = pathlib.Path(named), os.fspath(named)
-    if folder.exists():
+    if folder.is_dir():
         return folder
     if name == minilm.NAME:
         return minilm.minilm_folder()

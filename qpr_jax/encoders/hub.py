@@ -10,7 +10,7 @@ from qpr_jax.errors import UserError
 
 PREFIX = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
-# What a model is read from; weights in other formats and code stay where they are.
+# What a model is read from; weights in other formats, and code, are not fetched.
 _WANTED = ("*.json", "*.safetensors", "*.txt", "README.md")
 
 
@@ -43,25 +43,30 @@ def fetched(address: str) -> pathlib.Path:
             f"{address}: expected a model of the hub, got {type(error).__name__} ({reason}); is "
             "there such a model, and a network?"
         ) from error
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            _verify(path)
+    for path in sorted(path for wanted in _WANTED for path in folder.rglob(wanted)):
+        _verify(path)
     return folder
 
 
 def _verify(path: pathlib.Path) -> None:
     """UserError unless the file has the hash that the hub gave it, which its blob is named by.
 
-    That is the SHA-256 of a large file, and Git's of another.
+    That is the SHA-256 of a large file, and Git's of another. The blob may be a link itself.
     """
-    blob = path.resolve()
-    data = blob.read_bytes()
-    if len(blob.name) == 64:
-        digest = hashlib.sha256(data).hexdigest()
-    else:
-        digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-    if digest != blob.name:
+    if not path.is_symlink():
         raise UserError(
-            f"{path}: the bytes differ from the hash that the hub names them by; remove {blob} and "
-            "fetch it anew"
+            f"{path}: expected a link to a file that is named by its hash, got a file; keep the "
+            "hub's cache (HF_HOME) on a disk that has links"
+        )
+    wanted = path.readlink().name
+    with path.open("rb") as file:
+        if len(wanted) == 64:
+            digest = hashlib.file_digest(file, "sha256")
+        else:
+            git = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+            digest = hashlib.file_digest(file, lambda: git)
+    if digest.hexdigest() != wanted:
+        raise UserError(
+            f"{path}: the bytes differ from the hash that the hub names them by; remove "
+            f"{path.resolve()} and fetch it anew"
         )

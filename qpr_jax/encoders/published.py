@@ -18,9 +18,8 @@ from qpr_jax.encoders.exported import (
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    MANIFEST,
     Path,
-    read_json,
+    manifest_format,
     read_manifest,
     read_verified,
     replace_folder,
@@ -63,16 +62,14 @@ def read_published(folder: Path) -> ExportedEncoder:
     }
     try:
         arrays = load(files[WEIGHTS])
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:
         raise UserError(f"{folder}: {WEIGHTS} holds no arrays ({error}); fetch it anew") from error
     return assembled(arrays, files[VOCABULARY], files[SETTINGS], folder)
 
 
 def is_published(folder: Path) -> bool:
     """Whether a folder says that it is of this format."""
-    path = pathlib.Path(folder, MANIFEST)
-    found = read_json(path) if path.is_file() else {}
-    return isinstance(found, dict) and found.get("format") == FORMAT
+    return manifest_format(folder) == FORMAT
 
 
 def homes() -> list[pathlib.Path]:

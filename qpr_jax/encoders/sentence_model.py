@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -80,6 +81,9 @@ def sentence_model(files: Mapping[str, bytes], where: Path) -> SentenceModel:
             raise UserError(f"{where}: {CONFIG}: expected `{name}` {expected!r}, got {found!r}")
     pooling, normalize = _pooling(files, where)
     sizes = {name: config[name] for name in BertShape.__dataclass_fields__ if name in config}
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
+            raise UserError(f"{where}: {CONFIG}: `{name}`: expected a number above 0, got {size!r}")
     try:
         shape = BertShape(**(sizes | {"pooling": pooling, "normalize": normalize}))
     except TypeError as error:
@@ -118,7 +122,7 @@ def _json(files: Mapping[str, bytes], name: str, where: Path) -> Any:
         raise UserError(f"{where}: expected the file {name}, found none; fetch the whole folder")
     try:
         return json.loads(files[name])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: {name}: expected JSON ({error}); fetch it again") from None
 
 
@@ -127,7 +131,7 @@ def _modules(files: Mapping[str, bytes], where: Path) -> list[dict[str, str]]:
     modules = _json(files, MODULES, where)
     try:
         found = [{"kind": m["type"].rpartition(".")[2], "path": m["path"]} for m in modules]
-        plain = all(m["path"] in ("", pathlib.PurePath(m["path"]).name) for m in found)
+        plain = all(re.fullmatch(r"|[\w-][\w.-]*", m["path"]) for m in found)
     except (TypeError, KeyError, AttributeError):
         raise UserError(f"{where}: {MODULES}: expected modules with `type` and `path`") from None
     if not plain:  # they are written to, too

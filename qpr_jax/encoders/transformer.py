@@ -23,8 +23,8 @@ from qpr_jax.encoders.sentence_model import (
     weights_file,
 )
 from qpr_jax.files import (
-    MANIFEST,
     Path,
+    manifest_format,
     read_manifest,
     read_verified,
     replace_folder,
@@ -121,9 +121,9 @@ def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> Transfo
     """The encoder of a folder of sentence-transformers, or of one that `save` wrote."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}
-    if (path / MANIFEST).is_file():
+    if manifest_format(path) == FORMAT:  # others have files of this name too
         manifest = read_manifest(path, format=FORMAT)
-        settings = manifest["settings"]
+        settings = manifest.get("settings", {})
         files = {name: read_verified(path, name, manifest) for name in names}
     else:
         files = {name: (path / name).read_bytes() for name in names}

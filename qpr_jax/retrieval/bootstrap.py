@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
+
 import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.files import Path
 
 METRICS = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
@@ -67,3 +73,14 @@ def _values(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray
     return np.stack(
         [rank == 1, found & (rank <= 10), np.where(found, 1 / np.maximum(rank, 1), 0)], axis=1
     )
+
+
+def read_ranks(path: Path) -> dict[str, np.ndarray]:
+    """The `ranks.npz` of a run; UserError where it is not one."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(
+            f"{path}: expected the ranks of a run, got {error}; remove the folder and make it anew"
+        ) from error

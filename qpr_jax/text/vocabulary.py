@@ -160,7 +160,7 @@ def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """The vocabulary of the bytes that `write_vocabulary` wrote; UserError for anything else."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"vocabulary: expected JSON, got {error}; remake the file") from error
     words = value.get("words") if isinstance(value, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

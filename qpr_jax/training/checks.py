@@ -112,7 +112,7 @@ def without_effect(settings: ConfigDict) -> list[str]:
     if losses.keys() <= LABELLED_LOSSES.keys():
         unread += ["sampling", "mask_own_cluster", "hard_negatives"]
     if len(losses) == 1:
-        unread += ["loss_turns", "loss_weights"]
+        unread += ["loss_turns"] + ["loss_weights"] * (not settings.teacher.weight)
     of_logs = [
         f"data.{name}"
         for name in ("question", "answer", "coherence", "min_coherence", "pairs_per_cluster")
@@ -131,6 +131,7 @@ def without_effect(settings: ConfigDict) -> list[str]:
         unread += [name for name in flatten(settings) if name.startswith("teacher.")]
     if not settings.max_epochs:
         unread += [*of_losses, "sampling", "mask_own_cluster", "hard_negatives", "learning_rate"]
+        unread += ["loss", "loss_turns", "loss_weights"]
     if not trains(settings):
         unread += ["max_steps", "warmup_steps", "weight_decay", "word_dropout", "ema_steps"]
     if settings.encoder == "bert":
@@ -150,7 +151,10 @@ def _check_losses(settings: ConfigDict) -> None:
     _require(
         settings,
         "loss_weights",
-        lambda value: len(value) in (0, len(names)) and all(0 < w < float("inf") for w in weights),
+        lambda value: (
+            len(value) in (0, len(names))
+            and all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights)
+        ),
         f"a number above 0 for each of {settings.loss!r}, or none, as ()",
     )
 

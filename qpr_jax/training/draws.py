@@ -152,8 +152,6 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
       false_negatives: share of the other candidates of a query that are of its cluster.
       rows_with_false_negatives: share of the queries that have one.
     """
-    if not pairs:
-        return {"false_negatives": 0.0, "rows_with_false_negatives": 0.0}
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     theirs = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
     return {

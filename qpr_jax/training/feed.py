@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
 from qpr_jax.training.batches import (
     MAX_BLOCKS,
@@ -30,7 +31,7 @@ from qpr_jax.training.draws import (
     with_words_dropped,
 )
 from qpr_jax.training.prepare import Prepared
-from qpr_jax.training.settings import LABELLED_LOSSES, weighted_losses
+from qpr_jax.training.settings import LABELLED_LOSSES, turns_of, weighted_losses
 from qpr_jax.training.teacher import Teacher
 
 # A layer takes seconds to compile, and more for its gradient.
@@ -57,37 +58,84 @@ def make_feed(
     *,
     devices: int,
     own: slice = slice(None),
-    losses: Sequence[str] = (),
+    turn: int = 0,
+    turns: int = 1,
 ) -> Feed:
     """Batches of pairs for a training on so many devices, of which this process lays out its `own`.
 
-    With the teacher's vectors of their questions, where the settings weigh them.
+    With the teacher's vectors of their questions, where the settings weigh them. Where some losses
+    are of pairs that mean the same and some of labelled ones, a batch has `batch_size` of either.
 
-    losses: those whose batches these are, of the settings'; none: all. Where some are of pairs that
-      mean the same and some of labelled ones, a batch has `batch_size` of either.
+    turn: of as many `turns` that share the batches of their data, one after the other.
     """
-    names = losses or [*weighted_losses(settings)]
-    kinds = [_labelled_at if name in LABELLED_LOSSES else _pairs_at for name in names]
-    parts = [kind(settings, prepared, devices) for kind in dict.fromkeys(kinds)]
+    draws = [
+        (_labelled_at if labelled else _pairs_at)(settings, prepared, devices)
+        for labelled in kinds_of(settings)
+    ]
 
     @functools.lru_cache(maxsize=1)  # the batch, and what is counted of it
     def draw_at(step: int) -> Draw:
-        return Draw(**{name: rows for at, _ in parts for name, rows in at(step).items()})
+        place = step * turns + turn
+        return Draw(**{name: rows for at in draws for name, rows in at(place).items()})
 
     def false_negatives_at(step: int) -> dict[str, float]:
         draw = draw_at(step)
+        if not len(draw.pairs):
+            return {}
         candidates = np.concatenate([draw.pairs[:, 1], draw.extras])
         return false_negatives(prepared.clusters[candidates], len(draw.pairs))
 
-    epoch = parts[0][1]
+    epoch = max(1, _steps_of_data(settings, prepared) // turns)
     teacher = prepared.teacher if settings.teacher.weight else None
     batch_at, shapes = _batches(settings, prepared, draw_at, epoch, teacher, devices, own)
-    size = settings.batch_size * len(parts)
-    return Feed(draw_at, batch_at, false_negatives_at, shapes, size, epoch)
+    return Feed(draw_at, batch_at, false_negatives_at, shapes, pairs_of_batch(settings), epoch)
 
 
-# From a step to parts of its `Draw`, by name; and how many steps an epoch has.
-_Part = tuple[Callable[[int], dict[str, np.ndarray]], int]
+def kinds_of(settings: ConfigDict) -> list[bool]:
+    """Whether the losses are of labelled pairs, each kind once, the first loss's first."""
+    return list(dict.fromkeys(name in LABELLED_LOSSES for name in weighted_losses(settings)))
+
+
+def turn_of_kind(turns: Sequence[ConfigDict], number: int) -> tuple[int, int]:
+    """The place of a turn among those that share its kind of data, and how many these are."""
+    kinds = [kinds_of(turn) for turn in turns]
+    return kinds[:number].count(kinds[number]), kinds.count(kinds[number])
+
+
+def epoch_steps(settings: ConfigDict, prepared: Prepared) -> int:
+    """Steps in which the first of the turns goes through its data, all turns counted."""
+    turns = turns_of(settings)
+    _, sharing = turn_of_kind(turns, 0)
+    return len(turns) * max(1, _steps_of_data(turns[0], prepared) // sharing)
+
+
+def pairs_of_batch(settings: ConfigDict) -> int:
+    """How many pairs a step reads."""
+    return int(settings.batch_size) * (1 if settings.loss_turns else len(kinds_of(settings)))
+
+
+def _steps_of_data(settings: ConfigDict, prepared: Prepared) -> int:
+    """Full batches that the data of the first loss hold."""
+    labelled = kinds_of(settings)[0]
+    count = len(_labelled(prepared) if labelled else prepared.splits.pairs["train"])
+    return steps_per_epoch(count, settings.batch_size)
+
+
+def _labelled(prepared: Prepared) -> np.ndarray:
+    """The labelled pairs of training questions, int32 [P, 3]: both, and 1 if they mean the same.
+
+    Without those labelled apart, though by other pairs they mean the same.
+    """
+    data, split_of = prepared.data, prepared.splits.split_of
+    same = data.pairs[data.is_duplicate]
+    same = same[(split_of[same] == TRAIN).all(axis=1)]
+    others = prepared.splits.non_duplicates["train"]
+    labels = np.repeat([1, 0], [len(same), len(others)])
+    return np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
+
+
+# From a step to parts of its `Draw`, by name.
+_Part = Callable[[int], dict[str, np.ndarray]]
 
 
 def _pairs_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
@@ -109,26 +157,24 @@ def _pairs_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
         chosen = pairs_at(step)
         return {"pairs": chosen, "extras": extras_at(step, chosen)}
 
-    return at, steps_per_epoch(len(pairs), size)
+    return at
 
 
 def _labelled_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
     """Pairs labelled either way."""
-    same, others = (getattr(prepared.splits, name)["train"] for name in ("pairs", "non_duplicates"))
-    if not len(others):
+    rows = _labelled(prepared)
+    if rows[:, 2].all():
         raise UserError(
             f"`loss`: got {settings.loss!r}, but no training pair is labelled non-duplicate; give "
             "labelled pairs, or set `--config.loss`"
         )
-    labels = np.repeat([1, 0], [len(same), len(others)])
-    rows = np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
     rows_at = pairs_of_step(rows, settings.batch_size, seed=[settings.seed, LABELLED])
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
         return {"labelled": chosen[:, :2], "labels": chosen[:, 2]}
 
-    return at, steps_per_epoch(len(rows), settings.batch_size)
+    return at
 
 
 def make_imitation_feed(
@@ -156,8 +202,7 @@ def make_imitation_feed(
         return Draw(questions_at(step).reshape(-1, 2))
 
     batch_at, shapes = _batches(settings, prepared, draw_at, epoch, prepared.teacher, devices, own)
-    none = {"false_negatives": 0.0, "rows_with_false_negatives": 0.0}
-    return Feed(draw_at, batch_at, lambda step: none, shapes, count // 2, epoch)
+    return Feed(draw_at, batch_at, lambda step: {}, shapes, count // 2, epoch)
 
 
 def imitation_steps(settings: ConfigDict, prepared: Prepared) -> int:

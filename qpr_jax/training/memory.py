@@ -57,7 +57,7 @@ def estimated(
         encoder = _cnn_work(settings, shape)
     losses = weighted_losses(settings)
     loss = (6 * everyone + 3 * pairs) * output
-    loss += max(_distances(settings, name, pairs, everyone) for name in losses)
+    loss += sum(_distances(settings, name, pairs, everyone) for name in losses)
     return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
 
 

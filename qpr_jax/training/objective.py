@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,30 +34,39 @@ _FUNCTIONS: dict[str, Callable[..., jax.Array]] = {
 _ARGUMENTS = {"similarity_scale": "scale", "pair_distance": "distance"}
 
 
-def make_objective(settings: ConfigDict, losses: Sequence[str] = ()) -> Objective:
-    """The weighted sum of the settings' losses, or of some, and of imitation, if weighed."""
-    weights = weighted_losses(settings)
-    terms = [(weights[name], _term(settings, name)) for name in losses or weights]
-    imitates = settings.teacher.weight
+def make_objective(settings: ConfigDict) -> Objective:
+    """The settings' losses, and imitation, if it is weighed, each with its weight, by name."""
+    weighted = {
+        name: (weight, _term(settings, name)) for name, weight in weighted_losses(settings).items()
+    }
+    if settings.teacher.weight:
+        weighted["imitation"] = settings.teacher.weight, _imitation
 
-    def objective(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
-        value = jnp.zeros(())
-        for weight, term in terms:
-            value += weight * term(vectors, batch, key, axis_name)
-        if imitates and batch.targets.shape[1]:
-            value += imitates * imitation(vectors, batch, key, axis_name)
-        return value
+    def objective(
+        vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
+    ) -> dict[str, jax.Array]:
+        return {
+            name: weight * term(vectors, batch, key, axis_name)
+            for name, (weight, term) in weighted.items()
+            if name != "imitation" or batch.targets.shape[1]
+        }
 
     return objective
 
 
-def imitation(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
+def imitation(
+    vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
+) -> dict[str, jax.Array]:
     """An objective like those of `make_objective`, of any questions: imitation alone."""
+    return {"imitation": _imitation(vectors, batch, key, axis_name)}
+
+
+def _imitation(vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str) -> jax.Array:
     return imitation_loss(vectors, jnp.asarray(batch.targets), axis_name=axis_name)
 
 
-def _term(settings: ConfigDict, name: str) -> Objective:
-    """One loss as an objective; of a sum over pairs the mean, as of the others."""
+def _term(settings: ConfigDict, name: str) -> Callable[..., jax.Array]:
+    """One loss of vectors and their batch; of a sum over pairs the mean, as of the others."""
     options = {
         _ARGUMENTS.get(option, option): settings[option]
         for option in LOSSES[name]

@@ -28,8 +28,7 @@ from qpr_jax.retrieval.evaluate import (
     time_queries,
 )
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.draws import steps_per_epoch
-from qpr_jax.training.feed import imitation_steps
+from qpr_jax.training.feed import epoch_steps, imitation_steps, pairs_of_batch
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.records import read_json_lines
 from qpr_jax.training.settings import identity
@@ -78,6 +77,7 @@ def write_report(
         report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
         if prepared.teacher:
             report[split]["agreement"] = make_agreement(prepared, split)(vectors)
+    report["encoder"] = retriever.encoder.identity
     report["data"] = prepared.report
     report["index"] = {
         "factory": index.recipe.factory,
@@ -149,6 +149,7 @@ def _training_times(
     folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
 ) -> dict[str, float]:
     """What the steps took; of two phases, the rates and the epoch are the pairs'."""
+    size = pairs_of_batch(settings)
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
@@ -157,17 +158,17 @@ def _training_times(
     imitated = imitation_steps(settings, prepared) if settings.max_epochs else len(rates)
     # The medians leave out the first steps, which compile.
     seconds = sum(
-        len(part) * size / statistics.median(part)
-        for part, size in ((rates[:imitated], alone // 2), (rates[imitated:], settings.batch_size))
+        len(part) * pairs / statistics.median(part)
+        for part, pairs in ((rates[:imitated], alone // 2), (rates[imitated:], size))
         if part
     )
     found = {"steps": len(rates), "train_seconds": seconds}
     if not settings.max_epochs:
         rate = 2 * statistics.median(rates)
         return found | {"questions_per_second": rate, "epoch_seconds": steps_alone * alone / rate}
-    rate, size = statistics.median(rates[imitated:] or rates), settings.batch_size
-    steps = steps_per_epoch(len(prepared.splits.pairs["train"]), size)
-    return found | {"pairs_per_second": rate, "epoch_seconds": steps * size / rate}
+    rate = statistics.median(rates[imitated:] or rates)
+    seconds = epoch_steps(settings, prepared) * size / rate
+    return found | {"pairs_per_second": rate, "epoch_seconds": seconds}
 
 
 def _plot_training(

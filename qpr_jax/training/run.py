@@ -66,8 +66,9 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     validate(settings)
     if unread := without_effect(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
-    angular = {"ranking", *LABELLED_LOSSES} & weighted_losses(settings).keys()
-    if angular and settings.encoder == "cnn" and not settings.normalize:
+    angular = {"ranking"} | ({*LABELLED_LOSSES} if settings.pair_distance == "cosine" else set())
+    trained = weighted_losses(settings).keys() if settings.max_epochs else ()
+    if angular.intersection(trained) and settings.encoder == "cnn" and not settings.normalize:
         log.warning(
             "`loss=%s`: searches go by distance, which orders vectors of different lengths "
             "otherwise than their similarity; set `--config.normalize=True`",

@@ -96,8 +96,8 @@ def default_settings() -> ConfigDict:
     # "contrastive" or "online_contrastive". Or several, as "ranking+online_contrastive".
     settings.loss = "sdml"
     settings.loss_weights = ()  # of several, as (1.0,0.5); none: 1 each
-    # Of several: a step of each in turn, or, else, steps on their sum. Each has batches of its
-    # own data; an epoch is that of the first.
+    # Of several: a step of each in turn, or, else, steps on their sum. Those of pairs and those of
+    # labelled pairs have batches of their own; an epoch is that of the first.
     settings.loss_turns = False
     settings.scale = 1.0  # that the loss sees the vectors at; those of length 1 are too near
     settings.distance = "ssd"  # the sum of squared differences, or "euc", its root
@@ -112,7 +112,7 @@ def default_settings() -> ConfigDict:
     settings.margin = 0.5  # of triplets, and of contrastive losses
     settings.pair_distance = "cosine"  # of contrastive losses, or "euclidean"
 
-    settings.batch_size = 512  # pairs, over all devices
+    settings.batch_size = 512  # pairs, over all devices; on a sum, so many of either kind
     settings.sampling = "pairs"  # each pair as often, or "clusters", each cluster as often
     settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
     settings.word_dropout = 0.0  # share of the words that a step does not see
@@ -162,6 +162,18 @@ def weighted_losses(settings: ConfigDict) -> dict[str, float]:
     """The losses that the settings name, in their order, with their weights."""
     names = settings.loss.split("+")
     return dict(zip(names, settings.loss_weights or [1.0] * len(names), strict=True))
+
+
+def turns_of(settings: ConfigDict) -> list[ConfigDict]:
+    """The settings of each turn: with all losses, which are summed, or with one of them each."""
+    if not settings.loss_turns:
+        return [settings]
+    turns = []
+    for name, weight in weighted_losses(settings).items():
+        turn = settings.copy_and_resolve_references()
+        turn.loss, turn.loss_weights = name, (weight,)
+        turns.append(turn)
+    return turns
 
 
 def trains(settings: ConfigDict) -> bool:

@@ -18,12 +18,19 @@ from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import memory
 from qpr_jax.training.batches import BatchShape
 from qpr_jax.training.draws import Draw
-from qpr_jax.training.feed import Feed, imitation_steps, make_feed, make_imitation_feed
+from qpr_jax.training.feed import (
+    Feed,
+    epoch_steps,
+    imitation_steps,
+    make_feed,
+    make_imitation_feed,
+    turn_of_kind,
+)
 from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.objective import imitation, make_objective
 from qpr_jax.training.prepare import Prepared
 from qpr_jax.training.schedule import make_schedule
-from qpr_jax.training.settings import weighted_losses
+from qpr_jax.training.settings import turns_of
 from qpr_jax.training.step import (
     Objective,
     Params,
@@ -105,34 +112,36 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     own = own_devices(mesh)
     # (setting of the rate, feeds with what is learned from each in turns, steps)
     parts: list[tuple[str, list[tuple[Feed, Objective]], int]] = []
+    alone = 0
     if prepared.teacher and settings.teacher.epochs:
         feed = make_imitation_feed(settings, prepared, devices=mesh.size, own=own)
         log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
-        steps = imitation_steps(settings, prepared)
-        parts.append(("teacher.learning_rate", [(feed, imitation)], steps))
+        alone = imitation_steps(settings, prepared)
+        if settings.max_steps and not settings.max_epochs:
+            alone = settings.max_steps
+        parts.append(("teacher.learning_rate", [(feed, imitation)], alone))
     if settings.max_epochs:
-        names = [*weighted_losses(settings)]
-        turns = []
-        for losses in [[name] for name in names] if settings.loss_turns else [names]:
-            feed = make_feed(settings, prepared, devices=mesh.size, own=own, losses=losses)
-            _tell_size(settings, prepared, feed, mesh, losses)
-            turns.append((feed, make_objective(settings, losses)))
-        steps = settings.max_epochs * len(turns) * turns[0][0].epoch
+        turns, all_turns = [], turns_of(settings)
+        for i, own_settings in enumerate(all_turns):
+            turn, sharing = turn_of_kind(all_turns, i)
+            feed = make_feed(
+                own_settings, prepared, devices=mesh.size, own=own, turn=turn, turns=sharing
+            )
+            _tell_size(own_settings, prepared, feed, mesh)
+            turns.append((feed, make_objective(own_settings)))
+        steps = settings.max_steps or settings.max_epochs * epoch_steps(settings, prepared)
         parts.append(("learning_rate", turns, steps))
-    if settings.max_steps:
-        parts[-1] = (*parts[-1][:2], settings.max_steps)
     ends = list(itertools.accumulate(steps for *_, steps in parts))
-    alone = ends[0] if parts[0][0] == "teacher.learning_rate" else 0
     schedule = make_schedule(settings, ends[-1], imitation=alone)
     graph, params = first_encoder(settings, prepared)
     decay = settings.weight_decay
 
-    def turn(feed: Feed, objective: Objective) -> Turn:
+    def compiled(feed: Feed, objective: Objective) -> Turn:
         loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
         return Turn(feed, make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay))
 
     phases = [
-        Phase(tuple(itertools.starmap(turn, turns)), end - steps, end, rate)
+        Phase(tuple(itertools.starmap(compiled, turns)), end - steps, end, rate)
         for (rate, turns, steps), end in zip(parts, ends, strict=True)
     ]
     state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
@@ -178,11 +187,9 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
     )
 
 
-def _tell_size(
-    settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh, losses: list[str]
-) -> None:
-    """Log what a step on these losses takes; UserError where memory is too small for it."""
-    size, shape, device = settings.batch_size, feed.shapes[0], mesh.devices[0]
+def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh) -> None:
+    """Log what a step takes; UserError where memory is too small for it."""
+    size, shape, device = feed.size, feed.shapes[0], mesh.devices[0]
     here = len(mesh.local_devices)
     log.info(
         "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d steps an "
@@ -198,7 +205,7 @@ def _tell_size(
             return shape
         smaller = settings.copy_and_resolve_references()
         smaller.batch_size = size
-        return make_feed(smaller, prepared, devices=mesh.size, losses=losses).shapes[0]
+        return make_feed(smaller, prepared, devices=mesh.size).shapes[0]
 
     found = memory.refuse_too_large(
         settings,

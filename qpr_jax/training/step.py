@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,11 +17,11 @@ from qpr_jax.training.batches import Batch
 from qpr_jax.training.mesh import AXIS
 
 Params = Any
-# (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the loss of
-# the global batch.
-Objective = Callable[[jax.Array, Batch, jax.Array, str], jax.Array]
-# (parameters, batch, random key) -> the loss of the global batch.
-Loss = Callable[[Params, Batch, jax.Array], jax.Array]
+# (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the losses of
+# the global batch, by name, whose sum is to fall.
+Objective = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
+# (parameters, batch, random key) -> the sum of these losses, and they themselves.
+Loss = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
 
 
 class TrainState(NamedTuple):
@@ -41,7 +42,8 @@ class TrainState(NamedTuple):
 class TrainStep(NamedTuple):
     """The compiled functions of a training.
 
-    step: (state, batch) -> (state, {"loss", "grad_norm"}); the state is donated.
+    step: (state, batch) -> (state, {"loss", "grad_norm", and, of several losses, "loss_NAME"}); the
+      state is donated.
     averaged: (state, weight) -> the state whose average has moved to the parameters by `weight`;
       donated.
     params: state -> all parameters, as they are after its last step.
@@ -75,19 +77,22 @@ def make_loss(
     by itself.
     """
 
-    def share_loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
+    def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
         vectors = nnx.merge(encoder, params).encode_blocks(
             batch.distinct, batch.blocks, chunk=encode_chunk, axis_name=AXIS
         )[batch.order]
         return objective(vectors, batch, key, AXIS)
 
-    def loss(params: Params, batch: Batch, key: jax.Array) -> jax.Array:
-        return jax.shard_map(
-            share_loss,
+    def loss(
+        params: Params, batch: Batch, key: jax.Array
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        losses: dict[str, jax.Array] = jax.shard_map(
+            share_losses,
             mesh=mesh,
             in_specs=(PartitionSpec(), batch.specs(), PartitionSpec()),
             out_specs=PartitionSpec(),
         )(params, batch, key)
+        return functools.reduce(jnp.add, losses.values()), losses
 
     return loss
 
@@ -106,7 +111,7 @@ def make_train_step(
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         words = jnp.asarray(batch.words)
         rows = adam.caught_up(adam.take(state.table, words), state.step, schedule)
-        value, gradient = jax.value_and_grad(loss)(
+        (value, losses), gradient = jax.value_and_grad(loss, has_aux=True)(
             _with_embedding(state.params, rows.values), batch, key
         )
         dense, sparse = _without_embedding(gradient)
@@ -114,6 +119,8 @@ def make_train_step(
         params = optax.apply_updates(state.params, updates)
         table = adam.put(state.table, words, adam.updated(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
+        if len(losses) > 1:
+            metrics |= {f"loss_{name}": loss for name, loss in losses.items()}
         return TrainState(params, optimizer_state, table, state.average, state.step + 1), metrics
 
     def current(state: TrainState) -> Params:

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ from qpr_jax.encoders import hub
 from qpr_jax.encoders.folders import encoder_folder, read_encoder
 from qpr_jax.encoders.published import write_published
 from qpr_jax.errors import UserError
+from qpr_jax.files import write_manifest
 from qpr_jax.retriever import Retriever
 from tests.encoders.test_exported import QUESTIONS, export
 from tests.encoders.test_transformer import TINY
@@ -45,6 +47,16 @@ def test_damage_is_told(published, name):
         read_encoder(published)
 
 
+def test_weights_that_numpy_lacks_are_told(published):
+    head = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}})
+    data = len(head).to_bytes(8, "little") + head.encode() + bytes(2)
+    (published / "model.safetensors").write_bytes(data)
+    manifest = json.loads((published / "manifest.json").read_text())
+    write_manifest(published, list(manifest["files"]), format=manifest["format"])
+    with pytest.raises(UserError, match=r"model\.safetensors holds no arrays"):
+        read_encoder(published)
+
+
 def test_a_published_encoder_answers_for_an_index_of_the_trained_one(encoder, published, tmp_path):
     shutil.copytree(tmp_path / "export", tmp_path / "run" / "export")
     Retriever.build(QUESTIONS, run=tmp_path / "run").save(tmp_path / "mine")
@@ -58,7 +70,7 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("QPR_MODELS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match="`run`: expected the folder of a run, found none at mine"):
+    with pytest.raises(UserError, match="found none at mine, nor a model of this name"):
         Retriever.load("mine")
     shutil.copytree(published, tmp_path / "cache" / "qpr_jax" / "models" / "mine")
     assert encoder_folder("mine").is_relative_to(tmp_path / "cache")
@@ -86,6 +98,29 @@ def test_a_transformer_is_published_with_its_card(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])
-def test_addresses_of_the_hub_are_read(address):
+def test_other_addresses_of_the_hub_are_refused(address):
     with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):
         hub.fetched(address)
+
+
+def test_a_manifest_of_others_does_not_matter_to_a_sentence_model(tmp_path):
+    shutil.copytree(TINY, tmp_path / "t")
+    (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
+    assert read_encoder(tmp_path / "t").identity == read_encoder(TINY).identity
+
+
+@pytest.mark.parametrize(
+    ("file", "changed", "message"),
+    [
+        ("modules.json", {"path": ".."}, "expected folders of this folder for `path`s"),
+        ("modules.json", {"path": "."}, "expected folders of this folder for `path`s"),
+        ("config.json", {"hidden_size": "8"}, "`hidden_size`: expected a number above 0, got '8'"),
+    ],
+)
+def test_odd_sentence_models_are_told(tmp_path, file, changed, message):
+    shutil.copytree(TINY, tmp_path / "t")
+    found = json.loads((tmp_path / "t" / file).read_text())
+    (found[-1] if isinstance(found, list) else found).update(changed)
+    (tmp_path / "t" / file).write_text(json.dumps(found))
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_encoder(tmp_path / "t")

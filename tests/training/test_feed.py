@@ -6,8 +6,9 @@ import pytest
 
 from experiments.configs import synthetic_sdml_smoke
 from qpr_jax.errors import UserError
-from qpr_jax.training.feed import make_feed
+from qpr_jax.training.feed import epoch_steps, make_feed, pairs_of_batch
 from qpr_jax.training.prepare import prepare
+from qpr_jax.training.setup import set_up
 
 
 @pytest.fixture(scope="module")
@@ -71,37 +72,44 @@ def test_hard_negatives_that_devices_cannot_share_are_named(config, prepared):
         make_feed(config, prepared, devices=3)
 
 
+def with_losses(config, losses, **changes):
+    changed = config.copy_and_resolve_references()
+    changed.update(loss=losses, **changes)
+    return changed
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, prepared, devices):
-    feed = make_feed(config, prepared, devices=devices, losses=["contrastive"])
-    same, others = (
-        collections.Counter(map(tuple, getattr(prepared.splits, name)["train"].tolist()))
-        for name in ("pairs", "non_duplicates")
+    feed = make_feed(with_losses(config, "contrastive"), prepared, devices=devices)
+    data, splits = prepared.data, prepared.splits
+    seen = collections.Counter(
+        (*pair, duplicate)
+        for pair, duplicate in zip(data.pairs.tolist(), data.is_duplicate.tolist(), strict=True)
+        if (splits.split_of[pair] == 0).all()
+        and (duplicate or prepared.clusters[pair[0]] != prepared.clusters[pair[1]] != -1)
     )
-    drawn = []
+    drawn = collections.Counter()
     for step in range(feed.epoch):
         draw = feed.draw_at(step)
         assert len(draw.pairs) == len(draw.extras) == 0
-        pairs = [tuple(pair) for pair in draw.labelled.tolist()]
-        expected = [pair in same for pair in pairs]
-        assert [pair in others for pair in pairs] == [not verdict for verdict in expected]
-        np.testing.assert_array_equal(feed.batch_at(step).labels, expected)
-        drawn += pairs
-    everything = same + others
-    assert collections.Counter(drawn) <= everything
-    assert len(drawn) == feed.epoch * config.batch_size
-    assert feed.epoch == everything.total() // config.batch_size
-    assert feed.false_negatives_at(0) == {"false_negatives": 0, "rows_with_false_negatives": 0}
+        np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
+        rows = zip(draw.labelled.tolist(), draw.labels.tolist(), strict=True)
+        drawn.update((*pair, bool(label)) for pair, label in rows)
+        assert feed.false_negatives_at(step) == {}
+    assert {row[2] for row in drawn} == {False, True}
+    assert drawn.total() == feed.epoch * config.batch_size
+    assert sum(count for row, count in drawn.items() if row[2]) > feed.epoch
+    duplicates = collections.Counter({row: n for row, n in drawn.items() if row[2]})
+    assert duplicates <= seen
 
 
 def test_several_losses_have_a_batch_of_either_data(config, prepared):
-    losses = ["sdml", "triplet", "contrastive"]
-    both = make_feed(config, prepared, devices=2, losses=losses)
+    both = make_feed(with_losses(config, "sdml+triplet+contrastive"), prepared, devices=2)
     assert both.size == 2 * config.batch_size
     for step in (0, both.epoch + 3):
         draw = both.draw_at(step)
         for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labelled", "labels"))):
-            alone = make_feed(config, prepared, devices=1, losses=[loss]).draw_at(step)
+            alone = make_feed(with_losses(config, loss), prepared, devices=1).draw_at(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
         batch = both.batch_at(step)
@@ -109,6 +117,28 @@ def test_several_losses_have_a_batch_of_either_data(config, prepared):
         assert sizes == [32, 40, 32, 32]
         shares = np.split(batch.labels, 2)
         np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
+
+
+def test_losses_in_turns_share_the_batches_of_their_data(config, prepared):
+    settings = with_losses(config, "sdml+contrastive+triplet", loss_turns=True, max_steps=0)
+    training = set_up(settings, prepared)
+    (phase,) = training.phases
+    alone = {
+        name: make_feed(with_losses(config, name), prepared, devices=1)
+        for name in ("sdml", "contrastive")
+    }
+    assert phase.epoch == epoch_steps(settings, prepared) == 3 * (alone["sdml"].epoch // 2)
+    assert phase.ends == settings.max_epochs * phase.epoch
+    assert pairs_of_batch(settings) == config.batch_size
+    for step in (0, 1, 2, 3, 4, 5):
+        round_, turn = divmod(step, 3)
+        draw = training.draw_at(step)
+        if turn == 1:
+            expected = alone["contrastive"].draw_at(round_)
+        else:
+            expected = alone["sdml"].draw_at(2 * round_ + turn // 2)
+        for part, other in zip(draw, expected, strict=True):
+            np.testing.assert_array_equal(part, other)
 
 
 def test_contrastive_losses_need_pairs_that_are_not_the_same(config, prepared):

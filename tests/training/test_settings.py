@@ -47,6 +47,7 @@ def test_the_defaults_are_those_of_the_paper():
         ("loss", "sdml+", "got 'sdml+'"),
         ("loss_weights", (1.0, 2.0), "expected a number above 0 for each of 'sdml', or none"),
         ("loss_weights", (0.0,), "expected a number above 0 for each of 'sdml', or none"),
+        ("loss_weights", ("a",), "expected a number above 0 for each of 'sdml', or none"),
         ("pair_distance", "euc", "`pair_distance`: expected cosine or euclidean, got 'euc'"),
         ("similarity", "cos", "`similarity`: expected cosine or dot, got 'cos'"),
         ("similarity_scale", 0.0, "`similarity_scale`: expected above 0 and finite, got 0.0"),

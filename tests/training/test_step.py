@@ -20,12 +20,12 @@ VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
 
 def sdml(vectors, batch, key, axis_name):
     queries, candidates, *_ = batch.parted(vectors)
-    return sdml_loss(queries, candidates, axis_name=axis_name)
+    return {"sdml": sdml_loss(queries, candidates, axis_name=axis_name)}
 
 
 def sdml_of_all_options(vectors, batch, key, axis_name):
     queries, candidates, *_ = batch.parted(vectors)
-    return sdml_loss(
+    value = sdml_loss(
         queries,
         candidates,
         clusters=batch.clusters,
@@ -34,17 +34,19 @@ def sdml_of_all_options(vectors, batch, key, axis_name):
         distance="euc",
         axis_name=axis_name,
     )
+    return {"sdml": value}
 
 
 def random_triplets(vectors, batch, key, axis_name):
     queries, candidates, *_ = batch.parted(vectors)
-    return triplet_loss(queries, candidates, clusters=batch.clusters, key=key, axis_name=axis_name)
+    given = {"clusters": batch.clusters, "key": key, "axis_name": axis_name}
+    return {"triplet": triplet_loss(queries, candidates, **given)}
 
 
 def several(vectors, batch, key, axis_name):
     *_, left, right = batch.parted(vectors)
     labelled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
-    return random_triplets(vectors, batch, key, axis_name) + labelled
+    return random_triplets(vectors, batch, key, axis_name) | {"labelled": labelled}
 
 
 def case(devices, steps=3, extras=0, labelled=0):
@@ -89,6 +91,7 @@ def encoder(**changes):
     )
 
 
+@functools.cache
 def run(devices, objective=sdml, extras=0, labelled=0, **changes):
     """Three steps with a large rate; losses, gradient norms and parameters."""
     mesh = make_mesh(PAIRS, devices)
@@ -153,7 +156,7 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
         jax.debug.callback(lambda *given: seen.append(given), *told)
         parts = [len(part) for part in batch.parted(vectors)]
         assert parts == [PAIRS, PAIRS + EXTRAS, LABELLED, LABELLED]
-        return jax.lax.pmean((vectors**2).sum(), axis_name)
+        return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
 
     mesh = make_mesh(PAIRS, 1)
     graph, params = nnx.split(encoder())

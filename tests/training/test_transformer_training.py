@@ -64,7 +64,9 @@ def loss_and_gradient(config, prepared, devices):
     loss = make_loss(graph, mesh, make_objective(config), encode_chunk=config.encode_chunk)
     batch = feed.batch_at(0)
     held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.words])})
-    value, gradient = jax.jit(jax.value_and_grad(loss))(held, batch.placed(mesh), jax.random.key(0))
+    value, gradient = jax.jit(jax.value_and_grad(lambda *given: loss(*given)[0]))(
+        held, batch.placed(mesh), jax.random.key(0)
+    )
     gradient = nnx.to_pure_dict(jax.device_get(gradient))
     rows = np.zeros(params["embedding"][...].shape, np.float32)
     np.add.at(rows, batch.words, gradient["embedding"])
@@ -194,7 +196,7 @@ def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
     )
     held = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
     plan = (
-        jax.jit(jax.value_and_grad(loss))
+        jax.jit(jax.value_and_grad(loss, has_aux=True))
         .lower(held, batch, jax.random.key(0))
         .compile(compiler_options={"xla_backend_optimization_level": 0})
     )
