@@ -1,6 +1,7 @@
 """Strict JAX on eight virtual CPU devices, and the real data where it is at hand."""
 
 import csv
+import functools
 import os
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import sys
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
-    # Most of the time of tests is compiling, which is quicker without optimisation.
+    # Most of the time of tests is compiling; this makes it quicker. See `optimised`.
     + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of FAISS that wait for each other's cores
@@ -58,6 +59,13 @@ def _programs_compile_once(tmp_path_factory):
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
         yield
+
+
+@pytest.fixture
+def optimised(monkeypatch):
+    """What is compiled in the test is optimised as users have it, for tests of numbers."""
+    options = {"xla_backend_optimization_level": 2}
+    monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))
 
 
 @pytest.fixture

@@ -63,10 +63,10 @@ def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, mo
     publish(workdir, tmp_path / "mine", licence="cc0-1.0", data="A generated log.")
     card = (tmp_path / "mine" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: qpr_jax\n")
-    for split in ("validation", "test"):
+    for split, name in (("validation", "validation, which chose among checkpoints"), ("test",) * 2):
         for over, title in (("per_pair", "pairs"), ("per_query", "queries")):
             found = report[split]["exact"][over]
-            row = next(r for r in card.splitlines() if r.startswith(f"| {split} | {title} |"))
+            row = next(r for r in card.splitlines() if r.startswith(f"| {name} | {title} |"))
             for cell, metric in zip(
                 row.split("|")[3:6], ("hits@1", "hits@10", "mrr@20"), strict=True
             ):

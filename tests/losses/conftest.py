@@ -61,3 +61,8 @@ def mapped() -> Callable:
         )
 
     return over
+
+
+@pytest.fixture(autouse=True)
+def _as_users_have_them(optimised):
+    """What is compiled is optimised."""

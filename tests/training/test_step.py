@@ -15,6 +15,7 @@ from qpr_jax.training.draws import Draw
 from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.step import init_state, make_loss, make_train_step
 
+pytestmark = pytest.mark.usefixtures("optimised")
 VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
 
 
