@@ -18,7 +18,7 @@ from qpr_jax.retrieval.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
 from qpr_jax.retriever import run_encoder
 
 # What a reader of the card is told of settings, where there were steps on pairs.
-_OF_PAIRS = ("loss", "loss_weights", "loss_turns", "batch_size", "max_epochs", "seed")
+_OF_PAIRS = ("loss", "loss_weights", "loss_turns", "batch_size", "seed")
 _SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 
 
@@ -154,7 +154,9 @@ def _data(report: dict[str, Any], facts: dict[str, Any], data: str) -> list[str]
             "questions in all, the others held out.",
             "",
         ]
-        told |= {name: facts[name] for name in _OF_PAIRS if name in facts}
+        said = {name: facts[name] for name in _OF_PAIRS if name in facts}
+        told |= {name: value for name, value in said.items() if value is not False and value != []}
+        told["steps"] = report["timing"].get("steps", "not known")
     elif not facts.get("teacher.identity"):
         lines += ["None here: it is published as it came.", ""]
     told |= {name: facts[name] for name in ("data.source", "data.sha256") if facts.get(name)}
