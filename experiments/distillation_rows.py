@@ -55,7 +55,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 OTHERS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "pairs": ("`quora_best`, 4 epochs", quora_best, {"max_epochs": 4}),
     "minilm_triplet": (
-        "`quora_minilm_triplet`, 8,000 triplets",
+        "`quora_minilm_triplet`, 8,000 triplets at most",
         quora_minilm_triplet,
         {"max_steps": 500, "warmup_steps": 50},
     ),
