@@ -3,9 +3,9 @@
     python -m experiments.main --config=quora_minilm_sdml
 
 On 2 cores of an AMD EPYC (Zen 3), with other jobs beside, the fifth of it that is `python -m
-experiments.distillation --rows=minilm_sdml`, 10,240 pairs, took 19 minutes, 8 of them for the steps,
-the others for the encoding of all questions. By exact search, H@1 and MRR: validation 0.847 and
-0.902 per pair, 0.860 and 0.908 per query; test 0.839 and 0.892, 0.867 and 0.910.
+experiments.distillation --rows=minilm_sdml`, 10,240 pairs, took 19 minutes, 8 of them for the
+steps, the others for the encoding of all questions. By exact search, H@1 and MRR: validation 0.847
+and 0.902 per pair, 0.860 and 0.908 per query; test 0.839 and 0.892, 0.867 and 0.910.
 """
 
 from ml_collections import ConfigDict
