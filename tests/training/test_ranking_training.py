@@ -37,8 +37,7 @@ def test_a_training_learns(changes, tmp_path):
 
 
 def test_vectors_of_different_lengths_are_warned_of(tmp_path, caplog):
-    nothing = {"data.source": "questions", "data.path": str(tmp_path / "none.txt")}
-    nothing |= {"max_epochs": 0, "teacher.model": "none", "early_stopping.metric": "agreement"}
+    nothing = {"data.source": "quora", "data.path": str(tmp_path / "none.tsv")}
     for normalize, times in ((False, 1), (True, 0)):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="qpr_jax"), pytest.raises(UserError):
