@@ -20,6 +20,13 @@ MANIFEST = "manifest.json"
 _READ = 1 << 20
 
 
+def user_cache() -> pathlib.Path:
+    """Where files are kept that can be had again: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
+    return pathlib.Path(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qpr_jax"
+    )
+
+
 @contextlib.contextmanager
 def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file beside `path`; on success sync it and rename it to `path`, else remove it.

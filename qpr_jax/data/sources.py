@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
+from qpr_jax.files import user_cache, write_atomically
 
 NAME = "quora_duplicate_questions.tsv"
 ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
@@ -36,8 +36,7 @@ def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathl
     folder = os.environ.get("QPR_DATA_DIR")
     if folder and (found := pathlib.Path(folder) / "quora" / NAME).is_file():
         return found
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cached = pathlib.Path(cache) / "qpr_jax" / NAME
+    cached = user_cache() / NAME
     if cached.is_file():
         return cached
     log(f"downloading {ADDRESS} to {cached}")

@@ -23,6 +23,7 @@ from qpr_jax.files import (
     read_manifest,
     read_verified,
     replace_folder,
+    user_cache,
     write_atomically,
     write_json,
     write_manifest,
@@ -75,5 +76,4 @@ def is_published(folder: Path) -> bool:
 def homes() -> list[pathlib.Path]:
     """Where published models are looked for by name: `$QPR_MODELS`, then the cache."""
     own = os.environ.get("QPR_MODELS")
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return [*([pathlib.Path(own)] if own else []), pathlib.Path(cache, "qpr_jax", "models")]
+    return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from qpr_jax.files import (
     Path,
     locked,
     read_manifest,
+    user_cache,
     verify,
     write_atomically,
     write_manifest,
@@ -169,8 +169,7 @@ def cache_folder(given: Path) -> pathlib.Path:
     """Where teachers' vectors are kept: the folder given, or, where it is "", the user's cache."""
     if given:
         return pathlib.Path(given).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(cache) / "qpr_jax" / "teacher"
+    return user_cache() / "teacher"
 
 
 def _given(teacher: ConfigDict, questions: Sequence[Sequence[str]]) -> np.ndarray:
