@@ -86,6 +86,14 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """The object of a JSON file, empty where there is no such file; else as `read_json`."""
+    found = read_json(path) if pathlib.Path(path).exists() else {}
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected a JSON object, got another value; remake the file")
+    return found
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with open(path, "rb") as file:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import shlex
 from typing import Any
 
 from qpr_jax import __version__
+from qpr_jax.encoders import minilm
 from qpr_jax.encoders.exported import ExportedEncoder
 from qpr_jax.encoders.folders import Encoder, encoder_folder
 from qpr_jax.encoders.published import CARD, write_published
 from qpr_jax.encoders.transformer import TransformerEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_json, refuse_existing
+from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
 from qpr_jax.retrieval.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
 from qpr_jax.retriever import run_encoder
 
@@ -38,8 +40,13 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
     refuse_existing(path, flag="--to")
     if (source / "run.json").is_file() and not (source / "report.json").is_file():
         raise UserError(f"{source}: expected a finished run; the same command goes on with it")
+    if (name := path.resolve().name) == minilm.NAME or not name.isprintable():
+        raise UserError(
+            f"`--to`: expected printable characters, and another name than {minilm.NAME}, got "
+            f"{name!r}; the folder's name is the model's"
+        )
     encoder = run_encoder(source)
-    card = model_card(path.resolve().name, encoder, source, licence=licence, data=data)
+    card = model_card(name, encoder, source, licence=licence, data=data)
     if isinstance(encoder, ExportedEncoder):
         write_published(path, encoder, card)
     elif isinstance(encoder, TransformerEncoder):
@@ -57,7 +64,7 @@ def model_card(
 
     run: has the report and the ranks, which count if they are of this encoder.
     """
-    report, facts = (_object(run / file) for file in ("report.json", "run.json"))
+    report, facts = (read_object(run / file) for file in ("report.json", "run.json"))
     measured = report.get("encoder") == encoder.identity
     report, facts = (report, facts) if measured else ({}, {})
     convolutional = isinstance(encoder, ExportedEncoder)
@@ -98,14 +105,6 @@ def model_card(
     )
 
 
-def _object(path: pathlib.Path) -> dict[str, Any]:
-    """The JSON object of a file, empty where there is none."""
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: expected a JSON object; make the run anew")
-    return found
-
-
 def _kind(encoder: Encoder) -> str:
     if isinstance(encoder, ExportedEncoder):
         windows = [str(len(kernel)) for kernel in encoder.kernels]
@@ -118,6 +117,7 @@ def _kind(encoder: Encoder) -> str:
 
 
 def _use(name: str) -> list[str]:
+    quoted = json.dumps(name, ensure_ascii=False)
     return [
         "## Use",
         "",
@@ -126,10 +126,11 @@ def _use(name: str) -> list[str]:
         "```python",
         "from qpr_jax import Retriever",
         "",
-        f'retriever = Retriever.load("{name}")  # or the folder, wherever it is',
+        f"retriever = Retriever.load({quoted})  # or the folder, wherever it is",
         'retriever.add(["How do I learn Python?", "How do I bake bread?"])',
         'print(retriever.search(["best way to learn python"], k=1))',
-        f'vectors = retriever.encode(["any question"])  # of millions: qpr index --run {name}',
+        'vectors = retriever.encode(["any question"])  # of millions: qpr index '
+        f"--run={shlex.quote(name)}",
         "```",
         "",
     ]

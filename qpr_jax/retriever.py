@@ -23,10 +23,9 @@ from qpr_jax.encoders.folders import (
     read_encoder,
     save_encoder,
 )
-from qpr_jax.encoders.hub import PREFIX
 from qpr_jax.encoders.sentence_model import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_json
+from qpr_jax.files import MANIFEST, Path, read_object
 from qpr_jax.retrieval.index import (
     Found as Hit,
 )
@@ -330,21 +329,20 @@ def run_encoder(run: Path) -> Encoder:
         )
     if is_encoder(run):
         return read_encoder(run)
-    if str(asked).startswith(PREFIX):
-        raise UserError(
-            f"{asked}: expected {CONFIG} and {WEIGHTS}, or what `qpr publish` writes, found neither"
-        )
     named = _manifest_of(run).get("export")
     folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")
-    if not folder.is_dir():
+    if folder.is_dir():
+        return read_encoder(folder)
+    if pathlib.Path(run, "run.json").is_file():
         raise UserError(
             f"`run`: {run} has no export/; finish the run (the same command resumes it)"
         )
-    return read_encoder(folder)
+    raise UserError(
+        f"{asked}: expected a run, or an encoder, whole: {WEIGHTS}, with the {MANIFEST} of `qpr "
+        f"publish` or with {CONFIG}; found neither; name another folder, or fetch it again"
+    )
 
 
 def _manifest_of(run: Path) -> dict[str, Any]:
     """The manifest of a folder's index, empty where there is none."""
-    path = pathlib.Path(run, "index", MANIFEST)
-    found = read_json(path) if path.exists() else {}
-    return found if isinstance(found, dict) else {}
+    return read_object(pathlib.Path(run, "index", MANIFEST))

@@ -7,11 +7,12 @@ import pathlib
 import subprocess
 import sys
 
+from tests.xla import QUICK_XLA
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
-    # Most of the time of tests is compiling; this makes it quicker. See `optimised`.
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"  # `optimised`
 )
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of FAISS that wait for each other's cores
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -82,7 +83,7 @@ def run_study(tmp_path, generated_data):
             "PYTHONPATH": str(ROOT),
             "QPR_DATA_DIR": str(data),
             "GLIBC_TUNABLES": "",
-            "XLA_FLAGS": "",
+            "XLA_FLAGS": QUICK_XLA,
         }
         places = [f"--workdir={tmp_path / 'runs' / 'rows'}", f"--results={tmp_path / 'results'}"]
         done = subprocess.run(

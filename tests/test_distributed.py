@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.training.records import read_json_lines
+from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
 COMMAND = (
@@ -33,7 +34,7 @@ COMMAND = (
 
 
 def start(workdir, devices, *flags):
-    flag = f"--xla_force_host_platform_device_count={devices}"
+    flag = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [*COMMAND, f"--workdir={workdir}", *flags],
         env={**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"},

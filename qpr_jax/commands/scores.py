@@ -100,22 +100,13 @@ def mine(
         found = close_pairs(vectors, float(threshold or 0), most=most, log=log.info)
     clusters = transitive_clusters(len(texts), np.stack([found.first, found.second], axis=1))
     pairs = (
-        {
-            "id1": ids[a],
-            "id2": ids[b],
-            "distance": distance,
-            "question1": texts[a],
-            "question2": texts[b],
-        }
+        (ids[a], ids[b], distance, texts[a], texts[b])
         for a, b, distance in zip(*(values.tolist() for values in found), strict=True)
     )
-    members = np.flatnonzero(clusters >= 0)
-    members = members[np.argsort(clusters[members], kind="stable")]
-    groups = (
-        {"cluster": int(clusters[i]), "id": ids[i], "question": texts[i]} for i in members.tolist()
-    )
-    _write(folder / f"pairs.{output}", pairs, ("id1", "id2", "distance", "question1", "question2"))
-    _write(folder / f"clusters.{output}", groups, ("cluster", "id", "question"))
+    members = np.argsort(clusters, kind="stable")[(clusters < 0).sum() :].tolist()
+    groups = ((int(clusters[i]), ids[i], texts[i]) for i in members)
+    _write(folder / f"pairs.{output}", ("id1", "id2", "distance", "question1", "question2"), pairs)
+    _write(folder / f"clusters.{output}", ("cluster", "id", "question"), groups)
     sizes = np.bincount(clusters[members], minlength=1)
     info = {
         "run": run,
@@ -151,11 +142,12 @@ def _all_questions(path: str, **how: Any) -> tuple[list[int], list[str]]:
     return ids, texts
 
 
-def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+def _write(path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     with write_atomically(path, "w") as file:
         if path.suffix == ".tsv":
             file.write("\t".join(columns) + "\n")
-        file.writelines(map(as_tsv if path.suffix == ".tsv" else as_json, rows))
+        said = as_tsv if path.suffix == ".tsv" else as_json
+        file.writelines(said(dict(zip(columns, row, strict=True))) for row in rows)
 
 
 @click.command()

@@ -60,6 +60,6 @@ def splits(
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, ", ".join(f"{n:,} {what}" for what, n in counts.items()))
     log.info(
-        "left out: %s non-duplicates of two parts, %s of one cluster",
+        "left out: non-duplicates of two parts: %s, of one cluster: %s; pairs with blanks: %s",
         *(f"{count:,}" for count in report["dropped"].values()),
     )

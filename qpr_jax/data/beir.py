@@ -1,8 +1,9 @@
 """BEIR's format: a corpus, queries, and how relevant which document is to which query.
 
 corpus.jsonl: `_id`, `title` (may be missing or empty), `text`. queries.jsonl: `_id`, `text`.
-qrels/SPLIT.tsv: a header `query-id corpus-id score`, tabs between; score is a whole number, of 1
-or more where the document is relevant. Each may be gzip, with .gz after its name. Ids are strings.
+qrels/SPLIT.tsv: query, document and score, tabs between, below a header (`query-id corpus-id
+score`); score is a whole number, of 1 or more where the document is relevant. Each may be gzip,
+with .gz after its name. Ids are strings; of whole numbers the digits are meant.
 The format is that of https://github.com/beir-cellar/beir.
 """
 
@@ -45,13 +46,19 @@ def read_qrels(folder: Path, split: str) -> Qrels:
     """
     path = _file(folder, f"{QRELS}/{split}.tsv")
     qrels: Qrels = {}
-    for line, fields in read_rows(path, COLUMNS, format="tsv", remedy=_REMEDY):
+    for line, fields in read_rows(path, ("row",), format="lines"):
         if isinstance(fields, str):
             raise _unreadable(path, line, fields)
-        query, document, score = (str(fields[name]) for name in COLUMNS)
+        row = str(fields["row"]).split("\t")
+        query, document, score = row if len(row) == len(COLUMNS) else ("", "", "")
+        score = score.strip()
+        if line == 1 and query and not _GRADE.fullmatch(score):
+            continue  # the header, whatever it calls them
         if not query or not document or not _GRADE.fullmatch(score):
             raise _unreadable(
-                path, line, f"expected two ids and a whole number, got {[*fields.values()]!r:.80}"
+                path,
+                line,
+                f"expected two ids and a whole number, with tabs between, got {row!r:.80}",
             )
         if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _unreadable(path, line, f"query {query} and {document} have two scores")
@@ -100,7 +107,9 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
             raise _unreadable(path, line, fields)
         identity, text = fields["_id"], fields["text"]
         title = (fields.get("title") or "") if titled else ""
-        if not isinstance(identity, str) or not identity:
+        if type(identity) is int:
+            identity = f"{identity}"
+        if not isinstance(identity, str) or not identity or not _encodes(identity):
             raise _unreadable(path, line, f"expected a string as `_id`, got {identity!r:.60}")
         if not isinstance(text, str) or not isinstance(title, str):
             raise _unreadable(path, line, "expected strings as `text` and `title`, got others")
@@ -108,6 +117,11 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
             raise _unreadable(path, line, f"the id {identity} stands twice")
         seen.add(identity)
         yield identity, f"{title} {text}".strip()
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text is UTF-8 of whole characters, which JSON can say others than."""
+    return text.encode("utf-8", "replace").decode() == text
 
 
 def _unreadable(path: str, line: int, reason: str) -> UserError:

@@ -25,6 +25,8 @@ from qpr_jax.files import Path
 HEADER = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
 PAIRS_HEADER = HEADER[1:]  # of the pairs of `qpr splits`
 
+_REMEDY = "name another file (in training with `data.path`)"
+
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
@@ -35,8 +37,8 @@ class QuestionPairs:
     questions: Q texts. ids: int64 [Q]. pairs: int32 [P, 2], positions of the questions, one for
     each good row but those that pair a question with itself. is_duplicate: bool [P].
     report: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids that are left out
-    because their text stood under an earlier id), `changed_texts` (ids whose text changed later;
-    the first text is kept), `self_pairs` (rows that pair a question with itself).
+    because their text stood under an earlier id), `changed_texts` (ids with several texts, of which
+    the first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
     """
 
     questions: list[str]
@@ -73,7 +75,7 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
     if not rows:
         raise UserError(
             f"{path}: expected rows of question pairs below the header, got no good row and "
-            f"{skipped} bad ones; name another file with `data.path`"
+            f"{skipped} bad ones; {_REMEDY}"
         )
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
@@ -89,34 +91,28 @@ def of_quora(path: Path) -> bool:
 
 def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
     """Number the questions of `rows` by first appearance; one text is one question."""
-    questions: list[str] = []
-    ids: list[int] = []
-    of_id: dict[int, int] = {}
-    of_text: dict[str, int] = {}
-    same_text, changed = 0, set()
-
-    def position(identity: int, text: str) -> int:
-        nonlocal same_text
-        known = of_id.get(identity)
-        if known is not None:
-            if questions[known] != text:
+    rows = list(rows)
+    text_of: dict[int, str] = {}
+    changed: set[int] = set()
+    for id1, id2, text1, text2, _ in rows:
+        for identity, text in ((id1, text1), (id2, text2)):
+            known = text_of.setdefault(identity, text)
+            if known != text:
                 changed.add(identity)
-            return known
-        known = of_text.get(text)
-        if known is None:
-            known = of_text[text] = len(questions)
-            questions.append(text)
+                if not known.strip():
+                    text_of[identity] = text
+    questions: dict[str, int] = {}
+    ids: list[int] = []
+    position: dict[int, int] = {}
+    for identity, text in text_of.items():
+        at = position[identity] = questions.setdefault(text, len(questions))
+        if at == len(ids):
             ids.append(identity)
-        else:
-            same_text += 1
-        of_id[identity] = known
-        return known
-
     pairs: list[tuple[int, int]] = []
     labels: list[bool] = []
     self_pairs = 0
-    for id1, id2, text1, text2, label in rows:
-        pair = position(id1, text1), position(id2, text2)
+    for id1, id2, _, _, label in rows:
+        pair = position[id1], position[id2]
         if pair[0] == pair[1]:
             self_pairs += 1
         else:
@@ -125,12 +121,12 @@ def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
     report = {
         "rows": len(pairs) + self_pairs,
         "skipped_rows": 0,
-        "same_text_ids": same_text,
+        "same_text_ids": len(position) - len(ids),
         "changed_texts": len(changed),
         "self_pairs": self_pairs,
     }
     return QuestionPairs(
-        questions=questions,
+        questions=[*questions],
         ids=np.array(ids, np.int64),
         pairs=np.array(pairs, np.int32).reshape(-1, 2),
         is_duplicate=np.array(labels, np.bool_),
@@ -143,14 +139,10 @@ def _read_lines(path: Path) -> list[str]:
         data = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise UserError(
-            f"{path}: expected a file of question pairs, got: {error.strerror}; "
-            "name the file with `data.path`"
+            f"{path}: expected a file of question pairs, got: {error.strerror}; {_REMEDY}"
         ) from error
     if not data:
-        raise UserError(
-            f"{path}: expected a file of question pairs, got an empty file; "
-            "name another file with `data.path`"
-        )
+        raise UserError(f"{path}: expected a file of question pairs, got an empty file; {_REMEDY}")
     return decoded_lines(data)
 
 

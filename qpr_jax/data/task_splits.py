@@ -69,7 +69,8 @@ class Tasks:
     data: what is divided: the file without blank questions. clusters: int32 [Q], of the
     duplicates by transitivity, -1 for none. groups: int64 [Q], the component that is kept together.
     part_of: int8 [Q], a position in PARTS. queries: part -> positions int64 [n], at most one of a
-    cluster, with a text that, normalised, no other question has.
+    cluster, with a text that, normalised, no other question has. blank_questions, blank_pairs: that
+    were left out, and the pairs that they were in.
     """
 
     data: QuestionPairs
@@ -78,6 +79,7 @@ class Tasks:
     part_of: np.ndarray
     queries: dict[str, np.ndarray]
     blank_questions: int
+    blank_pairs: int
     sizes: Sizes
 
 
@@ -92,8 +94,10 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
 
     UserError where a part gets no duplicates, or no queries.
     """
-    known = len(data.questions)
+    known, labelled = len(data.questions), len(data.pairs)
     data = _without_blank(data)
+    if not data.is_duplicate.any():
+        raise UserError("expected pairs labelled as duplicates, got none; give more pairs")
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     groups = groups_of(data.questions, clusters)
     part_of = _parts(data, groups, sizes)
@@ -105,7 +109,8 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
                 f"{len(data.questions):,} questions; change `--dev` or `--test`, or give more pairs"
             )
     queries = _queries(data, clusters, part_of, sizes)
-    return Tasks(data, clusters, groups, part_of, queries, known - len(data.questions), sizes)
+    blank = known - len(data.questions), labelled - len(data.pairs)
+    return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
 
 
 def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
@@ -119,7 +124,7 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
     `qid question`; {dev,test}-relevant.tsv: `qid corpus_qid`, a row for each duplicate of a query.
     beir/: the same in BEIR's format (`data.beir`).
 
-    All but beir/ are tables of `data.quoted`, rows by qid.
+    All but beir/ are tables of `data.quoted`; all but the labelled pairs have rows by qid.
     """
     refuse_existing(folder)
     data, ids = tasks.data, tasks.data.ids
@@ -322,6 +327,7 @@ def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int])
                 ((ends[:, 0] != ends[:, 1]) & ~data.is_duplicate).sum()
             ),
             "non_duplicates_of_one_cluster": int(contradicted.sum()),
+            "pairs_with_a_blank_question": tasks.blank_pairs,
         },
         "parts": parts,
         "retrieval_corpus": len(data.questions) - sum(map(len, tasks.queries.values())),

@@ -62,14 +62,18 @@ def encoder_folder(named: Path) -> pathlib.Path:
     `$QPR_MODELS`, or in the cache, `$XDG_CACHE_HOME/qpr_jax/models` (`~/.cache/qpr_jax/models`).
     """
     folder, name = pathlib.Path(named), os.fspath(named)
+    if not name:
+        raise UserError("expected the folder of an encoder, or the name of a model, got ''")
     if folder.is_dir():
         return folder
     if name == minilm.NAME:
         return minilm.minilm_folder()
     if name.startswith(hub.PREFIX):
         return hub.fetched(name)
-    if name == folder.name:
-        return next((home / name for home in published.homes() if (home / name).is_dir()), folder)
+    if str(folder) == folder.name:
+        return next(
+            (home / folder for home in published.homes() if (home / folder).is_dir()), folder
+        )
     return folder
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from qpr_jax.encoders.exported import question_list
+from qpr_jax.encoders.published import CARD
 from qpr_jax.encoders.sentence_model import (
     TOKENIZER,
     WEIGHTS,
@@ -22,6 +23,7 @@ from qpr_jax.encoders.sentence_model import (
     sentence_model,
     weights_file,
 )
+from qpr_jax.errors import UserError
 from qpr_jax.files import (
     Path,
     manifest_format,
@@ -125,6 +127,9 @@ def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> Transfo
         manifest = read_manifest(path, format=FORMAT)
         settings = manifest.get("settings", {})
         files = {name: read_verified(path, name, manifest) for name in names}
+        # Without one that says how to pool, or how much is read, it would be another encoder.
+        for name in manifest["files"].keys() - {*names, CARD}:
+            raise UserError(f"{path}: expected the file {name}, found none; fetch the whole folder")
     else:
         files = {name: (path / name).read_bytes() for name in names}
     model = sentence_model(files, path)

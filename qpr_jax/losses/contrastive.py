@@ -116,14 +116,10 @@ def online_contrastive_loss(
     distances = _paired_distances(left, right, distance)
     all_same = gather(same, len(same), axis_name)
     everyones = gather(lax.stop_gradient(distances), len(same), axis_name)
-    closest = jnp.where(all_same, jnp.inf, everyones).min()
-    farthest = jnp.where(all_same, everyones, -jnp.inf).max()
-    number = all_same.sum()
-    others = len(all_same) - number
-    mean = jnp.where(all_same, everyones, 0).sum() / jnp.maximum(number, 1)
-    mean_of_others = jnp.where(all_same, 0, everyones).sum() / jnp.maximum(others, 1)
-    beyond = distances > jnp.where(others > 1, closest, mean)
-    within = distances < jnp.where(number > 1, farthest, mean_of_others)
+    count, (closest, _), mean = _spread(everyones, ~all_same)
+    count_same, (_, farthest), mean_same = _spread(everyones, all_same)
+    beyond = distances > jnp.where(count > 1, closest, mean_same)
+    within = distances < jnp.where(count_same > 1, farthest, mean)
     hard = jnp.where(same, beyond, within)
     loss = jnp.where(hard, _squares(distances, same, margin), 0).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
@@ -155,6 +151,18 @@ def _paired_distances(left: jax.Array, right: jax.Array, distance: str) -> jax.A
     # 1 - x.y from the difference of the two, which keeps small ones; of zeros the rest is missing.
     missing = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
     return 0.5 * (paired_squared_distances(left, right) + missing[0] + missing[1])
+
+
+def _spread(
+    distances: jax.Array, chosen: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array]:
+    """How many are chosen, their least and greatest distance, and their mean."""
+    count = chosen.sum()
+    least = jnp.where(chosen, distances, jnp.inf).min()
+    greatest = jnp.where(chosen, distances, -jnp.inf).max()
+    mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(count, 1)
+    # The mean of equal distances is one of them, whatever rounding makes of their sum.
+    return count, (least, greatest), jnp.clip(mean, least, greatest)
 
 
 def _squares(distances: jax.Array, same: jax.Array, margin: float) -> jax.Array:

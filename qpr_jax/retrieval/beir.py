@@ -24,6 +24,7 @@ CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100
 _CHUNK = 16_384  # documents that are held at once, text and vector
 _BLOCK = 64  # queries whose distances are taken from differences at once
+_ROUNDING = 2e-6  # of distances from products, as a share of the squared lengths
 _GAP = np.float32(1e-9)  # between scores that would be equal; larger where float32 is coarser
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -108,14 +109,18 @@ def ranked_documents(
     vectors = _finite(encode([queries[query] for query in wanted]))
     ids: list[str] = []
     # One more: a document with the id of the query may be among them.
-    near, found = _none(len(wanted), depth + 1)
+    near = np.full((len(wanted), depth + 1), np.inf, np.float32)
+    found = np.full((len(wanted), depth + 1), -1, np.int64)
     for chunk in _chunks(corpus):
-        documents = _finite(encode([text for _, text in chunk]))
-        distances, positions = _nearest(vectors, documents, depth + 1)
-        near, found = _merged(
-            near, found, distances, np.where(positions < 0, -1, positions + len(ids))
-        )
+        documents, first = _finite(encode([text for _, text in chunk])), len(ids)
         ids += [document for document, _ in chunk]
+        for rows, distances, positions in _candidates(vectors, documents, depth + 1):
+            near[rows], found[rows] = _kept(
+                np.hstack([near[rows], distances]),
+                np.hstack([found[rows], positions + first]),
+                depth + 1,
+                ids,
+            )
         log(f"searched {len(ids):,} documents")
     if not ids:
         raise UserError("corpus: expected documents, got none; give more")
@@ -181,31 +186,47 @@ def _finite(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
-def _none(count: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.full((count, k), np.inf, np.float32), np.full((count, k), -1, np.int64)
+def _candidates(
+    queries: np.ndarray, documents: np.ndarray, k: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(queries [n], squared distances float32 [n, m], documents [n, m]), with the k nearest of all.
 
-
-def _nearest(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances float32 [n, k] to the nearest documents and their positions, -1: none."""
-    distances, positions = _none(len(queries), k)
-    reach = min(k, len(documents))
+    And with those at the distance of the last of them.
+    """
     # The distances that FAISS takes from products lose what the squared lengths outweigh.
     centre = documents.mean(axis=0, dtype=np.float64).astype(np.float32)
-    positions[:, :reach] = faiss.knn(queries - centre, documents - centre, reach)[1]
-    for start in range(0, len(queries), _BLOCK):
-        some = slice(start, start + _BLOCK)
-        moves = queries[some, None] - documents[positions[some, :reach]]
-        distances[some, :reach] = np.einsum("nkd,nkd->nk", moves, moves)
-    return distances, positions
+    queries_there, there = queries - centre, documents - centre
+    reach = min(k + 1, len(documents))
+    rough, positions = faiss.knn(queries_there, there, reach)
+    sure = np.ones(len(queries), np.bool_)
+    if reach > k:  # what is not found is beyond the last, which may be as far as the one before
+        lengths = (queries_there**2).sum(axis=1) + (there**2).sum(axis=1).max()
+        sure = rough[:, k] - rough[:, k - 1] > _ROUNDING * lengths
+    everything = np.arange(len(documents))[None]
+    some = np.flatnonzero(sure)
+    for rows in [some[at : at + _BLOCK] for at in range(0, len(some), _BLOCK)]:
+        yield rows, _distances(queries[rows], documents[positions[rows]]), positions[rows]
+    for row in np.flatnonzero(~sure)[:, None]:
+        yield row, _distances(queries[row], documents[None]), everything
 
 
-def _merged(
-    near: np.ndarray, found: np.ndarray, distances: np.ndarray, positions: np.ndarray
+def _distances(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Squared, of queries [n, d] and the documents [n, m, d] of each: float32 [n, m]."""
+    moves = queries[:, None] - documents
+    return np.einsum("nmd,nmd->nm", moves, moves)
+
+
+def _kept(
+    near: np.ndarray, found: np.ndarray, k: int, ids: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest of both, as many as before."""
-    near, found = np.hstack([near, distances]), np.hstack([found, positions])
-    order = np.argsort(near, axis=1, kind="stable")[:, : distances.shape[1]]
-    return np.take_along_axis(near, order, axis=1), np.take_along_axis(found, order, axis=1)
+    """The k nearest of the candidates [n, m > k]; of those as far as the last, the later ids."""
+    order = np.argsort(near, axis=1, kind="stable")
+    near, found = np.take_along_axis(near, order, axis=1), np.take_along_axis(found, order, axis=1)
+    last = near[:, k - 1]
+    for row in np.flatnonzero((last == near[:, k]) & np.isfinite(last)):
+        tied = np.flatnonzero(near[row] == last[row])
+        found[row, tied] = sorted(found[row, tied].tolist(), key=ids.__getitem__, reverse=True)
+    return near[:, :k], found[:, :k]
 
 
 def _distinct(hits: Sequence[tuple[float, str]]) -> list[Hit]:

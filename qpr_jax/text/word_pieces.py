@@ -38,7 +38,9 @@ class WordPieces:
 
     def ids(self, questions: Sequence[str], max_words: int) -> list[list[int]]:
         """The ids of each question, at most `max_words`, the marks at both ends among them."""
-        found = (encoding.ids for encoding in self._tokenizer.encode_batch(list(questions)))
+        # Half of a surrogate pair, which cut texts have, is no character.
+        texts = [text.encode("utf-8", "replace").decode() for text in questions]
+        found = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
         return [row if len(row) <= max_words else [*row[: max_words - 1], row[-1]] for row in found]
 
     def word_ids(self, questions: Sequence[str], max_words: int) -> tuple[np.ndarray, int]:

@@ -179,12 +179,15 @@ def _plot_training(
     scores = [name for name in evaluations[0] if name != "step"]
     figure = Figure(figsize=(5 * (1 + len(scores)), 3.6), layout="constrained")
     axes = figure.subplots(1, 1 + len(scores), squeeze=False)[0]
-    steps = np.array([row["step"] for row in metrics])
-    loss = np.array([row["loss"] for row in metrics])
-    axes[0].plot(steps, loss, color="0.8", linewidth=0.8)
-    window = min(50, len(loss))
-    smooth = np.convolve(loss, np.ones(window) / window, "valid")
-    axes[0].plot(steps[window - 1 :], smooth, label=f"mean of {window} steps")
+    names = sorted({name for row in metrics for name in row if name.startswith("loss_")})
+    for name in names or ["loss"]:
+        rows = [row for row in metrics if name in row]
+        steps, loss = (np.array([row[key] for row in rows]) for key in ("step", name))
+        axes[0].plot(steps, loss, color="0.8", linewidth=0.8)
+        window = min(50, len(loss))
+        smooth = np.convolve(loss, np.ones(window) / window, "valid")
+        of = f"{name.removeprefix('loss_')}, " if names else ""
+        axes[0].plot(steps[window - 1 :], smooth, label=f"{of}mean of {window} steps")
     axes[0].set(xlabel="step", ylabel="loss", title="training")
     axes[0].legend()
     for axis, name in zip(axes[1:], scores, strict=True):

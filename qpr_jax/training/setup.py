@@ -138,7 +138,10 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
 
     def compiled(feed: Feed, objective: Objective) -> Turn:
         loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
-        return Turn(feed, make_train_step(loss, schedule, seed=settings.seed, weight_decay=decay))
+        step = make_train_step(
+            loss, schedule, seed=settings.seed, weight_decay=decay, named=settings.loss_turns
+        )
+        return Turn(feed, step)
 
     phases = [
         Phase(tuple(itertools.starmap(compiled, turns)), end - steps, end, rate)

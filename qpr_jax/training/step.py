@@ -98,10 +98,16 @@ def make_loss(
 
 
 def make_train_step(
-    loss: Loss, learning_rate: float | optax.Schedule, *, seed: int, weight_decay: float = 0.0
+    loss: Loss,
+    learning_rate: float | optax.Schedule,
+    *,
+    seed: int,
+    weight_decay: float = 0.0,
+    named: bool = False,
 ) -> TrainStep:
     """The step of Adam over all parameters, in time that does not grow with the vocabulary.
 
+    named: whether a loss that is alone is told under its name too, as one of several always is.
     weight_decay: of AdamW (Loshchilov and Hutter, 2019), for matrices other than the embedding.
     """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
@@ -119,7 +125,7 @@ def make_train_step(
         params = optax.apply_updates(state.params, updates)
         table = adam.put(state.table, words, adam.updated(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
-        if len(losses) > 1:
+        if named or len(losses) > 1:
             metrics |= {f"loss_{name}": loss for name, loss in losses.items()}
         return TrainState(params, optimizer_state, table, state.average, state.step + 1), metrics
 

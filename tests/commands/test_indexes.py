@@ -15,6 +15,7 @@ from qpr_jax.encoders import minilm
 from qpr_jax.encoders.folders import read_encoder
 from qpr_jax.retrieval import vectors_file
 from tests.commands.conftest import QUESTIONS
+from tests.xla import QUICK_XLA
 
 
 def lines(out):
@@ -256,7 +257,7 @@ def test_trained_from_a_pair_file(generated_data, tmp_path):
     command = [sys.executable, "-m", "qpr_jax.command_line"]
     done = subprocess.run(
         [*command, "train", "run", str(pairs), "--config", "mine.toml"],
-        env=os.environ | {"PYTHONPATH": os.getcwd(), "XLA_FLAGS": ""},
+        env=os.environ | {"PYTHONPATH": os.getcwd(), "XLA_FLAGS": QUICK_XLA},
         cwd=tmp_path,
         capture_output=True,
         text=True,

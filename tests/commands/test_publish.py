@@ -1,4 +1,6 @@
 import json
+import re
+import shlex
 import shutil
 
 import pytest
@@ -29,6 +31,24 @@ def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
     status, _, told = qpr("publish", run, "--to", "mine")
     assert status == 1
     assert told == "error: mine is there already; remove it, or name another folder with `--to`\n"
+
+
+@pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
+def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, name):
+    assert qpr("publish", run, "--to", f"models/{name}")[0] == 0
+    card = (tmp_path / "models" / name / "README.md").read_text()
+    python = card.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.setenv("QPR_MODELS", str(tmp_path / "models"))
+    exec(python)
+    command = re.search(r"of millions: (.*)", python)[1]
+    assert shlex.split(command) == ["qpr", "index", f"--run={name}"]
+
+
+@pytest.mark.parametrize("name", ["minilm", "a\nb", "bad\udcff"])
+def test_names_that_no_card_can_say_are_refused(qpr, run, name):
+    status, _, told = qpr("publish", run, "--to", name)
+    assert status == 1
+    assert "`--to`: expected printable characters, and another name than minilm" in told
 
 
 def test_a_run_without_an_encoder_is_told(qpr, tmp_path):

@@ -37,6 +37,15 @@ def test_titles_stand_before_texts(tmp_path):
     assert [text for _, text in read_corpus(tmp_path)] == ["Title text", "text", "text"]
 
 
+@pytest.mark.parametrize("header", ["", "query_id\tcorpus_id\trelevance\n"])
+def test_judgements_under_any_header_and_ids_that_are_numbers(tmp_path, header):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text(f"{header}7\t0\t1 \r\n\n7\t5\t-1\n")
+    assert read_qrels(tmp_path, "test") == {"7": {"0": 1, "5": -1}}
+    (tmp_path / "queries.jsonl").write_text('{"_id": 7, "text": "why"}\n')
+    assert read_queries(tmp_path) == {"7": "why"}
+
+
 def test_gzip(written):
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         path = written / name
@@ -57,16 +66,17 @@ def test_gzip(written):
         ),
         (
             "corpus.jsonl",
-            '\n{"_id": 5, "text": "b"}\n',
+            '\n{"_id": 5.0, "text": "b"}\n',
             "line 2: expected a string as `_id`",
         ),
+        ("corpus.jsonl", '{"_id": "\\ud800", "text": "b"}\n', "line 1: expected a string as `_id`"),
         ("corpus.jsonl", '{"_id": "a", "text": null}\n', "line 1: expected strings as `text` and"),
         ("corpus.jsonl", '{"_id": "a", "text": "", "title": 1}\n', "line 1: expected strings as"),
         ("corpus.jsonl", '{"_id": "a"}\n', "line 1: expected the key `text`"),
         ("corpus.jsonl", "_id\n", "line 1: expected a JSON object"),
         ("queries.jsonl", "[]\n", "line 1: expected a JSON object, got []"),
-        ("qrels/test.tsv", "q1\td1\t1\n", "expected a column `query-id`"),
-        ("qrels/test.tsv", "HEADq1\td1\n", "line 2: expected 3 fields, as the header, got 2"),
+        ("qrels/test.tsv", "q1 d1 1\n", "line 1: expected two ids and a whole number, with tabs"),
+        ("qrels/test.tsv", "HEADq1\td1\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\t\t1\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),

@@ -216,6 +216,14 @@ def test_no_good_row_no_file_and_a_folder(tmp_path):
         read_quora(tmp_path)
 
 
+def test_a_blank_text_gives_way_to_the_first_that_is_not():
+    rows = [(1, 2, "", "b", False), (3, 1, "c", "a", True), (1, 3, "again", "c", True)]
+    data = gather_pairs(rows)
+    assert data.questions == ["a", "b", "c"]
+    assert data.pairs.tolist() == [[0, 1], [2, 0], [0, 2]]
+    assert data.report["changed_texts"] == 1
+
+
 def test_no_rows_are_no_pairs():
     data = gather_pairs([])
     assert data.pairs.shape == (0, 2)

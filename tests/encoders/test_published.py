@@ -72,10 +72,12 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(UserError, match="found none at mine, nor a model of this name"):
         Retriever.load("mine")
+    with pytest.raises(UserError, match="the name of a model, got ''"):
+        Retriever.load("")
     shutil.copytree(published, tmp_path / "cache" / "qpr_jax" / "models" / "mine")
     assert encoder_folder("mine").is_relative_to(tmp_path / "cache")
     monkeypatch.setenv("QPR_MODELS", str(published.parent))
-    assert encoder_folder("mine") == published
+    assert encoder_folder("mine") == encoder_folder("mine/") == published
     assert encoder_folder("../mine") != published  # a path, and no name
     retriever = Retriever.load("mine")
     assert len(retriever) == 0
@@ -95,6 +97,11 @@ def test_a_transformer_is_published_with_its_card(tmp_path):
     assert "README.md" in json.loads((tmp_path / "t" / "manifest.json").read_text())["files"]
     again = Retriever.load(tmp_path / "t")
     assert again.encoder.identity == encoder.identity
+    for name in encoder.files:
+        shutil.copytree(tmp_path / "t", tmp_path / "less", dirs_exist_ok=True)
+        (tmp_path / "less" / name).unlink()
+        with pytest.raises(UserError, match=r"found n|missing"):
+            Retriever.load(tmp_path / "less")
 
 
 @pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])

@@ -49,6 +49,12 @@ def test_vectors_are_those_of_sentence_transformers():
     assert encoder.encode([]).shape == (0, 16)
 
 
+def test_half_a_character_is_passed_over():
+    cut = "how do i \ud83d learn?"
+    words = read_transformer(TINY).encode([cut, cut.replace("\ud83d", "?")])
+    np.testing.assert_array_equal(*words)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
     sentences, _ = golden()
