@@ -12,7 +12,7 @@ from experiments.rows import Row, training_row
 from qpr_jax.errors import UserError
 
 PAIRS = 600 * 1024  # that a row trains on, of whichever kind
-# A third of the filters of `quora_best`, so that ten trainings fit into an hour of 2 cores. The
+# A third of the filters of `quora_best`, so that all rows fit into an hour of 2 cores. The
 # validation that training itself looks at is of retrieval, so nothing is chosen by it.
 STUDY: dict[str, Any] = {
     "filters": 100,
@@ -35,6 +35,15 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "multitask_turns": (
         "ranking and online contrastive, in turns",
         {"loss": "ranking+online_contrastive", "loss_turns": True},
+    ),
+    # As many pairs for ranking as `ranking` has, and as many again for the other.
+    "multitask_twice": (
+        "ranking and online contrastive, in turns, of twice the pairs",
+        {
+            "loss": "ranking+online_contrastive",
+            "loss_turns": True,
+            "max_steps": 2 * PAIRS // 1024,
+        },
     ),
     "multitask_sum": (
         "ranking and online contrastive, summed",
@@ -60,7 +69,7 @@ def row_config(name: str, parts: pathlib.Path) -> ConfigDict:
     config.learning_rate_scaling = "sqrt"
     config.learning_rate = 1e-3 / 2**0.5  # 1e-3 for 1,024 pairs
     both = "+" in config.loss and not config.loss_turns
-    config.max_steps = PAIRS // config.batch_size // (1 + both)
+    config.max_steps = config.max_steps or PAIRS // config.batch_size // (1 + both)
     return config
 
 

@@ -338,8 +338,8 @@ def run_encoder(run: Path) -> Encoder:
             f"`run`: {run} has no export/; finish the run (the same command resumes it)"
         )
     raise UserError(
-        f"{asked}: expected a run, or an encoder, whole: {WEIGHTS}, with the {MANIFEST} of `qpr "
-        f"publish` or with {CONFIG}; found neither; name another folder, or fetch it again"
+        f"`run`: {asked}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
+        f"{MANIFEST} of `qpr publish`), found neither; name another folder, or fetch it again"
     )
 
 

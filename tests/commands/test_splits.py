@@ -21,7 +21,7 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     report = json.loads((tmp_path / "parts" / "report.json").read_text())
     assert "dev: 16 questions, 8 components, 8 clusters, 16 clustered_questions, 8 dup" in told
     dropped = report["dropped"]["non_duplicates_across_parts"]
-    assert f"left out: {dropped} non-duplicates of two parts, 0 of one cluster" in told
+    assert f"left out: non-duplicates of two parts: {dropped}, of one cluster: 0; pairs" in told
     # What is made is read by the other commands as it is.
     folder = tmp_path / "parts" / "classification"
     assert len(read_quora(folder / "train_pairs.tsv").pairs) == sum(
