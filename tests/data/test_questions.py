@@ -86,7 +86,7 @@ def test_a_cell_may_hold_lines_and_another_column_be_asked_for(tmp_path):
         ("a.txt", b"a\n\xff\n", "line 2: expected UTF-8"),
         ("a.csv", b"question\na\n\xff\n", "line 3: expected UTF-8"),
         ("a.jsonl", b"\xff\xfe{\0}\0\n", "line 1: expected UTF-8"),
-        ("a.gz", gzip.compress(b"a\n" * 9999)[:-9], "not whole gzip"),
+        ("a.gz", gzip.compress(b"a\n" * 9999, mtime=0)[:-9], "not whole gzip"),
         ("a.gz", b"\x1f\x8bnothing", "not whole gzip"),
     ],
 )
