@@ -224,9 +224,9 @@ def test_what_is_missing_is_named(run, tmp_path):
     with pytest.raises(UserError, match="`run`: expected the folder of a run, found none at"):
         Retriever.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="empty has no export/; finish the run"):
+    with pytest.raises(UserError, match="empty: expected a run, or a whole encoder"):
         Retriever.load(tmp_path / "empty")
-    with pytest.raises(UserError, match="empty has no export/"):
+    with pytest.raises(UserError, match="empty: expected a run"):
         Retriever.build(QUESTIONS, run=tmp_path / "empty")
     with pytest.raises(UserError, match="run has no index/; finish the run"):
         Retriever.load(run)
