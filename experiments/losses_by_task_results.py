@@ -151,7 +151,7 @@ def plot(path: pathlib.Path, scores: Scores) -> None:
         values = [scores[name][task] for name in names]
         bars = axis.barh([ROWS[name][0] for name in names], values, color="C0")
         axis.bar_label(bars, fmt="%.3f", padding=2, fontsize=8)
-        axis.set(title=f"{task}, {metrics[0][1]}")
+        axis.set(title=f"{task},\n{metrics[0][1]}")
         low, high = min(values), max(values)
         room = max(0.05, (high - low) / 2)
         axis.set_xlim(max(0, low - room), high + room)

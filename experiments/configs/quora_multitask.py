@@ -2,8 +2,11 @@
 
     python -m experiments.main --config=quora_multitask
 
-Ranking learns to find, contrastive loss to tell apart; each has its batches, and they are summed.
-What each loss is worth for which task: results/losses_by_task/README.md.
+Ranking learns to find, contrastive loss to tell apart; each has its batches, and a step is on the
+sum of both. With a third of the filters, and in turns, as many pairs of either kind are worth, over
+ranking alone, .006 of average precision in telling duplicates apart, and .010 of nDCG@10 in finding
+them (`python -m experiments.losses_by_task`, 2 cores of an AMD EPYC, Zen 3;
+results/losses_by_task/README.md).
 """
 
 from ml_collections import ConfigDict

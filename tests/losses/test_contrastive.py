@@ -131,11 +131,12 @@ def test_fewer_than_two_of_a_kind_leave_the_other_its_mean(labels, expected):
     assert np.isfinite(gradients).all()
 
 
-@pytest.mark.parametrize("n", [3, 7, 13])
-def test_pairs_that_are_all_as_far_are_not_hard(n):
-    for row in np.random.default_rng(n).normal(size=(20, 2, 5)).astype(np.float32):
+def test_pairs_that_are_all_as_far_are_not_hard():
+    n = 13
+    loss = compiled(online_contrastive_loss, distance="euclidean")
+    for row in np.random.default_rng(0).normal(size=(40, 2, 5)).astype(np.float32):
         x, y = (np.tile(side, (n, 1)) for side in row)
-        value, _ = compiled(online_contrastive_loss, distance="euclidean")(x, y, jnp.ones(n))
+        value, _ = loss(x, y, jnp.ones(n))
         assert float(value) == 0
 
 

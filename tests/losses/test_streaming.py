@@ -11,6 +11,11 @@ from qpr_jax.losses import sdml_loss
 from qpr_jax.losses.streaming import tile_of
 
 
+@pytest.fixture(autouse=True)
+def _as_users_have_them():
+    """Not here: what is held against each other is compiled alike, and quickly."""
+
+
 def compiled(**options):
     return jax.jit(
         jax.value_and_grad(lambda x, y: sdml_loss(x, y, **options), argnums=(0, 1)),

@@ -157,7 +157,7 @@ def test_trains_on_a_sample_and_streams(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(chunks), np.arange(12_000))
 
 
-@pytest.mark.parametrize("factory", ["IVF40,Flat", "IVF40,SQ8", "IVF40,PQ6"])
+@pytest.mark.parametrize("factory", ["IVF40,Flat", "IVF40,SQ8"])
 def test_shards_on_disk_make_the_same_index(factory, monkeypatch, tmp_path):
     recipe = Recipe(factory, assignments=2)
     whole, recall = build_vectors(recipe, POINTS.__getitem__, 12_000)
