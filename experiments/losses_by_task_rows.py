@@ -25,6 +25,8 @@ STUDY: dict[str, Any] = {
     "index.factory": "Flat",
 }
 RANKING: dict[str, Any] = {"loss": "ranking"}
+BOTH: dict[str, Any] = {"loss": "ranking+online_contrastive"}
+IN_TURNS: dict[str, Any] = BOTH | {"loss_turns": True}
 # name -> what it is called, its settings
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     # As the paper has it; of unit vectors it would be ranking.
@@ -32,23 +34,13 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ranking": ("multiple negatives ranking", RANKING),
     "contrastive": ("contrastive", {"loss": "contrastive"}),
     "online_contrastive": ("online contrastive", {"loss": "online_contrastive"}),
-    "multitask_turns": (
-        "ranking and online contrastive, in turns",
-        {"loss": "ranking+online_contrastive", "loss_turns": True},
-    ),
+    "multitask_turns": ("ranking and online contrastive, in turns", IN_TURNS),
     # As many pairs for ranking as `ranking` has, and as many again for the other.
     "multitask_twice": (
         "ranking and online contrastive, in turns, of twice the pairs",
-        {
-            "loss": "ranking+online_contrastive",
-            "loss_turns": True,
-            "max_steps": 2 * PAIRS // 1024,
-        },
+        IN_TURNS | {"max_steps": 2 * PAIRS // 1024},
     ),
-    "multitask_sum": (
-        "ranking and online contrastive, summed",
-        {"loss": "ranking+online_contrastive"},
-    ),
+    "multitask_sum": ("ranking and online contrastive, summed", BOTH),
     "ranking_64": ("ranking, batches of 64", RANKING | {"batch_size": 64}),
     "ranking_256": ("ranking, batches of 256", RANKING | {"batch_size": 256}),
     "ranking_4096": ("ranking, batches of 4,096", RANKING | {"batch_size": 4096}),

@@ -12,7 +12,8 @@ from tests.xla import QUICK_XLA
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"  # `optimised`
+    # Most of the time of tests is compiling; this makes it quicker. See `optimised`.
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads of FAISS that wait for each other's cores
     os.environ["OMP_NUM_THREADS"] = "1"

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from qpr_jax.data.questions import FORMATS, Entry, read_questions
+from qpr_jax.text.tokenizer import whole_characters
 
 log = logging.getLogger("qpr_jax")
 
@@ -70,4 +71,4 @@ def as_tsv(fields: Mapping[str, object]) -> str:
 
 def _cell(value: object) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else f"{value}"
-    return text.encode("utf-8", "replace").decode()
+    return whole_characters(text)

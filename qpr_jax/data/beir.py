@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from qpr_jax.data.questions import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
+from qpr_jax.text.tokenizer import whole_characters
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 COLUMNS = ("query-id", "corpus-id", "score")
@@ -109,7 +110,7 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
         title = (fields.get("title") or "") if titled else ""
         if type(identity) is int:
             identity = f"{identity}"
-        if not isinstance(identity, str) or not identity or not _encodes(identity):
+        if not isinstance(identity, str) or not identity or whole_characters(identity) != identity:
             raise _unreadable(path, line, f"expected a string as `_id`, got {identity!r:.60}")
         if not isinstance(text, str) or not isinstance(title, str):
             raise _unreadable(path, line, "expected strings as `text` and `title`, got others")
@@ -117,11 +118,6 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
             raise _unreadable(path, line, f"the id {identity} stands twice")
         seen.add(identity)
         yield identity, f"{title} {text}".strip()
-
-
-def _encodes(text: str) -> bool:
-    """Whether a text is UTF-8 of whole characters, which JSON can say others than."""
-    return text.encode("utf-8", "replace").decode() == text
 
 
 def _unreadable(path: str, line: int, reason: str) -> UserError:

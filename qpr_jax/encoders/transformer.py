@@ -128,8 +128,10 @@ def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> Transfo
         settings = manifest.get("settings", {})
         files = {name: read_verified(path, name, manifest) for name in names}
         # Without one that says how to pool, or how much is read, it would be another encoder.
-        for name in manifest["files"].keys() - {*names, CARD}:
-            raise UserError(f"{path}: expected the file {name}, found none; fetch the whole folder")
+        if missing := sorted(manifest["files"].keys() - {*names, CARD}):
+            raise UserError(
+                f"{path}: expected the file {missing[0]}, found none; fetch the whole folder"
+            )
     else:
         files = {name: (path / name).read_bytes() for name in names}
     model = sentence_model(files, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -116,10 +117,9 @@ def online_contrastive_loss(
     distances = _paired_distances(left, right, distance)
     all_same = gather(same, len(same), axis_name)
     everyones = gather(lax.stop_gradient(distances), len(same), axis_name)
-    count, (closest, _), mean = _spread(everyones, ~all_same)
-    count_same, (_, farthest), mean_same = _spread(everyones, all_same)
-    beyond = distances > jnp.where(count > 1, closest, mean_same)
-    within = distances < jnp.where(count_same > 1, farthest, mean)
+    of_same, of_others = _spread(everyones, all_same), _spread(everyones, ~all_same)
+    beyond = distances > jnp.where(of_others.number > 1, of_others.least, of_same.mean)
+    within = distances < jnp.where(of_same.number > 1, of_same.greatest, of_others.mean)
     hard = jnp.where(same, beyond, within)
     loss = jnp.where(hard, _squares(distances, same, margin), 0).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
@@ -153,16 +153,22 @@ def _paired_distances(left: jax.Array, right: jax.Array, distance: str) -> jax.A
     return 0.5 * (paired_squared_distances(left, right) + missing[0] + missing[1])
 
 
-def _spread(
-    distances: jax.Array, chosen: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array], jax.Array]:
-    """How many are chosen, their least and greatest distance, and their mean."""
-    count = chosen.sum()
+class _Spread(NamedTuple):
+    """How many distances, and what they are; scalars."""
+
+    number: jax.Array
+    least: jax.Array
+    greatest: jax.Array
+    mean: jax.Array
+
+
+def _spread(distances: jax.Array, chosen: jax.Array) -> _Spread:
+    number = chosen.sum()
     least = jnp.where(chosen, distances, jnp.inf).min()
     greatest = jnp.where(chosen, distances, -jnp.inf).max()
-    mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(count, 1)
+    mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(number, 1)
     # The mean of equal distances is one of them, whatever rounding makes of their sum.
-    return count, (least, greatest), jnp.clip(mean, least, greatest)
+    return _Spread(number, least, greatest, jnp.clip(mean, least, greatest))
 
 
 def _squares(distances: jax.Array, same: jax.Array, margin: float) -> jax.Array:

@@ -204,7 +204,8 @@ def _candidates(
         sure = rough[:, k] - rough[:, k - 1] > _ROUNDING * lengths
     everything = np.arange(len(documents))[None]
     some = np.flatnonzero(sure)
-    for rows in [some[at : at + _BLOCK] for at in range(0, len(some), _BLOCK)]:
+    for start in range(0, len(some), _BLOCK):
+        rows = some[start : start + _BLOCK]
         yield rows, _distances(queries[rows], documents[positions[rows]]), positions[rows]
     for row in np.flatnonzero(~sure)[:, None]:
         yield row, _distances(queries[row], documents[None]), everything

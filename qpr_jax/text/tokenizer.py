@@ -16,6 +16,11 @@ _LONG_TEXT = 1000
 _LONGEST_RUN = 30  # that of Unicode's stream-safe text format (UAX #15, section 13)
 
 
+def whole_characters(text: str) -> str:
+    """The text with "?" for each half of a surrogate pair, which JSON can say, and no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def tokenize(text: str) -> list[str]:
     """The words of a question in order: NFKC, lower case, then runs of letters, digits and marks.
 

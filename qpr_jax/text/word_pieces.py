@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import whole_characters
 
 
 class WordPieces:
@@ -38,8 +39,7 @@ class WordPieces:
 
     def ids(self, questions: Sequence[str], max_words: int) -> list[list[int]]:
         """The ids of each question, at most `max_words`, the marks at both ends among them."""
-        # Half of a surrogate pair, which cut texts have, is no character.
-        texts = [text.encode("utf-8", "replace").decode() for text in questions]
+        texts = [*map(whole_characters, questions)]  # the library takes no others
         found = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
         return [row if len(row) <= max_words else [*row[: max_words - 1], row[-1]] for row in found]
 
