@@ -72,8 +72,8 @@ def measure(
 ) -> dict[str, Any]:
     """One measurement, in a process of its own; or, first of all, "prepare" and "check"."""
     from experiments.configs import quora_sdml
-    from qpr_jax.training.feed import make_feed
-    from qpr_jax.training.prepare import prepare
+    from qpr_jax.training.dataset import prepare
+    from qpr_jax.training.loader import make_feed
 
     config = quora_sdml.get_config()
     config.filters, config.batch_size = filters, batch_size
@@ -112,11 +112,11 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     """Our train step, as a function of its number; the loss before it."""
     import jax
 
-    from qpr_jax.training.batches import make_batch
+    from qpr_jax.training.batch_layout import make_batch
+    from qpr_jax.training.losses_config import make_objective
     from qpr_jax.training.mesh import make_mesh, replicated
-    from qpr_jax.training.objective import make_objective
-    from qpr_jax.training.setup import make_encoder
-    from qpr_jax.training.step import init_state, make_loss, make_train_step
+    from qpr_jax.training.stages import make_encoder
+    from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
     config, prepared, feed = setup
     vocabulary, width = prepared.vocabulary, prepared.words.shape[1]
@@ -271,7 +271,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
 def check(setup: Setup) -> dict[str, Any]:
     """The losses of the first steps from our weights, ours and PyTorch's with either layout."""
-    from qpr_jax.training.setup import make_encoder
+    from qpr_jax.training.stages import make_encoder
 
     _, params = make_encoder(setup.config, setup.prepared.vocabulary.size)
     weights = {

@@ -24,9 +24,9 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.measuring import rates_in_turns
-from qpr_jax.console import told_in_one_line
-from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.encoders.folders import Encoder
+from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.load import Encoder
 from qpr_jax.retriever import Retriever, run_encoder
 
 ROUNDS, SINGLE, K = 5, 2000, 20

@@ -14,17 +14,17 @@ import numpy as np
 
 from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.encoders.exported import read_export
-from qpr_jax.retrieval.evaluate import (
+from qpr_jax.encoders.cnn_encoder import read_export
+from qpr_jax.evaluation.retrieval import (
     exact_search,
     index_recall,
     index_search,
     rank,
     retrieval_scores,
 )
-from qpr_jax.retrieval.index import build_index
-from qpr_jax.retrieval.vectors import Recipe
-from qpr_jax.training.prepare import prepare
+from qpr_jax.index.faiss_index import Recipe
+from qpr_jax.index.question_index import build_index
+from qpr_jax.training.dataset import prepare
 
 SETTINGS = (
     ("IVF2000,Flat", 1),

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from experiments.configs import quora_sdml, synthetic_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.retrieval.evaluate import Search
-from qpr_jax.retrieval.lexical import bm25_search, tfidf_search
-from qpr_jax.training.prepare import prepare
+from qpr_jax.evaluation.lexical import bm25_search, tfidf_search
+from qpr_jax.evaluation.retrieval import Search
+from qpr_jax.training.dataset import prepare
 from qpr_jax.training.report import score_searches
 
 BASELINES: dict[str, Callable[[Sequence[str]], Search]] = {

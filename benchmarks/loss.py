@@ -60,7 +60,7 @@ def of_jax(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from qpr_jax.losses import sdml_loss
-    from qpr_jax.losses.streaming import tile_of
+    from qpr_jax.losses.autodiff_tiles import tile_of
 
     wanted = None if variant == "plain" else "auto"
     tile = tile_of(wanted, size // devices, size, by_hand=True)
@@ -132,7 +132,7 @@ def loss_by_autodiff(x, y, *, tile):
     import jax
     import jax.numpy as jnp
 
-    from qpr_jax.losses.streaming import summed_by_tiles
+    from qpr_jax.losses.autodiff_tiles import summed_by_tiles
 
     def divergences(x, y, own, _):
         squared = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)[None] - 2 * x @ y.T

@@ -38,9 +38,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from qpr_jax.losses.autodiff_tiles import live_tiles
 from qpr_jax.losses.distances import mean_vector
 from qpr_jax.losses.sdml import sdml_loss
-from qpr_jax.losses.streaming import live_tiles
 from qpr_jax.losses.tiled_softmax import target_entropy
 
 VARIANTS = ("gather", "gather, tiled", "ring")

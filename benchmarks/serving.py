@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.measuring import positive
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 
@@ -50,7 +50,7 @@ end
 
 @contextlib.contextmanager
 def server(index: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", "qpr_jax.command_line", "serve", str(index), "--port", "0"]
+    command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", "0"]
     environment = os.environ | {"QPR_TOKEN": TOKEN}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr

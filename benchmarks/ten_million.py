@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from experiments.measuring import peak_gib, positive, program, run
-from qpr_jax.retrieval.index import QuestionIndex, build_rows
-from qpr_jax.retrieval.store import TextsWriter, new_build, read_store, write_store
-from qpr_jax.retrieval.vectors import RECALL_AT, Nearest, Recipe, search_vectors
+from qpr_jax.index.faiss_index import RECALL_AT, Nearest, Recipe, search_vectors
+from qpr_jax.index.folder import TextsWriter, new_build, read_store, write_store
+from qpr_jax.index.question_index import QuestionIndex, build_rows
 
 QUERIES = 1000
 CHUNK = 32_768

@@ -21,13 +21,13 @@ from flax import nnx
 
 from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.encoders.cnn import ConvEncoder
-from qpr_jax.training.feed import make_feed
+from qpr_jax.models.cnn import ConvEncoder
+from qpr_jax.training.dataset import prepare
+from qpr_jax.training.loader import make_feed
+from qpr_jax.training.losses_config import make_objective
 from qpr_jax.training.mesh import make_mesh, replicated
-from qpr_jax.training.objective import make_objective
-from qpr_jax.training.prepare import prepare
-from qpr_jax.training.setup import make_encoder
-from qpr_jax.training.step import init_state, make_loss, make_train_step
+from qpr_jax.training.stages import make_encoder
+from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 ROUNDS, STEPS = 6, 10
 

@@ -62,8 +62,8 @@ def questions_of(count: int) -> list[str]:
 
 
 def main() -> int:
-    from qpr_jax.encoders.folders import encoder_folder
-    from qpr_jax.encoders.transformer import read_transformer
+    from qpr_jax.encoders.load import encoder_folder
+    from qpr_jax.encoders.transformer_encoder import read_transformer
     from qpr_jax.errors import UserError
 
     given = parse()
@@ -118,6 +118,6 @@ def parse() -> argparse.Namespace:
 if __name__ == "__main__":
     if sys.argv[1:2] == [CHILD]:
         sys.exit(child(sys.argv[2]))  # where nothing of this project need be installed
-    from qpr_jax.console import told_in_one_line
+    from qpr_jax.cli.program import told_in_one_line
 
     sys.exit(told_in_one_line(main))

@@ -11,9 +11,9 @@ from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_csv
 from experiments.paper_scores import read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.retrieval.bootstrap import Scores
-from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.report import save_figure
 
 BENCH_FILE = "bench.jsonl"

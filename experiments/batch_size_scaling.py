@@ -28,10 +28,10 @@ from experiments.configs import quora_sdml
 from experiments.measuring import program, run
 from experiments.program import run_program
 from experiments.rows import Row, finish_study, log, make_rows, training_row
-from qpr_jax.console import use_huge_pages
+from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of, write_atomically
-from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.metric_writer import read_json_lines
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -84,8 +84,8 @@ def measure(size: int) -> dict[str, Any]:
 
     from experiments.measuring import peak_gib
     from qpr_jax.data.sources import find_quora
-    from qpr_jax.training.prepare import prepare
-    from qpr_jax.training.setup import set_up
+    from qpr_jax.training.dataset import prepare
+    from qpr_jax.training.stages import set_up
 
     config = quora_sdml.get_config()
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0

@@ -28,7 +28,7 @@ from experiments.distillation_rows import (
 )
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import told_in_one_line, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.files import read_json, sha256_of, write_json
 

@@ -9,8 +9,8 @@ from experiments.distillation_rows import OTHERS, ROWS, UNTRAINED, Speeds
 from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.retrieval.bootstrap import Scores
 from qpr_jax.training.report import save_figure
 
 TITLES = UNTRAINED | {name: row[0] for name, row in OTHERS.items()} | {"base": ROWS["base"][0]}

@@ -20,7 +20,7 @@ from experiments.configs import (
 from experiments.measuring import rates_in_turns
 from experiments.rows import Row, search_row, training_row
 from qpr_jax.errors import UserError
-from qpr_jax.retrieval.evaluate import Search, exact_search
+from qpr_jax.evaluation.retrieval import Search, exact_search
 
 # Of all rows, which are scored by exact search.
 STUDY: dict[str, Any] = {"index.factory": "Flat"}
@@ -97,8 +97,8 @@ def distillation_row(name: str, workdir: pathlib.Path) -> Row:
 def measured_speeds(rows: Sequence[str], workdir: pathlib.Path, data: pathlib.Path) -> Speeds:
     """Questions a second from strings to vectors, in turns, of the rows whose encoder is there."""
     from qpr_jax.data.quora import read_quora
-    from qpr_jax.encoders.folders import read_encoder
-    from qpr_jax.encoders.transformer import TransformerEncoder
+    from qpr_jax.encoders.load import read_encoder
+    from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 
     questions = read_quora(data).questions
     encoders = {}
@@ -113,7 +113,7 @@ def measured_speeds(rows: Sequence[str], workdir: pathlib.Path, data: pathlib.Pa
 
 def _lexical(make: str) -> Callable[[list[str]], tuple[Search, dict[str, Any]]]:
     def search(questions: list[str]) -> tuple[Search, dict[str, Any]]:
-        from qpr_jax.retrieval import lexical
+        from qpr_jax.evaluation import lexical
 
         start = time.perf_counter()
         found = getattr(lexical, make)(questions)
@@ -123,7 +123,7 @@ def _lexical(make: str) -> Callable[[list[str]], tuple[Search, dict[str, Any]]]:
 
 
 def _minilm(questions: list[str]) -> tuple[Search, dict[str, Any]]:
-    from qpr_jax.encoders.folders import read_encoder
+    from qpr_jax.encoders.load import read_encoder
     from qpr_jax.training.teacher import kept_vectors
 
     encoder = read_encoder("minilm")

@@ -85,9 +85,9 @@ def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
 
     classification: thresholds chosen on dev; mining and retrieval: of dev and of test.
     """
-    from qpr_jax.data.labelled import read_duplicates, read_labelled
-    from qpr_jax.retrieval.beir import beir_scores
-    from qpr_jax.retrieval.tasks import score_classification, score_mining
+    from qpr_jax.data.labeled_pairs import read_duplicates, read_labelled
+    from qpr_jax.evaluation.beir import beir_scores
+    from qpr_jax.evaluation.tasks import score_classification, score_mining
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(run).encode

@@ -10,7 +10,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import told_in_one_line, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
@@ -59,7 +59,7 @@ def resolve(arguments: list[str]) -> tuple[list[str], str]:
 def main() -> int:
     """Run the experiment; the exit status."""
     # Imported late, so that a wrong flag is told at once.
-    from qpr_jax.training.run import train_and_evaluate
+    from qpr_jax.training.main import train_and_evaluate
 
     try:
         train_and_evaluate(_CONFIG.value, _WORKDIR.value)

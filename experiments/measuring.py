@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 from qpr_jax.errors import UserError
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.folders import Encoder
+    from qpr_jax.encoders.load import Encoder
 
 _CHILD = "--child"
 # Huge pages as in `experiments.main`: without, a quarter of a step is the touching of new memory.

@@ -5,9 +5,9 @@
     python -m experiments.noise --rebuild   the page from the rows kept
 
 Every row trains `synthetic_sdml` on the same questions and pairs; a rate says how many rows of a
-batch have a paraphrase in it that is not known to be one (`qpr_jax/data/noisy.py`), and so counts
-as a negative. Known ones are masked. Interrupted anywhere, the same command goes on; started twice
-at once, the two share the rows.
+batch have a paraphrase in it that is not known to be one (`qpr_jax/data/synthetic_noise.py`), and
+so counts as a negative. Known ones are masked. Interrupted anywhere, the same command goes on;
+started twice at once, the two share the rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.noise_rows import LOSSES, RATES
 from experiments.program import run_program
 from experiments.quora_rows import row_name
 from experiments.rows import finish_study, make_rows, training_row
-from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import told_in_one_line, use_huge_pages
 
 _HERE = pathlib.Path(__file__).parent.parent
 

@@ -10,12 +10,12 @@ import numpy as np
 from experiments.noise_rows import LOSSES, RATES
 from experiments.paper_results import verdict_of, write_csv
 from experiments.paper_scores import read_rows
-from qpr_jax.data.noisy import noisy_log
 from qpr_jax.data.splits import SPLITS, TRAIN
+from qpr_jax.data.synthetic_noise import noisy_log
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import METRICS, Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.retrieval.bootstrap import METRICS, Scores
-from qpr_jax.training.draws import pairs_of_step, steps_per_epoch
+from qpr_jax.training.sampler import pairs_of_step, steps_per_epoch
 
 # (what is claimed, the better loss, the worse)
 CLAIMS = (

@@ -12,8 +12,8 @@ from qpr_jax.data.splits import HELD_OUT, SPLITS
 from qpr_jax.distant.method import LEAST
 from qpr_jax.distant.report import judged
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import METRICS, Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.retrieval.bootstrap import METRICS, Scores
 
 CLAIMS = tuple(
     (text, number, better, worse)

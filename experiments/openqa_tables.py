@@ -21,7 +21,7 @@ from experiments.openqa_results import write_results
 from experiments.paper_numbers import OPEN_DOMAIN
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import told_in_one_line, use_huge_pages
 from qpr_jax.data.sources import find_logs
 from qpr_jax.distant import content_hash
 from qpr_jax.distant.method import LEAST

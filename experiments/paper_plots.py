@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.paper_numbers import TABLES
-from qpr_jax.retrieval.bootstrap import METRICS, Scores
+from qpr_jax.evaluation.bootstrap import METRICS, Scores
 from qpr_jax.training.report import save_figure
 
 

@@ -14,10 +14,10 @@ from experiments.paper_plots import write_plots
 from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import METRICS, Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.retrieval.bootstrap import METRICS, Scores
-from qpr_jax.training.records import read_json_lines
-from qpr_jax.training.settings import identity
+from qpr_jax.training.config import identity
+from qpr_jax.training.metric_writer import read_json_lines
 
 # (what the paper says, the table, the better row, the worse row)
 CLAIMS = (

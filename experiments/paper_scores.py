@@ -8,7 +8,7 @@ import numpy as np
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
-from qpr_jax.retrieval.bootstrap import read_ranks
+from qpr_jax.evaluation.bootstrap import read_ranks
 
 
 def read_rows(folder: pathlib.Path) -> dict[str, list[dict[str, np.ndarray]]]:

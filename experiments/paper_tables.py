@@ -23,7 +23,7 @@ from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_results
 from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.console import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import told_in_one_line, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of

@@ -80,7 +80,7 @@ def row_config(name: str, seed: int = 0) -> ConfigDict:
 def quora_row(name: str, seed: int, workdir: pathlib.Path) -> Row:
     """The row of that name and seed; a whole config is trained beside `workdir`, and stays."""
     if name in LEXICAL:
-        from qpr_jax.retrieval.lexical import bm25_search, tfidf_search
+        from qpr_jax.evaluation.lexical import bm25_search, tfidf_search
 
         make_search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
         config = row_config("quora_sdml")

@@ -13,10 +13,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.evaluation.retrieval import Search
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
-from qpr_jax.retrieval.evaluate import Search
-from qpr_jax.training.records import read_json_lines
-from qpr_jax.training.settings import default_settings, identity
+from qpr_jax.training.config import default_settings, identity
+from qpr_jax.training.metric_writer import read_json_lines
 
 log = logging.getLogger("qpr_jax.rows")
 
@@ -48,7 +48,7 @@ def training_row(
     """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
-        from qpr_jax.training.run import train_and_evaluate
+        from qpr_jax.training.main import train_and_evaluate
 
         train_and_evaluate(config, workdir)
         with replace_folder(kept) as part:
@@ -81,7 +81,7 @@ def search_row(
     """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
-        from qpr_jax.training.prepare import prepare
+        from qpr_jax.training.dataset import prepare
         from qpr_jax.training.report import score_searches
 
         prepared = prepare(config, path)

@@ -10,13 +10,13 @@ from typing import Any
 
 from qpr_jax import __version__
 from qpr_jax.encoders import minilm
-from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.encoders.folders import Encoder, encoder_folder
-from qpr_jax.encoders.published import CARD, write_published
-from qpr_jax.encoders.transformer import TransformerEncoder
+from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.cnn_format import CARD, write_published
+from qpr_jax.encoders.load import Encoder, encoder_folder
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
 from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
-from qpr_jax.retrieval.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
 from qpr_jax.retriever import run_encoder
 
 # What a reader of the card is told of settings, where there were steps on pairs.

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.exported import question_list
-from qpr_jax.encoders.folders import (
+from qpr_jax.encoders.cnn_encoder import question_list
+from qpr_jax.encoders.load import (
     Encoder,
     encoder_folder,
     holds,
@@ -23,22 +23,11 @@ from qpr_jax.encoders.folders import (
     read_encoder,
     save_encoder,
 )
-from qpr_jax.encoders.sentence_model import CONFIG, WEIGHTS
+from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path, read_object
-from qpr_jax.retrieval.index import (
-    Found as Hit,
-)
-from qpr_jax.retrieval.index import (
-    QuestionIndex,
-    build_index,
-    build_rows,
-    checked_ids,
-    numbered,
-    refuse_repeated,
-    tell,
-)
-from qpr_jax.retrieval.store import (
+from qpr_jax.index.faiss_index import Recipe, check_recipe
+from qpr_jax.index.folder import (
     Store,
     TextsWriter,
     new_build,
@@ -47,8 +36,19 @@ from qpr_jax.retrieval.store import (
     read_store,
     write_store,
 )
-from qpr_jax.retrieval.texts import texts_of
-from qpr_jax.retrieval.vectors import Recipe, check_recipe
+from qpr_jax.index.question_index import (
+    Found as Hit,
+)
+from qpr_jax.index.question_index import (
+    QuestionIndex,
+    build_index,
+    build_rows,
+    checked_ids,
+    numbered,
+    refuse_repeated,
+    tell,
+)
+from qpr_jax.index.question_store import texts_of
 
 __all__ = ["Hit", "Retriever"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.quora_rows import row_name
-from qpr_jax.encoders.exported import write_export
+from qpr_jax.encoders.cnn_encoder import write_export
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ from experiments import distillation_results, distillation_rows
 from experiments.configs import quora_distilled
 from qpr_jax.errors import UserError
 from qpr_jax.training.checks import validate
-from qpr_jax.training.settings import flatten
+from qpr_jax.training.config import flatten
 
 TINY = pathlib.Path(__file__).parent / "encoders" / "tiny_bert"
 
@@ -36,7 +36,7 @@ import sys
 from experiments import distillation, distillation_rows
 from experiments.configs import synthetic_sdml_smoke
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 
 plain = distillation_rows.row_config
 

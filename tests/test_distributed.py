@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.metric_writer import read_json_lines
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -72,7 +72,7 @@ import sys
 from experiments import losses_by_task, losses_by_task_rows
 from experiments.configs import synthetic_sdml_smoke
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 
 plain = losses_by_task_rows.row_config
 

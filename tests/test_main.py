@@ -12,12 +12,12 @@ import pytest
 
 from experiments import main
 from qpr_jax import Retriever, UserError
-from qpr_jax.encoders.exported import read_export
+from qpr_jax.encoders.cnn_encoder import read_export
+from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.publishing import publish
-from qpr_jax.retrieval.vectors import Recipe
-from qpr_jax.training.loop import train
-from qpr_jax.training.prepare import prepare
-from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.dataset import prepare
+from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.trainer import train
 from tests.distant.rows import log_rows, write_rows
 
 
@@ -130,7 +130,7 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     prepared = prepare(config, None)
     from flax import nnx
 
-    from qpr_jax.training.setup import make_encoder
+    from qpr_jax.training.stages import make_encoder
 
     params = train(config, prepared, workdir)  # finished: only restores the best
     graph, _ = make_encoder(config, prepared.vocabulary.size)

@@ -10,7 +10,7 @@ from experiments.quora_rows import row_name
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
-from qpr_jax.training.settings import flatten
+from qpr_jax.training.config import flatten
 from tests.runs import keep_row
 
 
@@ -61,7 +61,7 @@ import sys
 from experiments import noise, noise_rows
 from experiments.configs import synthetic_sdml_smoke
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 
 plain = noise_rows.row_config
 

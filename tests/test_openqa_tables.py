@@ -12,7 +12,7 @@ from experiments.quora_rows import ROWS, STUDY
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
-from qpr_jax.training.settings import flatten
+from qpr_jax.training.config import flatten
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row
 
@@ -71,7 +71,7 @@ import sys
 from experiments import openqa_rows, openqa_tables
 from experiments.configs import synthetic_sdml_smoke
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 
 plain = openqa_rows.row_config
 

@@ -12,10 +12,10 @@ from experiments.paper_numbers import TABLES
 from experiments.paper_scores import read_rows
 from experiments.rows import is_done
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.files import write_json
-from qpr_jax.retrieval.bootstrap import Scores
 from qpr_jax.training.checks import validate
-from qpr_jax.training.settings import flatten, identity
+from qpr_jax.training.config import flatten, identity
 from tests.runs import keep_row
 
 
@@ -152,7 +152,7 @@ import sys
 from experiments import paper_tables, quora_rows
 from experiments.configs import synthetic_sdml_smoke
 from experiments.program import run_program
-from qpr_jax.console import told_in_one_line
+from qpr_jax.cli.program import told_in_one_line
 
 plain = quora_rows.row_config
 

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from qpr_jax.files import sha256_of
-from qpr_jax.training.records import read_json_lines
+from qpr_jax.training.metric_writer import read_json_lines
 from tests.xla import QUICK_XLA
 
 KILLS = int(os.environ.get("QPR_KILLS", "2"))
@@ -191,7 +191,7 @@ class Crash(BaseException):
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
     """Files and folders are renamed into place; a run may end before any of the renames."""
     from experiments.configs import synthetic_sdml_smoke
-    from qpr_jax.training.run import train_and_evaluate
+    from qpr_jax.training.main import train_and_evaluate
 
     config = synthetic_sdml_smoke.get_config()
     rename, calls = os.replace, []

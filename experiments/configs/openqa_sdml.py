@@ -8,7 +8,7 @@ On the 127,000 rows of `$QPR_DATA_DIR/qa_logs`: 7 minutes and 2.6 GiB on one cor
 
 from ml_collections import ConfigDict
 
-from qpr_jax.training.settings import default_settings
+from qpr_jax.training.config import default_settings
 
 
 def get_config() -> ConfigDict:

@@ -11,9 +11,9 @@ BUILD.md: early stopping on MRR, and three lists for each question of the index.
 
 from ml_collections import ConfigDict
 
-from qpr_jax.training.settings import default_settings
+from qpr_jax.training.config import default_settings
 
 
 def get_config() -> ConfigDict:
-    """The default settings, which are this experiment's: see `qpr_jax/training/settings.py`."""
+    """The default settings, which are this experiment's: see `qpr_jax/training/config.py`."""
     return default_settings()

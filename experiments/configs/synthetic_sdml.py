@@ -9,7 +9,7 @@ H@1 0.980, MRR 0.986. Word overlap does not suffice here: BM25 has H@1 0.475 and
 
 from ml_collections import ConfigDict
 
-from qpr_jax.training.settings import default_settings
+from qpr_jax.training.config import default_settings
 
 
 def get_config() -> ConfigDict:

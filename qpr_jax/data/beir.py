@@ -14,7 +14,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from qpr_jax.data.questions import read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
 from qpr_jax.text.tokenizer import whole_characters

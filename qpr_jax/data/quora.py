@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.questions import STANDARD_INPUT
-from qpr_jax.data.quoted import (
+from qpr_jax.data.quoted_tsv import (
     decoded_lines,
     has_header,
     parse_qid,
@@ -19,6 +18,7 @@ from qpr_jax.data.quoted import (
     short,
     split_row,
 )
+from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
 

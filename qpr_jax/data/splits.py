@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, linked
-from qpr_jax.data.labelled import COLUMNS
-from qpr_jax.data.questions import parse_id, read_rows
+from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.data.tables import parse_id, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
 from qpr_jax.text.tokenizer import normalised_text

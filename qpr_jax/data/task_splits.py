@@ -19,9 +19,9 @@ import numpy as np
 
 from qpr_jax.data.beir import write_beir
 from qpr_jax.data.clusters import cluster_pairs, pair_count, transitive_clusters
-from qpr_jax.data.labelled import DUPLICATES
+from qpr_jax.data.labeled_pairs import DUPLICATES
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
-from qpr_jax.data.quoted import QUESTIONS, write_rows
+from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
 from qpr_jax.data.splits import groups_of
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, refuse_existing, replace_folder, write_atomically, write_json

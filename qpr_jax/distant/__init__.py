@@ -27,12 +27,12 @@ def make_folder(
     """
     refuse_existing(folder)
     if spark:
-        from qpr_jax.distant import spark as engine
+        from qpr_jax.distant import spark_engine as engine
 
         with engine.session(spark) as session:
             made = engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
             return write_clusters(folder, made, method)
-    from qpr_jax.distant import memory
+    from qpr_jax.distant import local_engine
 
-    made = memory.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
+    made = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
     return write_clusters(folder, made, method)

@@ -11,8 +11,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.questions import read_rows
 from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.tables import read_rows
 from qpr_jax.distant.method import Cluster, Finished, Method
 from qpr_jax.distant.report import histogram, write_page, write_sample
 from qpr_jax.errors import UserError

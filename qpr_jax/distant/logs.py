@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from qpr_jax.data.questions import kind_of, read_rows
+from qpr_jax.data.tables import kind_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.questions import read_rows
 from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.tables import read_rows
 from qpr_jax.distant.method import Cluster
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 
-from qpr_jax.encoders.sentence_model import WEIGHTS
+from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from qpr_jax.data.clusters import linked
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, groups, overlap
-from qpr_jax.retrieval.evaluate import DEPTH
-from qpr_jax.retrieval.index import Found, QuestionIndex
+from qpr_jax.index.question_index import Found, QuestionIndex
 
 Search = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # as of a `Retriever`
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 
 from qpr_jax.failures.analysis import Analysis, Case
-from qpr_jax.failures.content import Block, Examples, Heading, Table, blocks, labelled, place_of
 from qpr_jax.failures.differences import lacking, marked
+from qpr_jax.failures.pages import Block, Examples, Heading, Table, blocks, labelled, place_of
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fbfbfd; --quiet: #5c5f66;

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
+from qpr_jax.losses.autodiff_tiles import summed_by_tiles, tile_of
 from qpr_jax.losses.distances import (
     DISTANCES,
     check_batch,
@@ -26,7 +27,6 @@ from qpr_jax.losses.distances import (
     products,
     squared_distances,
 )
-from qpr_jax.losses.streaming import summed_by_tiles, tile_of
 from qpr_jax.losses.tiled_softmax import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
 
 log = logging.getLogger(__name__)

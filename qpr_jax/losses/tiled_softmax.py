@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
+from qpr_jax.losses.autodiff_tiles import live_tiles
 from qpr_jax.losses.distances import gather, left_out, products
-from qpr_jax.losses.streaming import live_tiles
 from qpr_jax.tiles import joined
 
 

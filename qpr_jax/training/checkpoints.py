@@ -15,7 +15,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, Path, read_manifest, verify, write_manifest
 from qpr_jax.training.early_stopping import EarlyStopping
-from qpr_jax.training.step import TrainState
+from qpr_jax.training.train_step import TrainState
 
 FORMAT = "qpr_jax checkpoint 1"
 

@@ -16,8 +16,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.files import write_atomically, write_json
-from qpr_jax.retrieval.evaluate import (
+from qpr_jax.evaluation.retrieval import (
     Search,
     exact_search,
     first_ranks,
@@ -27,13 +26,14 @@ from qpr_jax.retrieval.evaluate import (
     retrieval_scores,
     time_queries,
 )
+from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.feed import epoch_steps, imitation_steps, pairs_of_batch
-from qpr_jax.training.prepare import Prepared
-from qpr_jax.training.records import read_json_lines
-from qpr_jax.training.settings import identity
+from qpr_jax.training.config import identity
+from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.evaluator import asked, make_agreement, pair_roc_auc
+from qpr_jax.training.loader import epoch_steps, imitation_steps, pairs_of_batch
+from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.teacher import NEIGHBOURS
-from qpr_jax.training.validation import asked, make_agreement, pair_roc_auc
 
 log = logging.getLogger(__name__)
 

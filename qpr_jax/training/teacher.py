@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.folders import Encoder
+from qpr_jax.encoders.load import Encoder
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
     Path,
@@ -25,8 +26,7 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
-from qpr_jax.retrieval.evaluate import exact_search, rank
-from qpr_jax.retrieval.vectors_file import encode_to_file
+from qpr_jax.index.vectors_file import encode_to_file
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labelled import read_labelled
+from qpr_jax.data.labeled_pairs import read_labelled
 from qpr_jax.data.quora import QuestionPairs, gather_pairs, read_quora
 from qpr_jax.data.splits import (
     HELD_OUT,

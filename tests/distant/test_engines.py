@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from qpr_jax.distant import memory, spark
+from qpr_jax.distant import local_engine, spark_engine
 from qpr_jax.distant.folder import write_clusters
 from qpr_jax.distant.logs import Logs
 from qpr_jax.distant.method import Method
@@ -19,7 +19,7 @@ METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
 
 @pytest.fixture(scope="module")
 def session(spark_master):
-    with spark.session(spark_master) as session:
+    with spark_engine.session(spark_master) as session:
         yield session
 
 
@@ -28,12 +28,12 @@ def contents(folder):
 
 
 def made_in_memory(folder, files, method, **how):
-    write_clusters(folder, memory.make_clusters(Logs(tuple(files)), method, **how), method)
+    write_clusters(folder, local_engine.make_clusters(Logs(tuple(files)), method, **how), method)
     return contents(folder)
 
 
 def made_on_spark(session, folder, files, method, **how):
-    made = spark.make_clusters(session, Logs(tuple(files)), method, **how)
+    made = spark_engine.make_clusters(session, Logs(tuple(files)), method, **how)
     write_clusters(folder, made, method)
     return contents(folder)
 
@@ -66,8 +66,8 @@ def test_spark_gives_what_memory_gives(
     session, tmp_path, shuffled, method, partitions, monkeypatch
 ):
     rows = len(log_rows())
-    monkeypatch.setattr(spark, "_PARTITION", rows // partitions if partitions else 10 * rows)
-    monkeypatch.setattr(spark, "_CHARACTERS", 500)
+    monkeypatch.setattr(spark_engine, "_PARTITION", rows // partitions if partitions else 10 * rows)
+    monkeypatch.setattr(spark_engine, "_CHARACTERS", 500)
     session.conf.set("spark.sql.adaptive.enabled", "false" if partitions else "true")
     made = made_in_memory(tmp_path / "a", shuffled, method)
     assert made_on_spark(session, tmp_path / "b", shuffled, method) == made
@@ -100,7 +100,10 @@ def test_a_bad_row_is_refused_or_counted(session, tmp_path, row, said):
         b'{"question": "q", "answer": "a"}\n' + row + b'{"question": "q2", "answer": "a"}'
     )
     logs, method = Logs((good, str(bad))), METHODS[0]
-    for make in (memory.make_clusters, lambda *a, **k: spark.make_clusters(session, *a, **k)):
+    for make in (
+        local_engine.make_clusters,
+        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
+    ):
         with pytest.raises(UserError, match="bad.jsonl, " + said):
             make(logs, method)
         made = make(logs, method, skip_bad_rows=True)
@@ -111,7 +114,10 @@ def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(sessi
     path = tmp_path / "rows.jsonl.gz"
     whole = gzip.compress(pathlib.Path(write_rows(tmp_path / "rows", log_rows())).read_bytes())
     path.write_bytes(whole[:-100])
-    for make in (memory.make_clusters, lambda *a, **k: spark.make_clusters(session, *a, **k)):
+    for make in (
+        local_engine.make_clusters,
+        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
+    ):
         with pytest.raises(UserError, match=r"rows.jsonl.gz: not whole gzip"):
             make(Logs((str(path),)), METHODS[0], skip_bad_rows=True)
 
@@ -119,7 +125,10 @@ def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(sessi
 def test_a_filter_that_leaves_nothing(session, tmp_path):
     files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
     alone = (write_rows(tmp_path / "alone.jsonl", [(f"q {i}", f"a {i}") for i in range(9)]),)
-    for make in (memory.make_clusters, lambda *a, **k: spark.make_clusters(session, *a, **k)):
+    for make in (
+        local_engine.make_clusters,
+        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
+    ):
         with pytest.raises(UserError, match=r"the filter leaves nothing: of 82 clusters the most"):
             make(Logs(files), Method(least=1.0))
         with pytest.raises(UserError, match="expected answers with two questions or more"):
@@ -127,7 +136,7 @@ def test_a_filter_that_leaves_nothing(session, tmp_path):
 
 
 def test_rows_that_memory_does_not_hold_are_sent_to_spark(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "available_memory", lambda: 100 * 1024)
+    monkeypatch.setattr(local_engine, "available_memory", lambda: 100 * 1024)
     files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
     with pytest.raises(UserError, match=r"about 1\d\d rows.*--spark 'local\[\*\]'"):
-        memory.make_clusters(Logs(files), METHODS[0])
+        local_engine.make_clusters(Logs(files), METHODS[0])

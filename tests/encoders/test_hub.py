@@ -12,8 +12,8 @@ import threading
 
 import pytest
 
-from qpr_jax.encoders.published import write_published
-from tests.encoders.test_exported import export
+from qpr_jax.encoders.cnn_format import write_published
+from tests.encoders.test_cnn_encoder import export
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 COMMIT = "1" * 40

@@ -13,7 +13,7 @@ import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.encoders import minilm
-from qpr_jax.encoders.folders import read_encoder
+from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 
@@ -83,7 +83,7 @@ def test_other_weights_are_refused(installed):
 @needs_model
 def test_finding_it_imports_nothing_of_it():
     code = (
-        "import sys; from qpr_jax.encoders.folders import read_encoder; "
+        "import sys; from qpr_jax.encoders.load import read_encoder; "
         f"read_encoder('minilm'); sys.exit(bool({{'jax', {minilm.PACKAGE!r}}} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, cwd=HERE).returncode == 0

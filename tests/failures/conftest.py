@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.failures.analysis import analyse
-from qpr_jax.retrieval.index import Found
+from qpr_jax.index.question_index import Found
 
 QUESTIONS = {
     1: "How do I cook rice?",

@@ -17,7 +17,7 @@ from qpr_jax.failures.analysis import (
     table_of_mistakes,
     table_of_queries,
 )
-from qpr_jax.retrieval.index import Found, QuestionIndex, build_index
+from qpr_jax.index.question_index import Found, QuestionIndex, build_index
 
 QUESTIONS = {1: "How do I cook rice?", 4: "Is Rust better than C?", 6: "Is C better than Rust?"}
 

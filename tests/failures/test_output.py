@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import analyse
 from qpr_jax.failures.output import write_failures
-from qpr_jax.retrieval.index import Found
+from qpr_jax.index.question_index import Found
 
 CHROMIUM = shutil.which("chromium")
 

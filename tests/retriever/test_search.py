@@ -7,7 +7,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax.errors import UserError
-from qpr_jax.retrieval.vectors import Recipe
+from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.retriever import Hit, Retriever
 from tests.retriever.conftest import QUESTIONS
 
@@ -129,7 +129,7 @@ from qpr_jax import Retriever
 retriever = Retriever.load(sys.argv[1])
 (hits,) = retriever.search(["How to cook rice?"], k=2)
 print(hits[0].id, len(hits), retriever.encode(["rice"]).shape)
-import qpr_jax.retrieval.evaluate, qpr_jax.retrieval.lexical
+import qpr_jax.evaluation.retrieval, qpr_jax.evaluation.lexical
 """
 
 

@@ -5,9 +5,9 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training import checkpoints
-from qpr_jax.training.adam import fresh_rows
 from qpr_jax.training.early_stopping import EarlyStopping
-from qpr_jax.training.step import TrainState
+from qpr_jax.training.sparse_adam import fresh_rows
+from qpr_jax.training.train_step import TrainState
 
 
 def state_at(step):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.training.loop import EMA_EVERY, ema_weight
+from qpr_jax.training.trainer import EMA_EVERY, ema_weight
 
 
 @pytest.mark.parametrize("every", [7, 10, 35, 215])

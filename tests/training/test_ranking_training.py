@@ -7,7 +7,7 @@ import pytest
 
 from experiments.configs import synthetic_sdml_smoke
 from qpr_jax.errors import UserError
-from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.main import train_and_evaluate
 
 
 def config_of(**changes):

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import default_settings
 from qpr_jax.training.schedule import make_schedule
-from qpr_jax.training.settings import default_settings
 
 
 def rates(done, total=100, **changes):

@@ -10,13 +10,13 @@ import pytest
 
 from experiments.configs import distill, synthetic_sdml_smoke
 from qpr_jax import Retriever
-from qpr_jax.encoders.exported import ExportedEncoder
-from qpr_jax.encoders.transformer import TransformerEncoder, read_transformer
+from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalised_text
-from qpr_jax.training.feed import make_feed, make_imitation_feed
-from qpr_jax.training.prepare import prepare, with_teacher
-from qpr_jax.training.run import train_and_evaluate
+from qpr_jax.training.dataset import prepare, with_teacher
+from qpr_jax.training.loader import make_feed, make_imitation_feed
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.teacher import neighbours
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -93,7 +93,7 @@ def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
 
 def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
     config.teacher.cache = str(tmp_path)
-    monkeypatch.setattr("qpr_jax.retrieval.vectors_file.CHUNK", 200)
+    monkeypatch.setattr("qpr_jax.index.vectors_file.CHUNK", 200)
     calls = []
 
     def encode(self, questions):
@@ -247,7 +247,7 @@ def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
 
 
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
-    from qpr_jax.training.setup import set_up
+    from qpr_jax.training.stages import set_up
 
     config.teacher.words = True
     config.embedding_dim = 16

@@ -10,20 +10,20 @@ from flax import nnx
 
 from experiments.configs import synthetic_sdml_smoke
 from qpr_jax import Retriever
-from qpr_jax.encoders.bert import BertEncoder
-from qpr_jax.encoders.sentence_model import BertShape, nested, sentence_model, weights_file
-from qpr_jax.encoders.transformer import TransformerEncoder, read_transformer
+from qpr_jax.encoders.sentence_transformers import BertShape, nested, sentence_model, weights_file
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
-from qpr_jax.training import memory
-from qpr_jax.training.batches import Batch, BatchShape
-from qpr_jax.training.feed import make_feed
+from qpr_jax.models.bert import BertEncoder
+from qpr_jax.training import device_memory
+from qpr_jax.training.batch_layout import Batch, BatchShape
+from qpr_jax.training.dataset import prepare
+from qpr_jax.training.loader import make_feed
+from qpr_jax.training.losses_config import make_objective
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.mesh import make_mesh
-from qpr_jax.training.objective import make_objective
-from qpr_jax.training.prepare import prepare
-from qpr_jax.training.run import train_and_evaluate
-from qpr_jax.training.setup import first_encoder, set_up
-from qpr_jax.training.step import init_state, make_loss
+from qpr_jax.training.stages import first_encoder, set_up
+from qpr_jax.training.train_step import init_state, make_loss
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
@@ -48,7 +48,7 @@ def config_of(**changes):
 def fewer_blocks():
     """Each takes seconds to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("qpr_jax.training.feed.BLOCKS_OF_BERT", 2)
+        patch.setattr("qpr_jax.training.loader.BLOCKS_OF_BERT", 2)
         yield
 
 
@@ -200,7 +200,7 @@ def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
         .lower(held, batch, jax.random.key(0))
         .compile(compiler_options={"xla_backend_optimization_level": 0})
     )
-    found = memory.estimated(config, shape, devices=1, vocabulary_size=2000, bert=bert)
+    found = device_memory.estimated(config, shape, devices=1, vocabulary_size=2000, bert=bert)
     temporaries = plan.memory_analysis().temp_size_in_bytes
     assert 0.7 < (found.encoder + found.loss) / temporaries < 1.5
     state = jax.eval_shape(lambda: init_state(jax.tree.map(jnp.zeros_like, params)))

@@ -1,0 +1,74 @@
+"""The command that shows where a run fails: errors."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+
+import click
+
+from qpr_jax.cli.options import NamedPath
+from qpr_jax.errors import UserError
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command()
+@click.argument("run", type=NamedPath())
+@click.argument("other", required=False, type=NamedPath())
+@click.option(
+    "--split", type=click.Choice(["validation", "test"]), default="test", show_default=True
+)
+@click.option("--out", required=True, type=NamedPath(dir_okay=False), help=".html, .md or .json")
+@click.option(
+    "--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Of a group."
+)
+def errors(run: str, other: str | None, split: str, out: str, examples: int) -> None:
+    """Show the held-out queries at which RUN fails, in groups of what differs, with examples.
+
+    RUN is a work directory, with splits/ and index/. A query fails where the first hit, the query
+    itself left out, is no known paraphrase. Groups: numbers, negation, names, word order, unseen
+    words, length. OTHER, a folder with an index of the same questions, is shown beside RUN, on the
+    splits of RUN. Writes a page that needs no network, Markdown, or JSON, which has all failing
+    queries.
+
+    \b
+    Example: qpr errors runs/quora_sdml --out errors.html
+             qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
+    """
+    from qpr_jax.data.splits import read_pairs
+    from qpr_jax.failures.analysis import analyse, questions_of_pairs, require_same_questions
+    from qpr_jax.failures.output import checked_ending, write_failures
+    from qpr_jax.failures.pages import summary
+    from qpr_jax.retriever import Retriever
+    from qpr_jax.text.vocabulary import Vocabulary
+
+    checked_ending(out)
+    names = _names(run, other)
+    pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
+    pairs = read_pairs(run, split)
+    first, *others = (
+        Retriever.load(folder, indexed=True) for folder in (run, other) if folder is not None
+    )
+    for second in others:
+        require_same_questions(first.index, second.index, str(other))
+    vocabulary = getattr(first.encoder, "vocabulary", None)
+    analysis = analyse(
+        dict(zip(names, (retriever.search for retriever in (first, *others)), strict=True)),
+        questions_of_pairs(first.index, pairs, f"{run}: splits/{split}.tsv"),
+        pairs,
+        split=split,
+        vocabulary={*vocabulary.words} if isinstance(vocabulary, Vocabulary) else None,
+    )
+    write_failures(out, analysis, examples=examples)
+    log.info("%s: %s", out, summary(analysis))
+
+
+def _names(run: str, other: str | None) -> list[str]:
+    """What the page calls them: the last parts of their paths, or, where those are one, all."""
+    folders = [run] if other is None else [run, other]
+    paths = [pathlib.Path(folder).resolve() for folder in folders]
+    if len({*paths}) < len(paths):
+        raise UserError(f"`other`: expected another folder than {run}, got {other}")
+    last = [path.name for path in paths]
+    return last if len({*last}) == len(last) else [str(path) for path in paths]

@@ -1,0 +1,209 @@
+"""Commands of an index: index, search, add, remove, compact, info."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from qpr_jax.cli.options import (
+    BATCH,
+    NamedPath,
+    as_json,
+    as_tsv,
+    batches,
+    questions_input,
+    questions_of,
+)
+from qpr_jax.cli.program import counted
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, Entry, named, parse_id, read_rows
+from qpr_jax.errors import UserError
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command()
+@click.argument("folder", type=NamedPath(file_okay=False))
+@click.argument("questions", default="-")
+@click.option("--run", required=True, type=NamedPath(), help="The encoder's folder, or minilm.")
+@click.option("--factory", help="Of FAISS: Flat, SQ8, HNSW32, IVF2000,Flat (or SQ8, PQ50), ...")
+@click.option("--metric", help="l2, or ip: the inner product.")
+@click.option("--probes", type=int, help="Lists that a search reads.")
+@click.option("--assignments", type=int, help="Lists that a question is stored in.")
+@questions_input
+def index(folder: str, questions: str, run: str, **how: Any) -> None:
+    """Index QUESTIONS in FOLDER, with the encoder of --run, which is copied there.
+
+    Ids are those of the input, or 0, 1, 2, ... where it has none. What is not given of the recipe
+    is as in the run. An index that is there is replaced, when the new one is whole.
+
+    Example: qpr index my_index questions.jsonl --run runs/quora_sdml
+    """
+    from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+
+    names = ("factory", "metric", "probes", "assignments")
+    given = {name: value for name in names if (value := how.pop(name)) is not None}
+    recipe = run_recipe(run_encoder(run), **given)
+    entries = counted(questions_of(questions, **how), "read")
+    retriever = Retriever.build_in(
+        folder, entries, run=run, recipe=recipe, source=named(questions), log=log.info
+    )
+    log.info("%s: %s questions", folder, f"{len(retriever):,}")
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+@click.argument("queries", default="-")
+@click.option("-k", default=5, type=click.IntRange(min=1), help="Questions a query.")
+@click.option("--query", multiple=True, help="Ask this instead of reading QUERIES; repeatable.")
+@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
+@questions_input
+def search(
+    folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
+) -> None:
+    """Print the indexed questions nearest to each of QUERIES, nearest first.
+
+    A line a question found: query, id, question, distance (squared Euclidean, or, for ip, the
+    inner product times -1).
+
+    Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
+    """
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(folder, indexed=True)
+    asked: Iterable[Entry] = (Entry(0, None, text) for text in query)
+    if not query:
+        asked = questions_of(queries, **how)
+    line = as_tsv if output == "tsv" else as_json
+    if output == "tsv":
+        click.echo("query\tid\tquestion\tdistance")
+    typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
+    # So that the results of a batch fit into memory.
+    most = max(1, min(BATCH, 1_000_000 // min(k, len(retriever) + 1)))
+    for batch in batches(asked, 1 if typed else most):
+        texts = [entry.question for entry in batch]
+        for text, hits in zip(texts, retriever.search(texts, k), strict=True):
+            sys.stdout.writelines(line({"query": text, **hit._asdict()}) for hit in hits)
+        sys.stdout.flush()
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+@click.argument("questions", default="-")
+@questions_input
+def add(folder: str, questions: str, **how: Any) -> None:
+    """Add QUESTIONS to the index of FOLDER; one whose id is there replaces the old one.
+
+    Prints a line {"id", "question"} for each when it is on disk. Questions without an id get
+    numbers that no question has had.
+
+    Example: qpr add my_index new_questions.txt
+    """
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(folder, indexed=True)
+    count = 0
+    try:
+        for batch in batches(counted(questions_of(questions, **how), "added")):
+            for some, given in _runs(batch):
+                texts = [entry.question for entry in some]
+                ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]
+                count += len(ids)
+                pairs = zip(ids, texts, strict=True)
+                sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
+            sys.stdout.flush()
+    finally:  # also of a command that is stopped: the same again would add these twice
+        log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
+
+
+def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
+    """The entries in order, cut so that all or none of a run have ids, and no id stands twice."""
+    run: list[Entry] = []
+    seen: set[int | None] = set()
+    for entry in batch:
+        other = bool(run) and (run[0].id is None) != (entry.id is None)
+        if other or (entry.id is not None and entry.id in seen):
+            yield run, run[0].id is not None
+            run, seen = [], set()
+        run.append(entry)
+        seen.add(entry.id)
+    if run:
+        yield run, run[0].id is not None
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+@click.argument("ids", default="-")
+@click.option("--id", "one", multiple=True, type=int, help="Instead of reading IDS; repeatable.")
+@click.option("--format", type=click.Choice(FORMATS))
+@click.option("--ignore-missing", is_flag=True, help="Pass over ids that no question has.")
+def remove(
+    folder: str, ids: str, one: tuple[int, ...], format: str | None, ignore_missing: bool
+) -> None:
+    """Remove the questions of IDS (an id a line, or a column `id`) from the index of FOLDER.
+
+    All or, where one is not there, none.
+
+    Example: qpr remove my_index --id 17 --id 4
+    """
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(folder, indexed=True)
+    wanted = list(one) if one else list(_read_ids(ids, format))
+    gone = retriever.remove(dict.fromkeys(wanted), ignore_missing=ignore_missing)
+    log.info("%s: %s removed, %s questions", folder, f"{gone:,}", f"{len(retriever):,}")
+
+
+def _read_ids(path: str, format: str | None) -> Iterator[int]:
+    for line, fields in read_rows(path, ["id"], format=format or ""):
+        value = fields if isinstance(fields, str) else parse_id(fields["id"])
+        if not isinstance(value, int):
+            got = fields if isinstance(fields, str) else f"got {fields['id']!r}"
+            raise UserError(f"{named(path)}, line {line}: expected an id, 0 to {2**63 - 1}; {got}")
+        yield value
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+def compact(folder: str) -> None:
+    """Index anew what is in FOLDER now: searches as fast as new, removed questions gone from disk.
+
+    Example: qpr compact my_index
+    """
+    from qpr_jax.retriever import Retriever
+
+    Retriever.load(folder, indexed=True).compact(log.info)
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+def info(folder: str) -> None:
+    """Print what FOLDER holds, as JSON, after checking all its files.
+
+    Example: qpr info my_index
+    """
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(folder, indexed=True)
+    rows, encoder = retriever.index.rows, retriever.encoder
+    size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
+    facts = {
+        "questions": len(retriever),
+        "removed": rows.deaths,
+        "added": len(rows.added),
+        "factory": rows.recipe.factory,
+        "metric": rows.recipe.metric,
+        "probes": rows.recipe.probes,
+        "assignments": rows.recipe.assignments,
+        "recall@10": round(rows.recall, 4),
+        "dimension": encoder.dimension,
+        "vocabulary": encoder.vocabulary_size,
+        "encoder": encoder.identity,
+        "index_bytes": size,
+    }
+    click.echo(json.dumps(facts, indent=2))

@@ -1,0 +1,65 @@
+"""The command that makes train, dev and test for three tasks of one pair file: splits."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from qpr_jax.cli.options import NamedPath
+from qpr_jax.data.task_splits import Sizes
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command()
+@click.argument("pairs", type=NamedPath())
+@click.option("--out", required=True, type=NamedPath(file_okay=False), help="A new folder.")
+@click.option("--dev", type=float, default=Sizes.dev, show_default=True, help="Share of questions.")
+@click.option("--test", type=float, default=Sizes.test, show_default=True, help="The same.")
+@click.option("--dev-queries", type=int, default=Sizes.dev_queries, show_default=True, help="Most.")
+@click.option("--test-queries", type=int, default=Sizes.test_queries, show_default=True)
+@click.option("--seed", type=int, default=Sizes.seed, show_default=True, help="Of all draws.")
+@click.option("--skip-bad-rows", is_flag=True, help="Count and leave out bad rows.")
+def splits(
+    pairs: str,
+    out: str,
+    dev: float,
+    test: float,
+    dev_queries: int,
+    test_queries: int,
+    seed: int,
+    skip_bad_rows: bool,
+) -> None:
+    """Make train, dev and test of labelled PAIRS, which share no question, for three tasks.
+
+    PAIRS is in the format of Quora's question pairs. Duplicates, by transitivity, and questions
+    with the same words go to one part; pairs of two parts are left out. Writes to --out:
+
+    \b
+    classification/  pairs with their labels, of train, dev and test
+    mining/          the questions of dev and of test, and all duplicates among them
+    retrieval/       new questions of dev and test, what is relevant to each, and a corpus
+    beir/            retrieval in BEIR's format, for qpr evaluate --beir
+    report.json      counts and settings
+
+    \b
+    Example: qpr splits quora_duplicate_questions.tsv --out parts
+             qpr train runs/mine parts/classification/train_pairs.tsv
+             qpr evaluate runs/mine parts/classification/test_pairs.tsv --task classification \\
+                 --validation parts/classification/dev_pairs.tsv
+             qpr evaluate runs/mine --beir parts/beir
+    """
+    from qpr_jax.data.quora import read_quora
+    from qpr_jax.data.task_splits import make_tasks, write_tasks
+    from qpr_jax.files import refuse_existing
+
+    sizes = Sizes(dev, test, dev_queries, test_queries, seed)
+    refuse_existing(out)
+    report = write_tasks(out, make_tasks(read_quora(pairs, skip_bad_rows=skip_bad_rows), sizes))
+    for name, counts in report["parts"].items():
+        log.info("%s: %s", name, ", ".join(f"{n:,} {what}" for what, n in counts.items()))
+    log.info(
+        "left out: non-duplicates of two parts: %s, of one cluster: %s; pairs with blanks: %s",
+        *(f"{count:,}" for count in report["dropped"].values()),
+    )

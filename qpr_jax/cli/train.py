@@ -1,0 +1,87 @@
+"""Commands of a run: train, encode, publish."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from qpr_jax.cli.options import NamedPath, questions_input, questions_of
+from qpr_jax.cli.program import counted, use_huge_pages
+from qpr_jax.errors import Interrupted
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command()
+@click.argument("folder", type=NamedPath(file_okay=False))
+@click.argument("pairs", type=NamedPath())
+@click.option("--config", type=NamedPath(), help="Settings as TOML; see training/config.py.")
+def train(folder: str, pairs: str, config: str | None) -> int:
+    """Train on a file of labelled PAIRS, then index and score its questions, in FOLDER.
+
+    PAIRS is in the format of Quora's question pairs, with or without `id`. The same command goes on
+    after a kill.
+
+    Example: qpr train runs/mine pairs.tsv --config mine.toml
+    """
+    use_huge_pages()
+    from qpr_jax.training.config import default_settings, from_toml
+    from qpr_jax.training.main import train_and_evaluate
+
+    settings = from_toml(config) if config else default_settings()
+    settings.data.path = pairs
+    try:
+        train_and_evaluate(settings, folder)
+    except Interrupted as interrupted:
+        return 128 + int(interrupted.args[0])
+    return 0
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+@click.argument("questions", default="-")
+@click.option("--out", type=NamedPath(dir_okay=False), required=True, help="A .npy file.")
+@questions_input
+def encode(folder: str, questions: str, out: str, **how: Any) -> None:
+    """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
+
+    NumPy maps it with np.load(OUT, mmap_mode="r"). The same command goes on after a kill.
+
+    Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
+    """
+    from qpr_jax.index.vectors_file import encode_to_file
+    from qpr_jax.retriever import run_encoder
+
+    encoder = run_encoder(folder)
+    texts = (entry.question for entry in counted(questions_of(questions, **how), "encoded"))
+    rows = encode_to_file(
+        out,
+        texts,
+        encoder.encode,
+        dimension=encoder.dimension,
+        encoder=encoder.identity,
+        log=log.info,
+    )
+    log.info("%s: %s vectors of %d numbers", out, f"{rows:,}", encoder.dimension)
+
+
+@click.command()
+@click.argument("run", type=NamedPath())
+@click.option("--to", "folder", required=True, type=NamedPath(file_okay=False), help="New folder.")
+@click.option("--licence", default="", help="Of the weights, an identifier as apache-2.0.")
+@click.option("--data", default="", help="What it was trained on, and its terms, in a sentence.")
+def publish(run: str, folder: str, licence: str, data: str) -> None:
+    """Write the encoder of RUN and a model card to a new folder that others can load.
+
+    The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
+    with the scores of the run's report and their intervals. Put into $QPR_MODELS, or into
+    ~/.cache/qpr_jax/models, it is found by its name wherever a run's folder is asked for.
+
+    Example: qpr publish runs/quora_sdml --to models/quora-cnn --licence apache-2.0
+             QPR_MODELS=models qpr encode quora-cnn questions.tsv --out vectors.npy
+    """
+    from qpr_jax.publishing import publish as write
+
+    log.info("%s: see its README.md", write(run, folder, licence=licence, data=data))

@@ -1,0 +1,1 @@
+"""Vectors and questions: searched, changed and saved."""

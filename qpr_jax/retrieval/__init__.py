@@ -1,1 +1,0 @@
-"""From vectors to an index, answers and scores. NumPy and FAISS; no JAX."""

@@ -1,0 +1,187 @@
+"""What a training needs of a device's memory, told and refused before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from qpr_jax.encoders.sentence_transformers import BertShape
+from qpr_jax.errors import UserError
+from qpr_jax.losses.autodiff_tiles import tile_of
+from qpr_jax.losses.sdml import tiled_by_hand
+from qpr_jax.machine import available_memory
+from qpr_jax.models.conv_max_pool import SCORES
+from qpr_jax.training.batch_layout import BatchShape
+from qpr_jax.training.config import LABELLED_LOSSES, weighted_losses
+
+GIB = 2**30
+# Questions at a time of which the kept activations are small beside everything else.
+SMALL_CHUNK = 4096
+# A batch of fewer is no remedy.
+FEWEST_PAIRS = 32
+
+
+class Memory(NamedTuple):
+    """Estimated bytes on a device: of parameters and Adam, of the encoder's and the loss's work."""
+
+    state: int
+    encoder: int
+    loss: int
+
+
+def estimated(
+    settings: ConfigDict,
+    shape: BatchShape,
+    *,
+    devices: int,
+    vocabulary_size: int,
+    bert: BertShape | None = None,
+) -> Memory:
+    """What a step holds at a time, from the arrays of which that is most.
+
+    shape: of a batch's share, the tightest; `devices`: which share the batch. bert: where the
+    encoder is one.
+    """
+    pairs = settings.batch_size // devices
+    everyone = settings.batch_size + settings.hard_negatives
+    copies = 4 if settings.ema_steps else 3  # the values, two moments, and the average
+    if bert:
+        output = bert.hidden_size
+        state, encoder = copies * _bert_size(bert), _bert_work(bert, shape, settings.encode_chunk)
+    else:
+        output = settings.output_dim
+        state = copies * sum(_parts(settings, vocabulary_size).values())
+        encoder = _cnn_work(settings, shape)
+    losses = weighted_losses(settings)
+    loss = (6 * everyone + 3 * pairs) * output
+    loss += sum(_distances(settings, name, pairs, everyone) for name in losses)
+    return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
+
+
+def _distances(settings: ConfigDict, loss: str, pairs: int, everyone: int) -> int:
+    """Numbers that a loss holds of the distances of a share's queries to all candidates."""
+    if loss in LABELLED_LOSSES:
+        return 0
+    if loss == "triplet":
+        return 4 * pairs * everyone
+    by_hand = loss == "ranking" or tiled_by_hand(settings.distance, settings.prior)
+    rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
+    return int((3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone)
+
+
+def _cnn_work(settings: ConfigDict, shape: BatchShape) -> int:
+    """Numbers that the convolutional encoder holds for a gradient."""
+    questions = sum(rows for rows, _ in shape.blocks)
+    embedding, filters = settings.embedding_dim, settings.filters
+    products = shape.distinct * sum(settings.windows) * filters
+    at_once = settings.encode_chunk or questions
+    largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
+    # The table of products and its gradient; a word's row, its moments, and the gradient of them;
+    # a few arrays of the sums of a chunk; of each question the maxima and where they are.
+    encoder = 2 * products + 6 * shape.words * embedding + 3 * min(SCORES, largest)
+    if not settings.encode_chunk:
+        encoder += 2 * questions * len(settings.windows) * filters
+    return int(encoder)
+
+
+def _bert_size(bert: BertShape) -> int:
+    size, inner = bert.hidden_size, bert.intermediate_size
+    rows = bert.vocab_size + bert.max_position_embeddings + bert.type_vocab_size
+    return rows * size + bert.num_hidden_layers * (4 * size * size + 2 * size * inner)
+
+
+def _bert_work(bert: BertShape, shape: BatchShape, chunk: int) -> int:
+    """Numbers that a transformer holds for a gradient: what each layer made of each word."""
+
+    def kept(rows: int, width: int) -> int:
+        word = 14 * bert.hidden_size + 4 * bert.intermediate_size
+        return rows * width * (word + 3 * bert.num_attention_heads * width)
+
+    blocks = [kept(min(rows, chunk or rows), width) for rows, width in shape.blocks]
+    return bert.num_hidden_layers * (max(blocks) if chunk else sum(blocks))
+
+
+def available(device: jax.Device) -> int:
+    """Bytes that a training may take: on CPU for all devices together, else of this one."""
+    if device.platform != "cpu":
+        return int((device.memory_stats() or {}).get("bytes_limit", 1 << 62))
+    return available_memory()
+
+
+def refuse_too_large(
+    settings: ConfigDict,
+    shape_of: Callable[[int], BatchShape],
+    *,
+    devices: int,
+    sharing: int,
+    vocabulary_size: int,
+    limit: int,
+    bert: BertShape | None = None,
+) -> Memory:
+    """The estimate; UserError, with the setting that would make it fit, where it does not.
+
+    Args:
+      settings: of the training.
+      shape_of: batch size -> the tightest shape of a device's share.
+      devices: how many share the batch.
+      sharing: how many of them share `limit` bytes.
+      vocabulary_size: rows of the embedding.
+      limit: bytes.
+      bert: where the encoder is one.
+    """
+
+    def memory_of(size: int, chunk: int) -> Memory:
+        changed = settings.copy_and_resolve_references()
+        changed.batch_size, changed.encode_chunk = size, chunk
+        return estimated(
+            changed, shape_of(size), devices=devices, vocabulary_size=vocabulary_size, bert=bert
+        )
+
+    size, chunk = settings.batch_size, settings.encode_chunk
+    found = memory_of(size, chunk)
+    if sharing * sum(found) <= limit:
+        return found
+    # On CPU they would share what there is.
+    more = jax.default_backend() != "cpu" and found.state < limit
+    raise UserError(
+        f"a step needs about {sharing * sum(found) / GIB:.1f} GiB of memory, and "
+        f"{limit / GIB:.1f} GiB are there; "
+        + _remedy(settings, lambda *sizes: sharing * sum(memory_of(*sizes)) <= limit, devices)
+        + (", or train on more devices" if more else "")
+    )
+
+
+def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int) -> str:
+    """What would make a step fit; fits: (batch size, chunk) -> whether they do."""
+    size, chunk = settings.batch_size, settings.encode_chunk
+    small = min(chunk or SMALL_CHUNK, SMALL_CHUNK)
+    while size >= max(devices, FEWEST_PAIRS) and not fits(size, small):
+        size = size // 2 - size // 2 % devices
+    if size < max(devices, FEWEST_PAIRS):
+        if settings.encoder == "bert":
+            return "give more memory, or a smaller `--config.pretrained`"
+        rows = settings.vocabulary_size + settings.hash_bins
+        largest = max(_parts(settings, rows).items(), key=lambda part: part[1])[0]
+        return f"lower {largest}"
+    settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
+    if not fits(size, chunk):
+        settled.append(f"`--config.encode_chunk={small}`")
+    return f"set {' and '.join(settled)}"
+
+
+def _parts(settings: ConfigDict, vocabulary_size: int) -> dict[str, int]:
+    """How many numbers the model's parts have, by the settings that say so."""
+    embedding, filters = settings.embedding_dim, settings.filters
+    return {
+        "`--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`": embedding
+        * vocabulary_size,
+        "`--config.filters`, `--config.windows` or `--config.embedding_dim`": embedding
+        * filters
+        * sum(settings.windows),
+        "`--config.output_dim` or `--config.filters`": filters
+        * len(settings.windows)
+        * settings.output_dim,
+    }

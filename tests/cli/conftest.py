@@ -1,0 +1,56 @@
+"""The command `qpr` as a user meets it."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from qpr_jax.cli import main
+from tests.runs import write_encoder
+
+QUESTIONS = {
+    5: "How can I learn Python quickly?",
+    3: "What is the best way to learn Python?",
+    8: "How to cook rice?",
+    2**63 - 1: "What is\ttye \u2028 é?",
+}
+JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTIONS.items())
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """A folder with an encoder."""
+    folder = tmp_path_factory.mktemp("run")
+    write_encoder(folder, **{"index.factory": "IVF20,Flat"})
+    return folder
+
+
+@pytest.fixture
+def qpr(tmp_path, monkeypatch, capfd):
+    """The program: arguments -> (status, output, what it says)."""
+    monkeypatch.chdir(tmp_path)
+    # Else `train` and `serve` start the whole program anew.
+    monkeypatch.setenv("GLIBC_TUNABLES", "")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+
+    def call(*arguments, given=b""):
+        monkeypatch.setattr(sys, "argv", ["qpr", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+        capfd.readouterr()
+        status = main.main()
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return call
+
+
+@pytest.fixture
+def index(qpr, run, tmp_path):
+    (tmp_path / "questions.jsonl").write_text(JSONL)
+    status, _, told = qpr("index", "mine", "questions.jsonl", "--run", run)
+    assert status == 0, told
+    assert "index: Flat (IVF20,Flat is for more questions), 4 questions" in told
+    assert told.endswith("mine: 4 questions\n")
+    return tmp_path / "mine"

@@ -1,0 +1,134 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.evaluation.retrieval import exact_search, rank
+from tests.runs import write_encoder
+
+WAYS = ("how can i {}", "what is the best way to {}", "how do people {} in 2016?", "I {}. How?")
+THINGS = ("learn python", "cook rice", "mend a bike", "not sleep", "<script>alert(1)</script>")
+TEXTS = [way.format(thing) for thing in THINGS for way in WAYS]
+QUESTIONS = {10 * i + 7: text for i, text in enumerate(TEXTS)}
+
+
+def make_run(folder, seed, questions=QUESTIONS):
+    write_encoder(folder, seed)
+    Retriever.build([*questions.values()], [*questions], run=folder).save(folder)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two runs of other encoders on the same questions, in another order; splits in the first."""
+    first = make_run(tmp_path / "first", 0)
+    second = make_run(tmp_path / "second", 1, dict(reversed(QUESTIONS.items())))
+    (first / "splits").mkdir()
+    ids = [*QUESTIONS]
+    pairs = [(a, b) for i in range(0, 20, 4) for a in ids[i : i + 4] for b in ids[i : i + 4]]
+    lines = [f"{a}\t{b}\n" for a, b in pairs if a < b]
+    (first / "splits" / "test.tsv").write_text("id1\tid2\n" + "".join(lines))
+    (first / "splits" / "validation.tsv").write_text("id1\tid2\n7\t17\n")
+    (first / "splits" / "train.tsv").write_text("id1\tid2\n")
+    return first, second
+
+
+def failing_by_exact_search(run):
+    """Ids of the queries whose nearest other question is of another thing."""
+    positions = np.array([i for i in range(20) if i % 4 < 3])  # the last heads no pair
+    nearest = rank(exact_search(Retriever.load(run).encode(TEXTS)), positions, 1)[:, 0]
+    return [10 * i + 7 for i in positions[nearest // 4 != positions // 4].tolist()]
+
+
+def test_two_runs_side_by_side(qpr, runs, tmp_path):
+    status, out, told = qpr("errors", *runs, "--out", "made/errors.json")
+    assert (status, out) == (0, "")
+    value = json.loads((tmp_path / "made" / "errors.json").read_text())
+    assert value["runs"] == ["first", "second"]
+    wrong = [
+        [case["id"] for case in value["failing"] if case["answers"][run]["failed"]]
+        for run in (0, 1)
+    ]
+    assert wrong == [*map(failing_by_exact_search, runs)]
+    assert value["queries"] == 15
+    assert "unseen" in value["groups"]
+    both = len({*wrong[0]} & {*wrong[1]})
+    counts = [
+        f"{run} fails at {len(w)} ({len(w) / 15:.3f})"
+        for run, w in zip(value["runs"], wrong, strict=True)
+    ]
+    assert told.endswith(
+        f" made/errors.json: 15 test queries; {', '.join(counts)}, both at {both}\n"
+    )
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["errors.html", "errors.md"])
+def test_pages_of_one_run_and_of_two(qpr, runs, tmp_path, name):
+    assert qpr("errors", *runs, "--out", name)[0] == 0
+    both = (tmp_path / name).read_text()
+    assert "<script>" not in both
+    assert "script" in both
+    assert qpr("errors", runs[0], "--out", name, "--examples", "1")[0] == 0
+    assert "second" not in (tmp_path / name).read_text()
+    assert qpr("errors", *runs, "--out", name)[0] == 0
+    assert (tmp_path / name).read_text() == both
+
+
+def test_the_split_is_chosen(qpr, runs):
+    told = qpr("errors", runs[0], "--split", "validation", "--out", "e.md")[2]
+    assert "1 validation queries" in told
+    assert qpr("errors", runs[0], "--split", "tests", "--out", "e.md")[0] == 2
+
+
+def test_what_cannot_be_shown_is_told_in_a_line(qpr, runs, tmp_path):
+    first, second = runs
+    other = make_run(tmp_path / "other", 0, {**QUESTIONS, 7: "another"})
+    fewer = make_run(tmp_path / "fewer", 0, {7: QUESTIONS[7]})
+    for arguments, said in (
+        ([second, "--out", "e.md"], "second: expected the folder of a run, with splits/"),
+        ([tmp_path / "none", "--out", "e.md"], "none: expected the folder of a run, with"),
+        ([first, first / "..", "--out", "e.md"], "`run`: "),
+        ([first, tmp_path / "first", "--out", "e.md"], "`other`: expected another folder than"),
+        ([first, other, "--out", "e.md"], "other: expected the same questions, got 'another' for"),
+        ([first, fewer, "--out", "e.md"], "fewer: expected the same questions, got 1 and not 20"),
+        ([first, "--out", "e.txt"], "`out`: expected a name that ends in .html, .md, .json, got"),
+    ):
+        status, out, told = qpr("errors", *arguments)
+        assert (status, out, told.count("\n")) == (1, "", 1), told
+        assert said in told
+    (first / "splits" / "test.tsv").write_text("id1\tid2\n")
+    assert "test.tsv: expected pairs of the split" in qpr("errors", first, "--out", "e.md")[2]
+    (first / "splits" / "test.tsv").write_text("id1\tid2\n7\t8\n")
+    assert "test.tsv: question 8 is not in the index" in qpr("errors", first, "--out", "e.md")[2]
+    assert not (tmp_path / "e.md").exists()
+
+
+def test_it_needs_no_jax(runs, tmp_path):
+    program = (
+        "import sys\n"
+        "for name in ('jax', 'jaxlib', 'flax', 'optax', 'orbax'): sys.modules[name] = None\n"
+        "from qpr_jax.cli.main import main\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "errors", *map(str, runs), "--out", "e.html"],
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "e.html").exists()
+
+
+def test_runs_of_one_name_are_told_apart(qpr, runs, tmp_path):
+    make_run(tmp_path / "deep" / "first", 1)
+    assert qpr("errors", runs[0], "deep/first", "--out", "e.json")[0] == 0
+    named = json.loads((tmp_path / "e.json").read_text())["runs"]
+    assert named == [str(runs[0]), str(tmp_path / "deep" / "first")]

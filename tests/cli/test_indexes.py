@@ -1,0 +1,319 @@
+"""The command `qpr` as a user meets it."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever, files
+from qpr_jax.cli import main
+from qpr_jax.encoders import minilm
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.index import vectors_file
+from tests.cli.conftest import QUESTIONS
+from tests.xla import QUICK_XLA
+
+
+def lines(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_indexed_and_searched(qpr, index):
+    status, out, _ = qpr("search", index, "--query", "How to cook rice", "-k", 2)
+    assert status == 0
+    first, second = lines(out)
+    assert list(first) == ["query", "id", "question", "distance"]
+    assert first["id"] == 8
+    assert first["distance"] <= second["distance"]
+    status, out, _ = qpr("search", index, "-k", 1, given=b"how can i learn python quickly\n\nrice")
+    assert [(row["query"], row["id"]) for row in lines(out)] == [
+        ("how can i learn python quickly", 5),
+        ("rice", lines(out)[1]["id"]),
+    ]
+    status, out, _ = qpr("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
+    table = [line.split("\t") for line in out.splitlines()]
+    assert table[0] == ["query", "id", "question", "distance"]
+    assert [len(row) for row in table] == [4] * 5
+    assert {int(row[1]) for row in table[1:]} == {*QUESTIONS}
+
+
+def test_every_input_makes_the_same_index(qpr, run, tmp_path):
+    questions = list(QUESTIONS.values())[:3]
+    plain = "".join(f"{q}\n" for q in questions).encode()
+    inputs = {
+        "a.txt": plain,
+        "a.txt.gz": gzip.compress(plain),
+        "a.tsv": b"question\n" + plain,
+        "a.csv": b"question\n" + plain,
+        "a.jsonl": "".join(json.dumps({"question": q}) + "\n" for q in questions).encode(),
+    }
+    for name, data in inputs.items():
+        (tmp_path / name).write_bytes(data)
+        assert qpr("index", f"of_{name}", name, "--run", run)[0] == 0
+        assert dict(Retriever.load(f"of_{name}").index) == dict(enumerate(questions))
+    assert qpr("index", "piped", "--run", run, given=plain)[0] == 0
+    assert dict(Retriever.load("piped").index) == dict(enumerate(questions))
+
+
+def test_kept_up_to_date(qpr, index, tmp_path):
+    status, out, told = qpr("add", index, given=b"where is rye grown\nwhat is a bicycle\n")
+    # The greatest id there can be is taken, so no number is left to give.
+    assert (status, out) == (1, "")
+    assert "error: `ids`: expected ids, got none, and fewer than 2 are left" in told
+    assert qpr("remove", index, "--id", 2**63 - 1)[0] == 0
+    (tmp_path / "new.csv").write_text("question,id\nrye?,8\nrye!,8\noats,77\n")
+    status, out, told = qpr("add", index, "new.csv")
+    assert status == 0, told
+    assert lines(out) == [
+        {"id": 8, "question": "rye?"},
+        {"id": 8, "question": "rye!"},
+        {"id": 77, "question": "oats"},
+    ]
+    expected = {i: q for i, q in QUESTIONS.items() if i < 2**63 - 1} | {8: "rye!", 77: "oats"}
+    assert dict(Retriever.load(index).index) == expected
+    status, _, told = qpr("remove", index, given=b"77\n4\n")
+    assert status == 1
+    assert "error: `ids`: expected ids of indexed questions, got 4 that none has" in told
+    assert dict(Retriever.load(index).index) == expected
+    status, _, told = qpr("remove", index, "--ignore-missing", given=b"77\n4\n 5 \n")
+    assert status == 0
+    assert "2 removed, 2 questions" in told
+    facts = json.loads(qpr("info", index)[1])
+    assert (facts["questions"], facts["removed"], facts["added"]) == (2, 3, 1)
+    status, _, told = qpr("compact", index)
+    assert status == 0
+    assert "index: Flat" in told
+    facts = json.loads(qpr("info", index)[1])
+    assert (facts["questions"], facts["removed"], facts["added"]) == (2, 0, 0)
+    assert dict(Retriever.load(index).index) == {3: QUESTIONS[3], 8: "rye!"}
+
+
+def test_new_questions_get_new_ids(qpr, run):
+    assert qpr("index", "mine", "--run", run, given=b"rice\nrye\n")[0] == 0
+    assert qpr("remove", "mine", "--id", 1)[0] == 0
+    assert lines(qpr("add", "mine", given=b"oats\n")[1]) == [{"id": 2, "question": "oats"}]
+
+
+def test_another_recipe(qpr, run):
+    given = "".join(f"question {i}\n" for i in range(1000)).encode()
+    flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--assignments", 2)
+    assert qpr("index", "mine", "--run", run, *flags, given=given)[0] == 0
+    facts = json.loads(qpr("info", "mine")[1])
+    recipe = [facts[name] for name in ("factory", "metric", "probes", "assignments")]
+    assert recipe == ["IVF20,SQ8", "ip", 5, 2]
+
+
+def test_encoded_to_a_file(qpr, run, index, monkeypatch):
+    monkeypatch.setattr(vectors_file, "CHUNK", 3)
+    status, _, told = qpr("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
+    assert status == 0, told
+    vectors = np.load("deep/vectors.npy", mmap_mode="r")
+    expected = Retriever.load(index).encode(list(QUESTIONS.values()))
+    np.testing.assert_array_equal(vectors, expected)
+    assert os.listdir("deep") == ["vectors.npy"]
+    assert qpr("encode", run, "--out", "none.npy")[0] == 0
+    assert np.load("none.npy").shape == (0, 6)
+
+
+def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
+    monkeypatch.setattr(vectors_file, "CHUNK", 3)
+    given = [f"question {i}\n".encode() for i in range(11)]
+    bad = b"".join(given[:8]) + b"\xff\n"
+    status, _, told = qpr("encode", run, "--out", "v.npy", given=bad)
+    assert (status, os.path.exists("v.npy")) == (1, False)
+    assert "standard input, line 9: expected UTF-8" in told
+    others = b"".join([b"another\n", *given[1:]])
+    with files.locked(".v.npy.lock"):
+        status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
+        assert (status, "another process is writing it" in told) == (1, True)
+    status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
+    assert status == 1
+    assert "begun with other questions; remove it to start anew" in told
+    status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
+    assert (status, "begun with other questions" in told) == (1, True)
+    calls = []
+    plain = vectors_file._header
+    monkeypatch.setattr(vectors_file, "_header", lambda *a: calls.append(a) or plain(*a))
+    status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given))
+    assert status == 0
+    assert "going on after 6 questions" in told
+    assert calls == [(11, 6)]
+    questions = [line.decode().strip() for line in given]
+    qpr("index", "mine", "--run", run, given=b"".join(given))
+    np.testing.assert_array_equal(np.load("v.npy"), Retriever.load("mine").encode(questions))
+
+
+def test_evaluated(qpr, index, tmp_path):
+    questions = list(QUESTIONS.values())
+    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 77)]
+    (tmp_path / "pairs.tsv").write_text(
+        "question\tid\n" + "".join(f"{question}\t{i}\n" for question, i in rows)
+    )
+    status, out, told = qpr("evaluate", index, "pairs.tsv")
+    assert status == 0, told
+    scores = json.loads(out)
+    assert scores["queries"] == 3
+    assert scores["hits@1"] == pytest.approx(2 / 3)
+    assert scores["mrr@20"] == pytest.approx(2 / 3)
+    assert scores["recall@10"] == pytest.approx(2 / 3)
+    others = json.loads(qpr("evaluate", index, "pairs.tsv", "--other-texts")[1])
+    assert others["hits@1"] < scores["hits@1"]
+    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 0) / 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "status", "message"),
+    [
+        (("search", "nowhere", "--query", "a"), b"", 1, "error: `run`: expected the folder of a"),
+        (("search", "mine", "gone.txt"), b"", 1, "error: gone.txt: cannot be read (No such file"),
+        (("search", "mine"), b"\xff", 1, "error: standard input, line 1: expected UTF-8; mend it"),
+        (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
+        (("serch", "mine"), b"", 2, "No such command 'serch'"),
+        (("index", "mine"), b"a", 2, "Missing option '--run'"),
+        (
+            ("index", "other", "--run", "mine"),
+            b"",
+            1,
+            "error: standard input: expected questions to index, got",
+        ),
+        (("index", "other", "--run", "mine", "--factory", "LSH"), b"a", 1, "got 'LSH'"),
+        (
+            ("index", "other", "--run", "mine", "--probes", "0"),
+            b"a",
+            1,
+            "`probes`: expected a number 1 to",
+        ),
+        (("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"), b"a", 1, "PQ3 does"),
+        (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
+        (
+            ("remove", "mine"),
+            b"5\nx\n",
+            1,
+            "standard input, line 2: expected an id, 0 to 9223372036854775807;",
+        ),
+        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id; say --format"),
+        (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
+        (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\tb\n", 1, "line 2: expected a"),
+        (("train", "r", "gone.tsv"), b"", 1, "error: `data.path`: expected a file of question"),
+        (("train", "r", "questions.jsonl", "--config", "x.toml"), b"", 1, "found none"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(qpr, index, arguments, given, status, message):
+    before = dict(Retriever.load(index).index)
+    got, _, told = qpr(*arguments, given=given)
+    assert got == status, told
+    assert message in told
+    assert dict(Retriever.load(index).index) == before
+
+
+def test_ids_must_be_each_question_s_own(qpr, run):
+    twice = b'{"id": 1, "question": "a"}\n{"id": 1, "question": "b"}\n'
+    status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=twice)
+    assert status == 1
+    assert "error: standard input, line 2: the id 1 stands twice" in told
+    some = b'{"id": 1, "question": "a"}\n\n{"question": "b"}\n'
+    status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=some)
+    assert "error: standard input, line 3: expected an id, as in the rows before" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch_sise = 3", "there is no setting `batch_sise`; did you mean `batch_size`?"),
+        ("batch_size = 'x'", "`batch_size`: expected int, as 512, got 'x'"),
+        ("[index]\nprobes = 1.5", "`index.probes`: expected int, as 10, got 1.5"),
+        ("batch_size", "expected TOML"),
+        ("batch_size = 0", "`batch_size`: expected at least 1, got 0"),
+    ],
+)
+def test_settings_of_a_file(qpr, tmp_path, text, message):
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "pairs.tsv").write_text("")
+    status, _, told = qpr("train", "r", "pairs.tsv", "--config", "mine.toml")
+    assert status == 1
+    assert message in told
+
+
+SMALL = """
+batch_size = 32
+learning_rate = 1
+max_steps = 3
+filters = 8
+embedding_dim = 8
+output_dim = 8
+windows = [1, 3]
+[data]
+held_out_pairs = 200
+"""
+
+
+def test_trained_from_a_pair_file(generated_data, tmp_path):
+    (tmp_path / "mine.toml").write_text(SMALL)
+    pairs = generated_data / "quora" / "quora_duplicate_questions.tsv"
+    command = [sys.executable, "-m", "qpr_jax.cli.main"]
+    done = subprocess.run(
+        [*command, "train", "run", str(pairs), "--config", "mine.toml"],
+        env=os.environ | {"PYTHONPATH": os.getcwd(), "XLA_FLAGS": QUICK_XLA},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.md").exists()
+    assert Retriever.load(tmp_path / "run").search(["how do i"], 3)[0]
+
+
+def test_help_has_an_example_for_each_command(qpr):
+    assert qpr("--help")[0] == 0
+    for name in main.qpr.commands:
+        status, out, _ = qpr(name, "--help")
+        assert status == 0
+        assert f"Example: qpr {name} " in out
+
+
+def test_needs_no_jax_and_a_closed_pipe_is_no_mistake(run, tmp_path):
+    (tmp_path / "many.txt").write_text("".join(f"question {i}\n" for i in range(5000)))
+    program = (
+        "import sys\n"
+        "for name in ('jax', 'jaxlib', 'flax', 'optax', 'orbax'): sys.modules[name] = None\n"
+        "from qpr_jax.cli.main import main\n"
+        "sys.exit(main())\n"
+    )
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)],
+            env=os.environ | {"PYTHONPATH": os.getcwd()},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    with start("index", "mine", "many.txt", "--run", run) as made:
+        assert made.wait() == 0, made.stderr.read()
+    with start("search", "mine", "many.txt") as searched:
+        searched.stdout.readline()
+        searched.stdout.close()
+        assert searched.wait() == 1
+        assert searched.stderr.read() == b""
+
+
+def test_minilm_names_a_model(qpr, tmp_path, monkeypatch):
+    tiny = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+    monkeypatch.setattr(minilm, "minilm_folder", lambda: tiny)
+    (tmp_path / "q.txt").write_text("how do i learn python\nrice\n")
+    assert qpr("encode", "minilm", "q.txt", "--out", "v.npy")[0] == 0
+    expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
+    np.testing.assert_array_equal(np.load("v.npy"), expected)
+    status, _, told = qpr("index", "my_index", "q.txt", "--run", "minilm")
+    assert status == 0, told
+    status, out, _ = qpr("search", "my_index", "--query", "rice", "-k", 1)
+    assert (status, lines(out)[0]["id"]) == (0, 1)
+    status, _, told = qpr("mine", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1)
+    assert status == 0, told
+    assert not (tmp_path / "minilm").exists()

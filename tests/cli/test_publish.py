@@ -1,0 +1,95 @@
+import json
+import re
+import shlex
+import shutil
+
+import pytest
+
+from tests.cli.conftest import QUESTIONS
+from tests.runs import keep_row
+
+
+def test_a_published_model_is_used_by_its_name(qpr, run, tmp_path, monkeypatch):
+    status, _, told = qpr("publish", run, "--to", "models/mine", "--licence", "mit")
+    assert status == 0
+    assert told.endswith(" models/mine: see its README.md\n")
+    card = (tmp_path / "models" / "mine" / "README.md").read_text()
+    assert "Not measured on labelled questions." in card
+    assert "Of the weights: mit." in card
+    lines = "".join(f"{question}\n" for question in list(QUESTIONS.values())[:3])
+    monkeypatch.setenv("QPR_MODELS", "models")
+    status, _, told = qpr("index", "built", "-", "--run", "mine", given=lines.encode())
+    assert status == 0, told
+    status, out, _ = qpr("search", "built", "-", "-k", "1", given=lines.encode())
+    assert status == 0
+    assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
+
+
+def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("work")
+    status, _, told = qpr("publish", run, "--to", "mine")
+    assert status == 1
+    assert told == "error: mine is there already; remove it, or name another folder with `--to`\n"
+
+
+@pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
+def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, name):
+    assert qpr("publish", run, "--to", f"models/{name}")[0] == 0
+    card = (tmp_path / "models" / name / "README.md").read_text()
+    python = card.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.setenv("QPR_MODELS", str(tmp_path / "models"))
+    exec(python)
+    command = re.search(r"of millions: (.*)", python)[1]
+    assert shlex.split(command) == ["qpr", "index", f"--run={name}"]
+
+
+@pytest.mark.parametrize("name", ["minilm", "a\nb", "bad\udcff"])
+def test_names_that_no_card_can_say_are_refused(qpr, run, name):
+    status, _, told = qpr("publish", run, "--to", name)
+    assert status == 1
+    assert "`--to`: expected printable characters, and another name than minilm" in told
+
+
+def test_a_run_without_an_encoder_is_told(qpr, tmp_path):
+    status, _, told = qpr("publish", "nothing", "--to", "mine")
+    assert status == 1
+    assert "`run`: expected the folder of a run, found none at nothing, nor a model of" in told
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
+    shutil.copytree(run, tmp_path / "cut")
+    (tmp_path / "cut" / "run.json").write_text("{}")
+    status, _, told = qpr("publish", "cut", "--to", "mine")
+    assert status == 1
+    assert "cut: expected a finished run; the same command goes on with it" in told
+
+
+def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+    keep_row(tmp_path, "row", 0.5)
+    shutil.copy(tmp_path / "rows" / "row" / "ranks.npz", tmp_path / "other" / "ranks.npz")
+    (tmp_path / "other" / "run.json").write_text("{}")
+    (tmp_path / "other" / "report.json").write_text('{"encoder": "another"}')
+    assert qpr("publish", "other", "--to", "mine")[0] == 0
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "Not measured on labelled questions." in card
+    assert "Not stated." in card
+
+
+@pytest.mark.parametrize(
+    "command", [("add", "-"), ("search", "-"), ("compact",), ("remove", "--id", "1")]
+)
+def test_a_published_model_is_no_index(qpr, run, command):
+    assert qpr("publish", run, "--to", "mine")[0] == 0
+    name, *rest = command
+    status, out, told = qpr(name, "mine", *rest, given=b"how\n")
+    assert (status, out) == (1, "")
+    assert "mine has no index/; finish the run (the same command resumes it), or make an" in told
+
+
+def test_the_folder_that_one_is_in_is_not_replaced(qpr, run):
+    status, _, told = qpr("publish", run, "--to", ".")
+    assert status == 1
+    assert "error: . is the folder that you are in; name another with `--to`\n" in told

@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+
+from experiments.noise_results import measured_rate
+from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.synthetic_noise import chance, noisy_log
+from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import normalised_text
+
+PAIRS, BATCH = 1500, 64
+
+
+def settings(**changes):
+    return {
+        "batch_size": BATCH,
+        "data.synthetic_clusters": PAIRS,
+        "data.split_seed": 0,
+        "max_epochs": 20,
+    } | changes
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.03, 0.1, 0.25, 0.5, 0.8])
+def test_the_batches_drawn_have_the_rate(rate):
+    # 20 epochs of 23 batches; rows of a batch go together, so the error is that of batches.
+    assert measured_rate(rate, settings()) == pytest.approx(rate, abs=0.02)
+
+
+def test_a_chance_by_hand():
+    # Of 9 others, 3 are drawn beside a pair; none of 2 of them is there by chance 6 * 5 / (9 * 8).
+    assert chance(2, 10, 4) == pytest.approx(1 - math.comb(7, 3) / math.comb(9, 3))
+    assert chance(0, 10, 4) == 0
+    assert chance(9, 10, 4) == 1
+
+
+def test_the_rate_changes_nothing_but_what_is_known():
+    logs = [noisy_log(rate, pairs=PAIRS, batch_size=BATCH) for rate in (0.0, 0.2, 0.5)]
+    for log in logs[1:]:
+        assert log.data.questions == logs[0].data.questions
+        np.testing.assert_array_equal(log.meanings, logs[0].meanings)
+        for split in SPLITS:
+            np.testing.assert_array_equal(log.splits.pairs[split], logs[0].splits.pairs[split])
+    known = [len(np.unique(log.clusters[: 2 * PAIRS])) for log in logs]
+    assert known[0] < known[1] < known[2] <= PAIRS
+    # With none, what is known is the truth.
+    assert len(np.unique(logs[0].meanings[: 2 * PAIRS])) == known[0]
+
+
+def test_a_log_is_sound():
+    log = noisy_log(0.3, pairs=PAIRS, batch_size=BATCH, seed=3)
+    questions = log.data.questions
+    assert len({*map(normalised_text, questions)}) == len(questions)
+    for i, split in enumerate(SPLITS):
+        pairs = log.splits.pairs[split]
+        assert len(pairs) > 100
+        assert (log.splits.split_of[pairs] == i).all()
+        np.testing.assert_array_equal(log.clusters[pairs[:, 0]], log.clusters[pairs[:, 1]])
+        np.testing.assert_array_equal(log.meanings[pairs[:, 0]], log.meanings[pairs[:, 1]])
+    held_out = log.splits.split_of > 0
+    # Held-out meanings are known whole, and train nowhere.
+    assert not {*log.meanings[held_out]} & {*log.meanings[~held_out]}
+    for cluster in np.unique(log.clusters[held_out]):
+        of_cluster = log.clusters == cluster
+        (meaning,) = {*log.meanings[of_cluster]}
+        assert ((log.meanings == meaning) == of_cluster).all()
+    assert (log.clusters == -1).sum() == round(0.4 * PAIRS)
+    assert log.data.questions != noisy_log(0.3, pairs=PAIRS, batch_size=BATCH).data.questions
+
+
+@pytest.mark.parametrize(
+    ("rate", "pairs", "batch_size", "said"),
+    [
+        (1.0, 1500, 64, "`rate`: expected 0 to 0.9"),
+        (0.5, 100_000, 5000, "more than the words allow"),
+        (0.9, 20, 2, "expected 20 pairs to allow a rate of 0.9"),
+    ],
+)
+def test_logs_that_cannot_be(rate, pairs, batch_size, said):
+    with pytest.raises(UserError, match=said):
+        noisy_log(rate, pairs=pairs, batch_size=batch_size)

@@ -1,0 +1,240 @@
+"""Transformers against sentence-transformers' own vectors, and in a retriever."""
+
+import concurrent.futures
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.encoders.transformer_encoder import _blocks, read_transformer
+from qpr_jax.encoders.transformer_runtime import on_local_devices
+from qpr_jax.errors import UserError
+
+TINY = pathlib.Path(__file__).parent / "tiny_bert"
+
+
+def golden():
+    """Sentences and vectors, made by `benchmarks/golden_vectors.py`."""
+    with np.load(TINY / "vectors.npz") as file:
+        return json.loads(str(file["sentences"])), file["vectors"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy to change."""
+    return pathlib.Path(shutil.copytree(TINY, tmp_path / "model"))
+
+
+def change(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_vectors_are_those_of_sentence_transformers():
+    sentences, vectors = golden()
+    encoder = read_transformer(TINY)
+    found = encoder.encode(sentences)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, vectors, atol=2e-6)
+    # One at a time, and many of all lengths: the order and the neighbours change nothing.
+    np.testing.assert_allclose([encoder.encode([s])[0] for s in sentences], vectors, atol=2e-6)
+    np.testing.assert_allclose(encoder.encode(sentences * 40), np.tile(vectors, (40, 1)), atol=2e-6)
+    assert encoder.encode([]).shape == (0, 16)
+
+
+def test_half_a_character_is_passed_over():
+    cut = "how do i \ud83d learn?"
+    words = read_transformer(TINY).encode([cut, cut.replace("\ud83d", "?")])
+    np.testing.assert_array_equal(*words)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
+    sentences, _ = golden()
+    assert len(jax.local_devices()) == 8
+    expected = read_transformer(TINY).encode(sentences * 40)
+    few = jax.local_devices()[:count]
+    monkeypatch.setattr(jax, "local_devices", lambda: few)
+    encoder = read_transformer(TINY)
+    np.testing.assert_allclose(encoder.encode(sentences * 40), expected, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode(sentences[:1]), expected[:1], atol=1e-6)
+
+
+def test_devices_share_a_block_and_do_not_wait_for_each_other():
+    model = read_transformer(TINY).model
+    network = on_local_devices(model.shape, model.weights, "float32")
+    assert network.devices == 8
+    made = network.encode(np.ones((16, 8), np.int32))
+    assert [shard.data.shape for shard in made.addressable_shards] == [(2, 16)] * 8
+    compiled = jax.jit(network.encode).lower(np.ones((16, 8), np.int32)).compile().as_text()
+    assert not [word for word in ("all-", "collective") if word in compiled]
+
+
+def test_blocks_hold_each_question_once_in_few_shapes():
+    ids = [[7] * n for n in (*range(1, 33), *[5] * 100)]
+    for words, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
+        blocks = list(_blocks(ids, 32, words, devices))
+        assert sorted(np.concatenate([rows for rows, _ in blocks])) == [*range(len(ids))]
+        for rows, block in blocks:
+            share, rest = divmod(len(block), devices)
+            assert (rest, share & (share - 1)) == (0, 0)
+            assert share == 1 or share * block.shape[1] <= words
+            assert share < 2 * -(-len(rows) // devices)
+            assert [*(block >= 0).sum(axis=1)] == [
+                *(len(ids[row]) for row in rows),
+                *[0] * (len(block) - len(rows)),
+            ]
+
+
+def test_float32_is_whole_on_every_device_and_bfloat16_is_asked_for():
+    sentences, vectors = golden()
+    encoder = read_transformer(TINY, compute_dtype="bfloat16")
+    found = encoder.encode(sentences)
+    assert found.dtype == np.float32
+    assert 1e-4 < np.abs(found - vectors).max() < 0.05
+    for dtype, precision in (("float32", "HIGHEST"), ("bfloat16", "DEFAULT")):
+        network = on_local_devices(encoder.model.shape, encoder.model.weights, dtype)
+        steps = str(jax.make_jaxpr(network.encode)(np.ones((8, 8), np.int32)))
+        assert {*re.findall(r"precision=\(?(\S+),", steps)} == {f"Precision.{precision}"}
+
+
+def test_threads_may_share_it():
+    sentences, vectors = golden()
+    encoder = read_transformer(TINY)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for found in pool.map(encoder.encode, [sentences] * 8):
+            np.testing.assert_allclose(found, vectors, atol=2e-6)
+
+
+def test_what_is_saved_is_the_same_encoder(tmp_path):
+    encoder = read_encoder(TINY)
+    encoder.save(tmp_path / "saved")
+    again = read_encoder(tmp_path / "saved")
+    assert again.identity == encoder.identity
+    sentences, vectors = golden()
+    np.testing.assert_allclose(again.encode(sentences), vectors, atol=2e-6)
+    data = bytearray((tmp_path / "saved" / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "saved" / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
+        read_encoder(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
+def test_pooling_is_what_the_folder_says(folder, pooling):
+    flags = {
+        "pooling_mode_cls_token": pooling == "cls",
+        "pooling_mode_mean_tokens": pooling == "mean",
+        "pooling_mode_max_tokens": pooling == "max",
+    }
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+    encoder = read_transformer(folder)
+    assert encoder.model.shape.pooling == pooling
+    vectors = encoder.encode(["how do i learn python"])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    same = np.allclose(vectors, read_transformer(TINY).encode(["how do i learn python"]))
+    assert same is (pooling == "mean")
+
+
+def test_without_modules_it_is_the_mean_as_it_is(folder):
+    (folder / "modules.json").unlink()
+    vectors = read_transformer(folder).encode(["how do i learn python"])
+    norm = np.linalg.norm(vectors)
+    assert abs(norm - 1) > 0.01
+    np.testing.assert_allclose(
+        vectors / norm, read_transformer(TINY).encode(["how do i learn python"]), atol=2e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "said"),
+    [
+        ("config.json", {"model_type": "mpnet"}, "expected `model_type` 'bert', got 'mpnet'"),
+        ("config.json", {"hidden_act": "relu"}, "expected `hidden_act` 'gelu', got 'relu'"),
+        ("config.json", {"hidden_size": 24}, r"expected \[24, 24\], got \[16, 16\]"),
+        ("config.json", {"num_hidden_layers": 3}, "expected the tensor encoder.layer.2"),
+        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "expected one of mean, cls, max"),
+    ],
+)
+def test_other_models_are_refused(folder, name, fields, said):
+    change(folder / name, **fields)
+    with pytest.raises(UserError, match=said):
+        read_transformer(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("tokenizer.json", None, "expected the file tokenizer.json, found none"),
+        ("1_Pooling/config.json", None, "expected the file 1_Pooling/config.json, found none"),
+        ("modules.json", "{", "modules.json: expected JSON"),
+        ("modules.json", "[1]", "modules.json: expected modules with `type` and `path`"),
+        ("config.json", "[]", "config.json: expected a JSON object, got list"),
+        ("config.json", "{}", "expected the sizes of a BERT"),
+        ("model.safetensors", "nothing", "expected safetensors"),
+    ],
+)
+def test_folders_that_are_not_whole_are_told(folder, name, text, said):
+    (folder / name).unlink()
+    if text is not None:
+        (folder / name).write_text(text)
+    with pytest.raises(UserError, match=said):
+        read_transformer(folder)
+
+
+def test_a_retriever_of_a_transformer(tmp_path):
+    questions = ["how do i learn python", "what is the best way to cook rice", "tabs and blanks"]
+    retriever = Retriever.build(questions, run=TINY)
+    retriever.save(tmp_path / "index")
+    loaded = Retriever.load(tmp_path / "index")
+    for found in (retriever, loaded):
+        (hit,) = found.search(["WHAT is the best way to  cook rice"], k=1)[0]
+        assert hit.question == questions[1]
+    (new,) = loaded.add(["don't stop me now"])
+    assert Retriever.load(tmp_path / "index").search(["don't stop me now"], k=1)[0][0].id == new
+
+
+def test_reading_it_loads_no_jax():
+    code = (
+        "import sys; from qpr_jax.encoders.load import read_encoder; "
+        f"read_encoder({str(TINY)!r}); sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_other_weights_of_the_same_shape_are_not_compiled_again():
+    from qpr_jax.encoders import transformer_runtime
+
+    encoder = read_transformer(TINY)
+    before = encoder.encode(["how do i learn python"])
+    compiled = transformer_runtime._through._cache_size()
+    weights = jax.tree.map(lambda array: 1.1 * array, encoder.model.weights)
+    after = encoder.trained(weights, {}).encode(["how do i learn python"])
+    assert transformer_runtime._through._cache_size() == compiled > 0
+    assert np.abs(after - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "a/b", "/tmp"])
+def test_modules_outside_the_folder_are_refused(tmp_path, path):
+    shutil.copytree(TINY, tmp_path / "model")
+    modules = json.loads((TINY / "modules.json").read_text())
+    modules[1]["path"] = path
+    (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(UserError, match="expected folders of this folder"):
+        read_transformer(tmp_path / "model")
+
+
+def test_numbers_that_numpy_lacks_are_told(tmp_path):
+    shutil.copytree(TINY, tmp_path / "model")
+    header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
+    data = len(header).to_bytes(8, "little") + header + b"\0\0"
+    (tmp_path / "model" / "model.safetensors").write_bytes(data)
+    with pytest.raises(UserError, match=r"numbers that NumPy has, got .*BF16"):
+        read_transformer(tmp_path / "model")

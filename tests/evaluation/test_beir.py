@@ -1,0 +1,155 @@
+import io
+
+import numpy as np
+import pytest
+
+from qpr_jax.data.beir import write_beir
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.beir import (
+    CUTOFFS,
+    Hit,
+    beir_scores,
+    graded_scores,
+    ranked_documents,
+    write_run,
+)
+
+NAMES = ("ndcg", "map", "recall", "precision", "mrr")
+
+
+def on_a_line(texts):
+    """A text is a number, and its vector has that as one coordinate, beside a large offset."""
+    return np.array([[float(text), 1000.0, 0.0] for text in texts], np.float32)
+
+
+def test_documents_are_ranked_by_distance():
+    queries = {"q": "0", "d1": "10"}
+    corpus = [("d1", "10"), ("d2", "1"), ("d3", "-3"), ("d4", "12")]
+    found = ranked_documents(on_a_line, queries, corpus, depth=2)
+    assert found["q"] == [Hit("d2", -1.0), Hit("d3", -9.0)]
+    # The document with the query's own id is left out, as BEIR does.
+    assert found["d1"] == [Hit("d4", -4.0), Hit("d2", -81.0)]
+
+
+def test_the_later_id_comes_first_of_equal_scores_which_are_made_distinct():
+    corpus = [("b", "1"), ("a", "1"), ("é", "1"), ("zero", "0"), ("nil", "0"), ("c", "-1")]
+    hits = ranked_documents(on_a_line, {"q": "0"}, corpus)["q"]
+    assert [hit.document for hit in hits] == ["zero", "nil", "é", "c", "b", "a"]
+    scores = np.array([hit.score for hit in hits], np.float32)
+    assert (np.diff(scores) < 0).all()
+    np.testing.assert_allclose(scores, [0, 0, -1, -1, -1, -1], atol=1e-6)
+    file = io.StringIO()
+    write_run(file, {"q": hits}, "tag")
+    rows = [line.split() for line in file.getvalue().splitlines()]
+    assert rows[0] == ["q", "Q0", "zero", "1", "0", "tag"]
+    assert [row[3] for row in rows] == list("123456")
+    np.testing.assert_array_equal(np.array([row[4] for row in rows], np.float32), scores)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(-300, 300, size=500)  # many at one distance
+    corpus = [(f"d{i}", f"{number}") for i, number in enumerate(numbers)]
+    queries = {f"q{i}": f"{10 * i}" for i in range(7)}
+    whole = ranked_documents(on_a_line, queries, corpus, depth=500)
+    monkeypatch.setattr("qpr_jax.evaluation.beir._CHUNK", 33)
+    monkeypatch.setattr("qpr_jax.evaluation.beir._BLOCK", 3)
+    assert ranked_documents(on_a_line, queries, iter(corpus), depth=500) == whole
+    for depth in (1, 20, 33):
+        some = ranked_documents(on_a_line, queries, corpus, depth=depth)
+        assert some == {query: hits[:depth] for query, hits in whole.items()}
+
+
+def test_fewer_documents_than_places():
+    found = ranked_documents(on_a_line, {"q": "1"}, [("a", "1")])
+    assert found == {"q": [Hit("a", 0.0)]}
+    with pytest.raises(UserError, match="expected documents, got none"):
+        ranked_documents(on_a_line, {"q": "1"}, [])
+    with pytest.raises(UserError, match="expected finite numbers"):
+        ranked_documents(on_a_line, {"q": "1"}, [("a", "nan")])
+
+
+def test_scores_worked_by_hand():
+    qrels = {
+        "q1": {"a": 3, "b": 1, "c": 0, "gone": 2, "below": -1},
+        "q2": {"a": 1},
+        "q3": {"a": 0},
+    }
+    rankings = {
+        "q1": [Hit("b", 5), Hit("below", 4), Hit("c", 3), Hit("a", 2), Hit("x", 1)],
+        "q2": [Hit("x", 2), Hit("a", 1)],
+        "q3": [Hit("a", 1)],
+    }
+    scores = graded_scores(rankings, qrels)
+    log2 = np.log2
+    best = 3 + 2 / log2(3) + 1 / 2
+    expected = {
+        "ndcg@1": (1 / 3) / 3,
+        "ndcg@3": (1 / best + 1 / log2(3)) / 3,
+        "ndcg@10": ((1 + 3 / log2(5)) / best + 1 / log2(3)) / 3,
+        "map@3": ((1 / 1) / 3 + (1 / 2) / 1) / 3,
+        "map@10": ((1 / 1 + 2 / 4) / 3 + (1 / 2) / 1) / 3,
+        "recall@1": (1 / 3) / 3,
+        "recall@100": (2 / 3 + 1) / 3,
+        "precision@1": (1 + 0 + 0) / 3,
+        "precision@10": (2 / 10 + 1 / 10) / 3,
+        "mrr@1": 1 / 3,
+        "mrr@10": (1 + 1 / 2) / 3,
+    }
+    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert set(scores) == {f"{name}@{k}" for name in NAMES for k in CUTOFFS}
+
+
+def random_set(rng):
+    """qrels with grades 0 to 3, and rankings of which many documents are judged."""
+    documents = [f"d{i}" for i in range(300)]
+    qrels, rankings = {}, {}
+    for query in (f"q{i}" for i in range(30)):
+        judged = rng.choice(documents, size=60, replace=False)
+        grades = rng.integers(0, 4, size=60)
+        grades[0] = 1  # ranx leaves out queries without relevant documents
+        qrels[query] = dict(zip(judged.tolist(), grades.tolist(), strict=True))
+        order = rng.permutation(documents)[:100].tolist()
+        rankings[query] = [Hit(name, 1 - i / 128) for i, name in enumerate(order)]
+    return qrels, rankings
+
+
+def test_agrees_with_ranx(monkeypatch):
+    # Compiled, ranx takes 40 s on its first run.
+    monkeypatch.setattr(pytest.importorskip("numba").config, "DISABLE_JIT", True)
+    ranx = pytest.importorskip("ranx")
+    qrels, rankings = random_set(np.random.default_rng(0))
+    run = {query: {hit.document: hit.score for hit in hits} for query, hits in rankings.items()}
+    # Its `ndcg` has the grade for a gain, as trec_eval; `ndcg_burges` is the other.
+    names = [f"{name}@{k}" for name in NAMES for k in CUTOFFS]
+    theirs = ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), names)
+    ours = graded_scores(rankings, qrels)
+    for name in names:
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-12), name
+
+
+def test_a_set_is_scored_and_its_run_written(tmp_path):
+    corpus = [("d1", "1"), ("d2", "2"), ("d3", "3")]
+    queries = [("q1", "0"), ("d3", "3"), ("unused", "x")]
+    rows = [("q1", "d2", 1), ("d3", "d2", 2), ("d3", "lost", 1)]
+    write_beir(tmp_path, corpus, queries, {"test": rows})
+    told: list[str] = []
+    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run", log=told.append)
+    assert (scores["queries"], scores["documents"]) == (2, 3)
+    assert scores["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
+    assert scores["recall@10"] == pytest.approx((1 + 1 / 2) / 2)
+    assert told[-1].startswith("warning: the corpus lacks 1 relevant documents")
+    lines = (tmp_path / "a.run").read_text().splitlines()
+    assert lines[0] == "q1 Q0 d1 1 -1 qpr_jax"
+    assert len(lines) == 5
+
+
+def test_sets_that_do_not_fit(tmp_path):
+    write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q2", "d 1", 1)]})
+    with pytest.raises(UserError, match="expected a text for each query of test, got none for q2"):
+        beir_scores(on_a_line, tmp_path)
+    write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q1", "d 1", 1)]})
+    assert beir_scores(on_a_line, tmp_path)["mrr@1"] == 1
+    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `--trec`"):
+        beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
+    assert not (tmp_path / "a.run").exists()

@@ -1,0 +1,154 @@
+import time
+
+import numpy as np
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import (
+    exact_search,
+    index_recall,
+    index_search,
+    rank,
+    retrieval_scores,
+    roc_auc,
+    time_queries,
+)
+from qpr_jax.index.question_index import build_index
+
+LINE = np.array([[0.0], [1], [3], [6], [10], [15]], np.float32)
+
+
+def test_exact_search_on_a_line():
+    search = exact_search(LINE)
+    np.testing.assert_array_equal(search(np.array([0, 3, 5]), 3), [[0, 1, 2], [3, 2, 4], [5, 4, 3]])
+    np.testing.assert_array_equal(search(np.array([0]), 8), [[0, 1, 2, 3, 4, 5, -1, -1]])
+
+
+def test_rank_excludes_the_query_itself():
+    found = rank(exact_search(LINE), np.array([0, 3, 5]), k=2)
+    np.testing.assert_array_equal(found, [[1, 2], [2, 4], [4, 3]])
+    assert found.dtype == np.int64
+
+
+def test_rank_where_the_query_is_not_found_or_not_first():
+    def search(positions, k):
+        assert k == 4
+        return np.array([[5, 6, 7, 8], [5, 2, 7, 8], [5, 3, -1, -1]])
+
+    found = rank(search, np.array([1, 2, 3]), k=3)
+    np.testing.assert_array_equal(found, [[5, 6, 7], [5, 7, 8], [5, -1, -1]])
+
+
+def test_rank_in_blocks(monkeypatch):
+    expected = rank(exact_search(LINE), np.arange(6), k=4)
+    sizes = []
+
+    def search(positions, k):
+        sizes.append(len(positions))
+        return exact_search(LINE)(positions, k)
+
+    monkeypatch.setattr("qpr_jax.evaluation.retrieval._BLOCK", 4)
+    np.testing.assert_array_equal(rank(search, np.arange(6), k=4), expected)
+    assert sizes == [4, 2]
+    assert rank(search, np.zeros(0, int), k=4).shape == (0, 4)
+
+
+def test_the_index_and_exact_search_agree_on_a_small_set():
+    questions = [str(i) for i in range(6)]
+    index = build_index(lambda some: LINE[[int(q) for q in some]], questions, encoder="a", log=len)
+    positions = np.arange(6)
+    np.testing.assert_array_equal(
+        rank(index_search(index, LINE), positions), rank(exact_search(LINE), positions)
+    )
+
+
+def lists(*rows: list[int]) -> np.ndarray:
+    """Rankings of 20 places, the rest -1."""
+    return np.array([row + [-1] * (20 - len(row)) for row in rows])
+
+
+def test_scores_worked_by_hand():
+    # Cluster 0: questions 0, 1, 2; cluster 1: 3, 4; question 5 alone.
+    clusters = np.array([0, 0, 0, 1, 1, -1], np.int32)
+    pairs = np.array([[0, 1], [0, 2], [1, 2], [3, 4]], np.int32)
+    # Query 0 finds 1 at 1 and 2 at 3; query 1 finds one of two at 2; query 3 finds nothing.
+    # Rows come in any order, and with a query that heads no pair.
+    positions = np.array([3, 0, 5, 1])
+    rankings = lists([5, 0, 1, 2], [1, 5, 2, 3], [0], [4, 2])
+    scores = retrieval_scores(rankings, positions, pairs, clusters)
+
+    by_query = {  # of queries 0, 1, 3
+        "hits@1": [1, 0, 0],
+        "hits@10": [1, 1, 0],
+        "mrr@20": [1, 1 / 2, 0],
+        "recall@1": [1 / 2, 0, 0],
+        "recall@5": [1, 1 / 2, 0],
+        "precision@1": [1, 0, 0],
+        "precision@3": [2 / 3, 1 / 3, 0],
+        "map@1": [1 / 2, 0, 0],
+        "map@20": [(1 + 2 / 3) / 2, (1 / 2) / 2, 0],
+        "ndcg@1": [1, 0, 0],
+        "ndcg@10": [(1 + 1 / 2) / (1 + 1 / np.log2(3)), (1 / np.log2(3)) / (1 + 1 / np.log2(3)), 0],
+    }
+    for name, (first, second, third) in by_query.items():
+        per_query = (first + second + third) / 3
+        per_pair = (2 * first + second + third) / 4  # query 0 heads two pairs
+        assert scores["per_query"][name] == pytest.approx(per_query), name
+        assert scores["per_pair"][name] == pytest.approx(per_pair), name
+
+    names = ["hits@1", "hits@10"]
+    metrics = ("recall", "precision", "map", "ndcg")
+    names += [f"{name}@{k}" for name in metrics for k in (1, 3, 5, 10, 20)]
+    assert list(scores["per_pair"]) == list(scores["per_query"]) == [*names, "mrr@20"]
+    assert all(type(value) is float for value in scores["per_pair"].values())
+
+
+def test_empty_places_and_lone_questions_are_never_relevant():
+    # Position -1 would be the last question, which shares the query's cluster.
+    clusters = np.array([0, -1, -1, 0])
+    scores = retrieval_scores(lists([1, 2]), np.array([0]), np.array([[0, 3]]), clusters)
+    assert scores["per_pair"]["hits@10"] == 0
+    lone = retrieval_scores(lists([2]), np.array([1]), np.array([[1, 2]]), clusters)
+    assert lone["per_query"]["recall@20"] == 0
+
+
+def test_wrong_input_is_refused():
+    clusters, positions, pairs = np.array([0, 0]), np.array([0]), np.array([[0, 1]])
+    with pytest.raises(UserError, match="`pairs`: expected one or more to score, got none"):
+        retrieval_scores(lists([1]), positions, pairs[:0], clusters)
+    with pytest.raises(UserError, match="`rankings`: expected 20 places or more, got 10"):
+        retrieval_scores(lists([1])[:, :10], positions, pairs, clusters)
+    with pytest.raises(UserError, match="query 1 of `pairs` is not ranked"):
+        retrieval_scores(lists([1]), positions, np.array([[0, 1], [1, 0]]), clusters)
+
+
+def test_index_recall():
+    exact = np.array([[1, 2, 3], [4, 5, 6], [7, -1, -1]])
+    found = np.array([[3, 2, 1], [4, 9, -1], [7, -1, -1]])
+    assert index_recall(found, exact, k=3) == pytest.approx((1 + 1 / 3 + 1) / 3)
+    assert index_recall(found, exact, k=1) == pytest.approx((0 + 1 + 1) / 3)
+
+
+def test_roc_auc():
+    # Of the four (positive, negative) comparisons three are won and one is a tie.
+    assert roc_auc(np.array([1.0, 2.0]), np.array([2.0, 3.0])) == pytest.approx(3.5 / 4)
+    assert roc_auc(np.array([9.0]), np.array([1.0])) == 0
+    with pytest.raises(UserError, match="expected pairs of both kinds"):
+        roc_auc(np.array([1.0]), np.zeros(0))
+
+
+def test_time_queries():
+    asked = []
+
+    class Slow:
+        def search(self, queries, k=5):
+            asked.append((queries, k))
+            time.sleep(0.02 if queries == ["slow"] else 0.001)
+
+    times = time_queries(Slow(), ["a", "b", "slow"], k=7)
+    assert list(times) == ["query_ms_p50", "query_ms_p99"]
+    assert 1 <= times["query_ms_p50"] < times["query_ms_p99"]
+    assert times["query_ms_p99"] > 15
+    assert all(len(queries) == 1 and k == 7 for queries, k in asked)
+    with pytest.raises(UserError, match="expected one or more to time"):
+        time_queries(Slow(), [])

@@ -1,0 +1,76 @@
+import jax
+import jax.numpy as jnp
+import jax.test_util
+import numpy as np
+import pytest
+
+from qpr_jax.models.conv_max_pool import map_maxima
+from tests.encoders.words import padded
+
+
+def maxima(table, ids, window, chunk=0):
+    return map_maxima(lambda _, m, __: m[0], (window,), chunk, [jnp.asarray(table)], None, (ids,))
+
+
+@pytest.mark.parametrize("chunk", [0, 3])
+def test_gradient_of_the_maximum_is_that_of_plain_jax_and_of_differences(chunk):
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(9 * 5, 3)), jnp.float32)
+    ids = padded([[1, 2, 3, 4], [8], [5, 6], [7, 7, 1, 2, 3, 8]], 6)
+    weight = jnp.asarray(rng.normal(size=(4, 3)), jnp.float32)
+
+    def plain(table):
+        shifted = jnp.pad(ids, ((0, 0), (2, 2)))
+        scores = sum(table.reshape(9, 5, 3)[shifted[:, k : k + 6], k] for k in range(5))
+        own = (ids > 0)[:, :, None]
+        return (jnp.where(own, scores, -jnp.inf).max(axis=1) * weight).sum()
+
+    def ours(table):
+        return (maxima(table, ids, 5, chunk) * weight).sum()
+
+    assert float(ours(table)) == pytest.approx(float(plain(table)), abs=1e-6)
+    np.testing.assert_allclose(jax.grad(ours)(table), jax.grad(plain)(table), atol=1e-6)
+    jax.test_util.check_grads(ours, (table,), order=1, modes=["rev"], eps=1e-3)
+
+
+def test_where_positions_tie_the_gradient_goes_to_the_first():
+    ids = padded([[1, 2]], 2)
+    gradient = jax.grad(lambda table: maxima(table, ids, 1).sum())(jnp.ones((3, 1)))
+    assert gradient[:, 0].tolist() == [0, 1, 0]
+
+
+def test_many_sums_are_made_in_pieces_with_the_same_result(monkeypatch):
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(9 * 3, 4)), jnp.float32)
+    ids = padded(rng.integers(1, 9, size=(7, 5)).tolist(), 6)
+    weight = jnp.asarray(rng.normal(size=(7, 4)), jnp.float32)
+
+    def results():
+        return jax.value_and_grad(lambda table: (maxima(table, ids, 3) * weight).sum())(table)
+
+    whole = results()
+    monkeypatch.setattr("qpr_jax.models.conv_max_pool.SCORES", 3 * 6 * 4)  # of three questions
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), results(), whole)
+
+
+def test_no_question_has_no_maximum():
+    assert maxima(jnp.zeros((10, 3)), jnp.zeros((0, 4), jnp.int32), 5).shape == (0, 3)
+
+
+@pytest.mark.parametrize("of", ["value", "gradient"])
+def test_in_chunks_memory_does_not_grow_with_the_questions(of):
+    table = jax.ShapeDtypeStruct((100 * 5, 64), jnp.float32)
+
+    def total(table, ids, chunk):
+        return maxima(table, ids, 5, chunk).sum()
+
+    def temporaries(questions, chunk):
+        ids = jax.ShapeDtypeStruct((questions, 12), jnp.int32)
+        function = total if of == "value" else jax.grad(total)
+        lowered = jax.jit(function, static_argnums=2).lower(table, ids, chunk)
+        return lowered.compile().memory_analysis().temp_size_in_bytes
+
+    more = temporaries(4096, 64) - temporaries(2048, 64)
+    assert more < 2048 * 4 * (64 + 12) * 1.5  # the result of a question, and its words
+    if of == "gradient":
+        assert temporaries(4096, 64) < temporaries(4096, 0) / 3

@@ -1,0 +1,152 @@
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.configs import synthetic_sdml_smoke
+from qpr_jax.errors import UserError
+from qpr_jax.training.dataset import prepare
+from qpr_jax.training.loader import epoch_steps, make_feed, pairs_of_batch
+from qpr_jax.training.stages import set_up
+
+
+@pytest.fixture(scope="module")
+def config():
+    config = synthetic_sdml_smoke.get_config()
+    config.sampling = "clusters"
+    config.word_dropout = 0.2
+    config.hard_negatives = 8
+    return config
+
+
+@pytest.fixture(scope="module")
+def prepared(config):
+    return prepare(config, None)
+
+
+def questions_of(batch, devices):
+    """(words of the query, of its candidate, cluster) of all pairs, (words, cluster) of extras."""
+    distinct, order = np.split(batch.distinct, devices), np.split(batch.order, devices)
+    clusters = np.split(batch.clusters, devices)
+    pairs, extras = [], []
+    for device in range(devices):
+        rows = [r for b in batch.blocks for r in np.split(b, devices)[device].tolist()]
+        texts = [
+            tuple(batch.words[distinct[device][w]] for w in rows[at] if w) for at in order[device]
+        ]
+        n = len(texts) - len(clusters[device])
+        pairs += zip(texts[:n], texts[n : 2 * n], clusters[device][:n].tolist(), strict=True)
+        extras += zip(texts[2 * n :], clusters[device][n:].tolist(), strict=True)
+    return pairs, extras
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, prepared, devices):
+    one, many = make_feed(config, prepared, devices=1), make_feed(config, prepared, devices=devices)
+    for step in (0, 5, 13):
+        expected = questions_of(one.batch_at(step), 1)
+        assert questions_of(many.batch_at(step), devices) == expected
+    assert len(expected[0]) == 32
+    assert len(expected[1]) == 8
+
+
+def test_a_batch_is_a_function_of_the_step(config, prepared):
+    feed, again = (make_feed(config, prepared, devices=1) for _ in range(2))
+    ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
+    assert questions_of(again.batch_at(3), 1) == ahead[3]
+    assert ahead[0] != ahead[1]
+
+
+def test_pairs_share_the_cluster_that_the_loss_is_told(config, prepared):
+    feed = make_feed(config, prepared, devices=1)
+    draw = feed.draw_at(2)
+    clusters = prepared.clusters[draw.pairs]
+    np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
+    told = np.concatenate([clusters[:, 1], prepared.clusters[draw.extras]])
+    np.testing.assert_array_equal(feed.batch_at(2).clusters, told)
+
+
+def test_hard_negatives_that_devices_cannot_share_are_named(config, prepared):
+    with pytest.raises(UserError, match=r"`hard_negatives`: expected a multiple of 3"):
+        make_feed(config, prepared, devices=3)
+
+
+def with_losses(config, losses, **changes):
+    changed = config.copy_and_resolve_references()
+    changed.update(loss=losses, **changes)
+    return changed
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, prepared, devices):
+    feed = make_feed(with_losses(config, "contrastive"), prepared, devices=devices)
+    data, splits = prepared.data, prepared.splits
+    seen = collections.Counter(
+        (*pair, duplicate)
+        for pair, duplicate in zip(data.pairs.tolist(), data.is_duplicate.tolist(), strict=True)
+        if (splits.split_of[pair] == 0).all()
+        and (duplicate or prepared.clusters[pair[0]] != prepared.clusters[pair[1]] != -1)
+    )
+    drawn = collections.Counter()
+    for step in range(feed.epoch):
+        draw = feed.draw_at(step)
+        assert len(draw.pairs) == len(draw.extras) == 0
+        np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
+        rows = zip(draw.labelled.tolist(), draw.labels.tolist(), strict=True)
+        drawn.update((*pair, bool(label)) for pair, label in rows)
+        assert feed.false_negatives_at(step) == {}
+    assert {row[2] for row in drawn} == {False, True}
+    assert drawn.total() == feed.epoch * config.batch_size
+    assert sum(count for row, count in drawn.items() if row[2]) > feed.epoch
+    duplicates = collections.Counter({row: n for row, n in drawn.items() if row[2]})
+    assert duplicates <= seen
+
+
+def test_several_losses_have_a_batch_of_either_data(config, prepared):
+    both = make_feed(with_losses(config, "sdml+triplet+contrastive"), prepared, devices=2)
+    assert both.size == 2 * config.batch_size
+    for step in (0, both.epoch + 3):
+        draw = both.draw_at(step)
+        for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labelled", "labels"))):
+            alone = make_feed(with_losses(config, loss), prepared, devices=1).draw_at(step)
+            for name in names:
+                np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
+        batch = both.batch_at(step)
+        sizes = [len(part) for part in batch.parted(np.zeros((len(batch.order), 1)))]
+        assert sizes == [32, 40, 32, 32]
+        shares = np.split(batch.labels, 2)
+        np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
+
+
+def test_losses_in_turns_share_the_batches_of_their_data(config, prepared):
+    settings = with_losses(config, "sdml+contrastive+triplet", loss_turns=True, max_steps=0)
+    training = set_up(settings, prepared)
+    (phase,) = training.phases
+    alone = {
+        name: make_feed(with_losses(config, name), prepared, devices=1)
+        for name in ("sdml", "contrastive")
+    }
+    assert phase.epoch == epoch_steps(settings, prepared) == 3 * (alone["sdml"].epoch // 2)
+    assert phase.ends == settings.max_epochs * phase.epoch
+    assert pairs_of_batch(settings) == config.batch_size
+    for step in (0, 1, 2, 3, 4, 5):
+        round_, turn = divmod(step, 3)
+        draw = training.draw_at(step)
+        if turn == 1:
+            expected = alone["contrastive"].draw_at(round_)
+        else:
+            expected = alone["sdml"].draw_at(2 * round_ + turn // 2)
+        for part, other in zip(draw, expected, strict=True):
+            np.testing.assert_array_equal(part, other)
+
+
+def test_contrastive_losses_need_pairs_that_are_not_the_same(config, prepared):
+    splits = dataclasses.replace(
+        prepared.splits, non_duplicates={"train": np.zeros((0, 2), np.int32)}
+    )
+    few = dataclasses.replace(prepared, splits=splits)
+    changed = config.copy_and_resolve_references()
+    changed.loss, changed.hard_negatives = "contrastive", 0
+    with pytest.raises(UserError, match=r"`loss`: got 'contrastive', but no training pair is"):
+        make_feed(changed, few, devices=1)

@@ -1,0 +1,157 @@
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from qpr_jax.losses import (
+    contrastive_loss,
+    imitation_loss,
+    online_contrastive_loss,
+    ranking_loss,
+    sdml_loss,
+    triplet_loss,
+)
+from qpr_jax.training.batch_layout import Batch
+from qpr_jax.training.config import default_settings
+from qpr_jax.training.losses_config import make_objective
+
+LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
+PARTS = (8, 10, 6, 6)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Queries, candidates, and both sides of labelled pairs, at one row after the other."""
+    rng = np.random.default_rng(0)
+    queries, left = (rng.normal(size=(n, 5)).astype(np.float32) for n in (8, 6))
+    parts = [queries, np.concatenate([queries, queries[:2]]), left, left]
+    noise = [1.2 * rng.normal(size=part.shape) for part in parts]
+    return np.concatenate(
+        [part + (i % 2) * noise[i] for i, part in enumerate(parts)], dtype=np.float32
+    )
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return np.random.default_rng(1).integers(-1, 3, 10).astype(np.int32)
+
+
+def parts_of(vectors):
+    return np.split(vectors, np.cumsum(PARTS)[:-1])
+
+
+def value_of(settings, vectors, clusters, **given):
+    """The sum of what the objective of the settings gives, on one device."""
+    return sum(losses_of(settings, vectors, clusters, **given).values())
+
+
+def losses_of(settings, vectors, clusters, *, targets=None, key=None):
+    objective = make_objective(settings)
+    nothing = np.zeros(0, np.int32)
+    targets = np.zeros((len(vectors), 0), np.float32) if targets is None else targets
+    batch = Batch(nothing, nothing, (), np.arange(len(vectors)), clusters, LABELS, targets)
+    losses = jax.jit(
+        jax.shard_map(
+            lambda vectors, batch: objective(vectors, batch, key, "data"),
+            mesh=Mesh(np.array(jax.devices()[:1]), ("data",)),
+            in_specs=PartitionSpec("data"),
+            out_specs=PartitionSpec(),
+        )
+    )(vectors, batch)
+    return {name: float(value) for name, value in losses.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"smoothing": 0.1}, {"smoothing": 0.1}),
+        ({"distance": "euc"}, {"distance": "euc"}),
+        ({"prior": "distance", "temperature": 0.3}, {"prior": "distance", "temperature": 0.3}),
+        ({"symmetric": True}, {"symmetric": True}),
+        ({"mask_own_cluster": True}, {"clusters": True}),
+        ({"loss": "triplet"}, {"key": True}),
+        ({"loss": "triplet", "margin": 3.0}, {"key": True, "margin": 3.0}),
+        ({"loss": "triplet", "distance": "euc"}, {"key": True, "distance": "euc"}),
+        ({"loss": "triplet", "negatives": "hard"}, {"negatives": "hard"}),
+        ({"loss": "triplet", "negatives": "hard_anchor"}, {"negatives": "hard_anchor"}),
+        ({"loss": "triplet", "mask_own_cluster": True}, {"key": True, "clusters": True}),
+        ({"loss": "ranking"}, {"smoothing": 0.3}),
+        ({"loss": "ranking", "smoothing": 0.0, "similarity_scale": 5.0}, {"scale": 5.0}),
+        ({"loss": "ranking", "similarity": "dot"}, {"similarity": "dot", "smoothing": 0.3}),
+        ({"loss": "ranking", "symmetric": True}, {"symmetric": True, "smoothing": 0.3}),
+        ({"loss": "ranking", "mask_own_cluster": True}, {"clusters": True, "smoothing": 0.3}),
+    ],
+)
+def test_every_setting_reaches_the_loss(changes, expected, vectors, clusters):
+    key = jax.random.key(3)
+    settings = default_settings()
+    settings.update(changes)
+    value = value_of(settings, vectors, clusters, key=key)
+    given = {"key": key, "clusters": clusters}
+    options = {name: given.get(name, option) for name, option in expected.items()}
+    losses = {"sdml": sdml_loss, "triplet": triplet_loss, "ranking": ranking_loss}
+    loss = losses[settings.loss]
+    queries, candidates, *_ = parts_of(vectors)
+    assert value == pytest.approx(float(loss(queries, candidates, **options)), rel=1e-5)
+    if expected not in ({}, {"key": True}):
+        plain = {"key": key} if settings.loss == "triplet" else {}
+        assert abs(value - float(loss(queries, candidates, **plain))) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("loss", "function"),
+    [("contrastive", contrastive_loss), ("online_contrastive", online_contrastive_loss)],
+)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"margin": 1.3}, {"margin": 1.3}),
+        ({"pair_distance": "euclidean", "margin": 4.0}, {"distance": "euclidean", "margin": 4.0}),
+    ],
+)
+def test_labelled_pairs_are_those_of_contrastive_losses(
+    loss, function, changes, expected, vectors, clusters
+):
+    settings = default_settings()
+    settings.update(changes, loss=loss)
+    *_, left, right = parts_of(vectors)
+    wanted = float(function(left, right, LABELS, **expected))
+    per = len(LABELS) if loss == "online_contrastive" else 1
+    assert wanted > 0
+    assert value_of(settings, vectors, clusters) == pytest.approx(wanted / per, rel=1e-5)
+
+
+def test_several_losses_are_weighed(vectors, clusters):
+    settings = default_settings()
+    settings.update(loss="sdml+contrastive+ranking", loss_weights=(1.0, 2.0, 0.5))
+    found = losses_of(settings, vectors, clusters)
+    for name, weight in (("sdml", 1.0), ("contrastive", 2.0), ("ranking", 0.5)):
+        settings.update(loss=name, loss_weights=())
+        alone = value_of(settings, vectors, clusters)
+        assert found.pop(name) == pytest.approx(weight * alone, rel=1e-5)
+    assert not found
+
+
+def test_vectors_are_scaled_and_imitation_is_weighed(vectors, clusters):
+    queries, candidates, *_ = parts_of(vectors)
+    targets = np.roll(vectors, 1, axis=0)
+    settings = default_settings()
+    settings.scale, settings.teacher.weight = 0.5, 3.0
+    value = value_of(settings, vectors, clusters, targets=targets)
+    expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
+    assert value == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(("similarity", "factor"), [("cosine", 1.0), ("dot", 0.25)])
+def test_the_scale_of_vectors_is_not_that_of_similarities(vectors, clusters, similarity, factor):
+    """Half of both vectors is a quarter of their dot product, and no other cosine."""
+    queries, candidates, *_ = parts_of(vectors)
+    settings = default_settings()
+    settings.update(loss="ranking", similarity=similarity, scale=0.5, similarity_scale=8.0)
+    value = value_of(settings, vectors, clusters)
+    expected = ranking_loss(
+        queries, candidates, similarity=similarity, scale=8 * factor, smoothing=0.3
+    )
+    assert value == pytest.approx(float(expected), rel=1e-5)

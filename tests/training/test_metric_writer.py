@@ -1,0 +1,44 @@
+import pytest
+
+from qpr_jax.training.metric_writer import JsonLines, progress_display, read_json_lines
+
+
+def test_a_resumed_file_holds_each_step_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    lines = JsonLines(path, resume_at=0)
+    lines.write([{"step": step, "loss": 0.5} for step in range(1, 6)])
+    lines.close()
+    with open(path, "ab") as file:
+        file.write(b'{"step": 6, "lo')  # cut off by a kill
+    lines = JsonLines(path, resume_at=3)
+    lines.write([{"step": 4, "loss": 0.25}])
+    lines.close()
+    assert [(row["step"], row["loss"]) for row in read_json_lines(path)] == [
+        (1, 0.5),
+        (2, 0.5),
+        (3, 0.5),
+        (4, 0.25),
+    ]
+
+
+def test_a_file_that_is_not_there_has_no_rows(tmp_path):
+    assert read_json_lines(tmp_path / "none.jsonl") == []
+
+
+def test_without_a_terminal_progress_is_lines_with_the_time_left(caplog):
+    caplog.set_level("INFO", logger="qpr_jax")
+    with progress_display(100, start=10, interval=0.0) as show:
+        show(10, "loss 2")
+        show(20, "loss 1")
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("step 20 of at most 100, loss 1, at most 0 min left")
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1}]])
+def test_nothing_is_lost_on_reopening_at_the_last_step(tmp_path, rows):
+    path = tmp_path / "metrics.jsonl"
+    for resume_at in (0, 1):
+        lines = JsonLines(path, resume_at=resume_at)
+        lines.write(rows if resume_at == 0 else [])
+        lines.close()
+    assert read_json_lines(path) == rows

@@ -1,0 +1,232 @@
+import functools
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
+from qpr_jax.models.cnn import ConvEncoder
+from qpr_jax.training.batch_layout import make_batch, plan_shapes
+from qpr_jax.training.mesh import make_mesh, replicated
+from qpr_jax.training.sampler import Draw
+from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+
+pytestmark = pytest.mark.usefixtures("optimised")
+VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
+
+
+def sdml(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
+    return {"sdml": sdml_loss(queries, candidates, axis_name=axis_name)}
+
+
+def sdml_of_all_options(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
+    value = sdml_loss(
+        queries,
+        candidates,
+        clusters=batch.clusters,
+        symmetric=True,
+        prior="distance",
+        distance="euc",
+        axis_name=axis_name,
+    )
+    return {"sdml": value}
+
+
+def random_triplets(vectors, batch, key, axis_name):
+    queries, candidates, *_ = batch.parted(vectors)
+    given = {"clusters": batch.clusters, "key": key, "axis_name": axis_name}
+    return {"triplet": triplet_loss(queries, candidates, **given)}
+
+
+def several(vectors, batch, key, axis_name):
+    *_, left, right = batch.parted(vectors)
+    labelled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
+    return random_triplets(vectors, batch, key, axis_name) | {"labelled": labelled}
+
+
+def case(devices, steps=3, extras=0, labelled=0):
+    """Word ids of 200 questions, the draws of some steps and their batches."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(0, 12, 200)
+    words = rng.integers(1, VOCABULARY, (200, 12)).astype(np.int32)
+    words[np.arange(12) >= lengths[:, None]] = 0
+    clusters = rng.integers(-1, 20, 200).astype(np.int32)
+    draws = [
+        Draw(
+            rng.integers(0, 200, (PAIRS, 2)),
+            rng.integers(0, 200, extras),
+            rng.integers(0, 200, (labelled, 2)),
+            rng.integers(0, 2, labelled),
+        )
+        for _ in range(steps)
+    ]
+    shapes = plan_shapes(
+        lambda step: words[draws[step].shares(devices)], steps=steps, vocabulary_size=VOCABULARY
+    )
+    batches = []
+    for draw in draws:
+        rows = draw.shares(devices)
+        pairs = PAIRS // devices
+        candidates = clusters[rows[:, pairs : 2 * pairs + extras // devices]]
+        labels = draw.labels.reshape(devices, -1)
+        batches.append(
+            make_batch(words[rows], candidates, shapes, vocabulary_size=VOCABULARY, labels=labels)
+        )
+    return words, clusters, draws, batches
+
+
+def encoder(**changes):
+    return ConvEncoder(
+        vocabulary_size=VOCABULARY,
+        embedding_dim=8,
+        filters=10,
+        output_dim=6,
+        rngs=nnx.Rngs(0),
+        **changes,
+    )
+
+
+@functools.cache
+def run(devices, objective=sdml, extras=0, labelled=0, **changes):
+    """Three steps with a large rate; losses, gradient norms and parameters."""
+    mesh = make_mesh(PAIRS, devices)
+    batches = case(devices, extras=extras, labelled=labelled)[-1]
+    graph, params = nnx.split(encoder(**changes))
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
+    history = []
+    for batch in batches:
+        state, metrics = train.step(state, batch.placed(mesh))
+        history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
+    assert int(state.step) == 3
+    return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
+
+
+def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
+    """Loss, gradient and parameters, though a step reads and changes the words of a batch only."""
+    words, _, draws, _ = case(1)
+    graph, params = nnx.split(encoder())
+    optimizer = optax.adam(0.05)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state, queries, candidates):
+        def loss(params):
+            plain = nnx.merge(graph, params)
+            return sdml_loss(plain(queries), plain(candidates))
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
+
+    expected = []
+    for draw in draws:
+        sides = (jnp.asarray(words[side]) for side in draw.pairs.T)
+        params, state, value, norm = step(params, state, *sides)
+        expected.append([float(value), float(norm)])
+    history, trained = run(1)
+    np.testing.assert_allclose(history, expected, rtol=1e-4)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), trained, nnx.to_pure_dict(params)
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "objective"),
+    [
+        *((devices, sdml_of_all_options) for devices in (2, 4, 8)),
+        *((devices, other) for devices in (2, 8) for other in (random_triplets, several)),
+        (8, sdml),
+    ],
+)
+def test_any_number_of_devices_takes_the_same_steps(devices, objective):
+    extras = 0 if objective is sdml else EXTRAS
+    labelled = LABELLED if objective is several else 0
+    history, params = run(devices, objective, extras, labelled)
+    expected_history, expected_params = run(1, objective, extras, labelled)
+    np.testing.assert_allclose(history, expected_history, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
+
+
+def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
+    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS, labelled=LABELLED)
+    seen = []
+
+    def objective(vectors, batch, key, axis_name):
+        told = batch.clusters, batch.labels, jax.random.key_data(key)
+        jax.debug.callback(lambda *given: seen.append(given), *told)
+        parts = [len(part) for part in batch.parted(vectors)]
+        assert parts == [PAIRS, PAIRS + EXTRAS, LABELLED, LABELLED]
+        return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
+
+    mesh = make_mesh(PAIRS, 1)
+    graph, params = nnx.split(encoder())
+    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
+    state = jax.device_put(init_state(params), replicated(mesh))
+    for batch in batches:
+        state, _ = train.step(state, batch.placed(mesh))
+    jax.block_until_ready(state)
+    jax.effects_barrier()
+    for draw, (given, labels, _) in zip(draws, seen, strict=True):
+        expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extras])]
+        np.testing.assert_array_equal(given, expected)
+        np.testing.assert_array_equal(labels, draw.labels)
+    assert seen[0][2].tolist() != seen[1][2].tolist()
+
+
+def test_the_average_moves_to_the_parameters_by_its_weight():
+    mesh = make_mesh(PAIRS, 1)
+    batches = case(1)[-1]
+    graph, params = nnx.split(encoder())
+    train = make_train_step(make_loss(graph, mesh, sdml), 0.05, seed=1)
+    state = jax.device_put(init_state(params, average=True), replicated(mesh))
+    expected = jax.tree.map(np.asarray, nnx.to_pure_dict(state.average))
+    for batch, weight in zip(batches, (1.0, 0.5, 0.25), strict=True):
+        state, _ = train.step(state, batch.placed(mesh))
+        current = nnx.to_pure_dict(train.params(state))
+        mixed = functools.partial(lambda w, a, p: (1 - w) * a + w * np.asarray(p), weight)
+        expected = jax.tree.map(mixed, expected, current)
+        state = train.averaged(state, weight)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
+            nnx.to_pure_dict(state.average),
+            expected,
+        )
+
+
+def test_half_precision_is_one_setting_away_and_keeps_parameters_in_float32():
+    history, params = run(1, compute_dtype="bfloat16")
+    np.testing.assert_allclose(history, run(1)[0], rtol=0.05)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
+    mesh = make_mesh(PAIRS, devices)
+    batches = case(devices, steps=1)[-1]
+    graph, params = nnx.split(encoder(compute_dtype=dtype))
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
+    exported = jax.export.export(train.step, platforms=["cpu", "cuda", "tpu"])(
+        state, batches[0].placed(mesh)
+    )
+    assert exported.platforms == ("cpu", "cuda", "tpu")
+    assert exported.nr_devices == devices
+    assert "stablehlo.all_gather" in exported.mlir_module() or devices == 1
+
+
+def test_the_state_is_donated():
+    mesh = make_mesh(PAIRS, 1)
+    batches = case(1, steps=1)[-1]
+    graph, params = nnx.split(encoder())
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
+    train.step(state, batches[0].placed(mesh))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
