@@ -56,7 +56,7 @@ class Setup(NamedTuple):
     """The settings, the prepared data, and the project's feed of it."""
 
     config: Any
-    prepared: Any
+    dataset: Any
     feed: Any
 
     def rows(self, step: int) -> np.ndarray:
@@ -64,7 +64,7 @@ class Setup(NamedTuple):
         return self.feed.draw_at(step).questions
 
     def strings(self, step: int) -> list[str]:
-        return [self.prepared.data.questions[row] for row in self.rows(step)]
+        return [self.dataset.data.questions[row] for row in self.rows(step)]
 
 
 def measure(
@@ -72,19 +72,19 @@ def measure(
 ) -> dict[str, Any]:
     """One measurement, in a process of its own; or, first of all, "prepare" and "check"."""
     from experiments.configs import quora_sdml
-    from qpr_jax.training.dataset import prepare
-    from qpr_jax.training.loader import make_feed
+    from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.loader import pairs_loader
 
     config = quora_sdml.get_config()
     config.filters, config.batch_size = filters, batch_size
     file = pathlib.Path(folder) / "prepared.pickle"
     if what == "prepare":
-        prepared = prepare(config, pathlib.Path(path))
-        make_feed(config, prepared, devices=1)  # refuses a batch that is too large
-        file.write_bytes(pickle.dumps(prepared))
+        dataset = load_dataset(config, pathlib.Path(path))
+        pairs_loader(config, dataset, devices=1)  # refuses a batch that is too large
+        file.write_bytes(pickle.dumps(dataset))
         return {}
-    prepared = pickle.loads(file.read_bytes())
-    setup = Setup(config, prepared, make_feed(config, prepared, devices=1))
+    dataset = pickle.loads(file.read_bytes())
+    setup = Setup(config, dataset, pairs_loader(config, dataset, devices=1))
     if what == "check":
         return check(setup)
     if what in (OURS, STRINGS):
@@ -118,8 +118,8 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     from qpr_jax.training.stages import make_encoder
     from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
-    config, prepared, feed = setup
-    vocabulary, width = prepared.vocabulary, prepared.words.shape[1]
+    config, dataset, feed = setup
+    vocabulary, width = dataset.vocabulary, dataset.words.shape[1]
     mesh = make_mesh(config.batch_size, 1)
     encoder, params = make_encoder(config, vocabulary.size)
     loss = make_loss(encoder, mesh, make_objective(config))
@@ -130,7 +130,7 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     def from_words(i: int):
         words, _ = vocabulary.word_ids(strings[i], config.max_words)
         words = np.pad(words, ((0, 0), (0, width - words.shape[1])))
-        clusters = prepared.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
+        clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
         return make_batch(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
 
     batch_at = from_words if from_strings else feed.batch_at
@@ -156,13 +156,13 @@ def padded(setup: Setup, step: int):
     """The same as one block, as wide as its longest question."""
     import torch
 
-    words = setup.prepared.words[setup.rows(step)].astype(np.int64)
+    words = setup.dataset.words[setup.rows(step)].astype(np.int64)
     longest = max(1, int((words > 0).sum(axis=1).max()))
     return [torch.from_numpy(words[:, :longest].copy())], torch.arange(len(words))
 
 
 def drawn_weights(setup: Setup) -> dict[str, Any]:
-    config, size = setup.config, setup.prepared.vocabulary.size
+    config, size = setup.config, setup.dataset.vocabulary.size
     (window,), dim, filters = config.windows, config.embedding_dim, config.filters
     rng = np.random.default_rng(0)
 
@@ -242,7 +242,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
     from sentence_transformers.sentence_transformer import losses, modules
 
     torch.set_num_threads(os.cpu_count())
-    config, words = setup.config, ("", *setup.prepared.vocabulary.words)  # the first is padding
+    config, words = setup.config, ("", *setup.dataset.vocabulary.words)  # the first is padding
     tokenizer = modules.tokenizer.WhitespaceTokenizer(words, stop_words=(), do_lower_case=True)
     embeddings = drawn_weights(setup)["embedding"][: len(words)]
     parts = [
@@ -273,7 +273,7 @@ def check(setup: Setup) -> dict[str, Any]:
     """The losses of the first steps from our weights, ours and PyTorch's with either layout."""
     from qpr_jax.training.stages import make_encoder
 
-    _, params = make_encoder(setup.config, setup.prepared.vocabulary.size)
+    _, params = make_encoder(setup.config, setup.dataset.vocabulary.size)
     weights = {
         "embedding": np.array(params["embedding"][...]),
         "kernel": np.array(params["kernels"][0][...]).transpose(2, 0, 1).copy(),

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_program
 from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log, refusal
 from qpr_jax.distant.method import (
     LEAST,
@@ -89,4 +89,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(told_in_one_line(main))
+    sys.exit(run_program(main))

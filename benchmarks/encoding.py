@@ -24,8 +24,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.measuring import rates_in_turns
-from qpr_jax.cli.program import told_in_one_line
-from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.cli.program import run_program
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import Encoder
 from qpr_jax.retriever import Retriever, run_encoder
 
@@ -43,7 +43,7 @@ def one_by_one(call: Callable[[list[str]], object], questions: list[str]) -> np.
     return 1e3 * np.array([seconds(functools.partial(call, [q])) for q in questions])
 
 
-def sentence_transformer(encoder: ExportedEncoder) -> Callable[[list[str]], object] | None:
+def sentence_transformer(encoder: CnnEncoder) -> Callable[[list[str]], object] | None:
     """The same layers made of sentence-transformers' modules, with random weights."""
     if importlib.util.find_spec("sentence_transformers") is None:
         return None
@@ -131,4 +131,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(told_in_one_line(main))
+    sys.exit(run_program(main))

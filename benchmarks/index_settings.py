@@ -14,7 +14,7 @@ import numpy as np
 
 from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
-from qpr_jax.encoders.cnn_encoder import read_export
+from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.evaluation.retrieval import (
     exact_search,
     index_recall,
@@ -24,7 +24,7 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.index.question_index import build_index
-from qpr_jax.training.dataset import prepare
+from qpr_jax.training.dataset import load_dataset
 
 SETTINGS = (
     ("IVF2000,Flat", 1),
@@ -43,16 +43,16 @@ def main() -> None:
     parser.add_argument("--run", default="runs/quora_sdml")
     run = parser.parse_args().run
 
-    prepared = prepare(quora_sdml.get_config(), find_quora())
-    encoder = read_export(f"{run}/export")
-    vectors = encoder.encode(prepared.data.questions)
-    position = {question: i for i, question in enumerate(prepared.data.questions)}
-    splits = {name: prepared.splits.pairs[name] for name in ("validation", "test")}
+    dataset = load_dataset(quora_sdml.get_config(), find_quora())
+    encoder = read_cnn(f"{run}/export")
+    vectors = encoder.encode(dataset.data.questions)
+    position = {question: i for i, question in enumerate(dataset.data.questions)}
+    splits = {name: dataset.splits.pairs[name] for name in ("validation", "test")}
     queries = {name: np.unique(pairs[:, 0]) for name, pairs in splits.items()}
 
     def scores(search, name):
         found = rank(search, queries[name])
-        both = retrieval_scores(found, queries[name], splits[name], prepared.clusters)
+        both = retrieval_scores(found, queries[name], splits[name], dataset.clusters)
         columns = [
             both[over][m] for over in ("per_pair", "per_query") for m in ("hits@1", "mrr@20")
         ]
@@ -69,7 +69,7 @@ def main() -> None:
     for factory, assignments in SETTINGS:
         index = build_index(
             lambda questions: vectors[[position[q] for q in questions]],
-            prepared.data.questions,
+            dataset.data.questions,
             recipe=Recipe(factory, assignments=assignments),
             encoder=encoder.identity,
             log=lambda line: None,

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from experiments.configs import quora_sdml, synthetic_sdml
 from qpr_jax.data.sources import find_quora
 from qpr_jax.evaluation.lexical import bm25_search, tfidf_search
-from qpr_jax.evaluation.retrieval import Search
-from qpr_jax.training.dataset import prepare
+from qpr_jax.evaluation.retrieval import RankFn
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.report import score_searches
 
-BASELINES: dict[str, Callable[[Sequence[str]], Search]] = {
+BASELINES: dict[str, Callable[[Sequence[str]], RankFn]] = {
     "BM25 (k1 0.9, b 0.4)": bm25_search,
     "TF-IDF, cosine": tfidf_search,
 }
@@ -32,11 +32,11 @@ def main() -> None:
     arguments = parser.parse_args()
     config = (synthetic_sdml if arguments.synthetic else quora_sdml).get_config()
     path = None if arguments.synthetic else find_quora(arguments.path)
-    prepared = prepare(config, path)
+    dataset = load_dataset(config, path)
     print("| | split | per pair: H@1 / MRR | per query: H@1 / MRR |")
     print("|---|---|---|---|")
-    searches = {name: make(prepared.data.questions) for name, make in BASELINES.items()}
-    for split, of_split in score_searches(searches, prepared)[0].items():
+    searches = {name: make(dataset.data.questions) for name, make in BASELINES.items()}
+    for split, of_split in score_searches(searches, dataset)[0].items():
         for name, scores in of_split.items():
             cells = [
                 f"{scores[mean]['hits@1']:.3f} / {scores[mean]['mrr@20']:.3f}"

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.measuring import positive
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 
@@ -194,4 +194,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(told_in_one_line(main))
+    sys.exit(run_program(main))

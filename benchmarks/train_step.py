@@ -22,8 +22,8 @@ from flax import nnx
 from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.training.dataset import prepare
-from qpr_jax.training.loader import make_feed
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import make_objective
 from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.stages import make_encoder
@@ -62,9 +62,9 @@ def main() -> None:
 
     config = quora_sdml.get_config()
     config.filters, config.batch_size = arguments.filters, arguments.batch_size
-    prepared = prepare(config, find_quora())
+    dataset = load_dataset(config, find_quora())
     mesh = make_mesh(config.batch_size)
-    feed = make_feed(config, prepared, devices=mesh.size)
+    feed = pairs_loader(config, dataset, devices=mesh.size)
     start = time.perf_counter()
     batches = [feed.batch_at(i) for i in range(STEPS)]
     layout = (time.perf_counter() - start) / STEPS
@@ -72,7 +72,7 @@ def main() -> None:
     distinct = np.mean([int((batch.distinct > 0).sum()) for batch in batches])
     batches = [batch.placed(mesh) for batch in batches]
 
-    encoder, params = make_encoder(config, prepared.vocabulary.size)
+    encoder, params = make_encoder(config, dataset.vocabulary.size)
     plain = nnx.merge(encoder, params)
     plain.__class__ = PlainEncoder
     objective = make_objective(config)

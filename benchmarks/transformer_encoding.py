@@ -118,6 +118,6 @@ def parse() -> argparse.Namespace:
 if __name__ == "__main__":
     if sys.argv[1:2] == [CHILD]:
         sys.exit(child(sys.argv[2]))  # where nothing of this project need be installed
-    from qpr_jax.cli.program import told_in_one_line
+    from qpr_jax.cli.program import run_program
 
-    sys.exit(told_in_one_line(main))
+    sys.exit(run_program(main))

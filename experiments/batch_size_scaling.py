@@ -26,9 +26,8 @@ from experiments.batch_size_results import BENCH_FILE, write_results
 from experiments.batch_size_rows import RULES, SIZES, row_config
 from experiments.configs import quora_sdml
 from experiments.measuring import program, run
-from experiments.program import run_program
 from experiments.rows import Row, finish_study, log, make_rows, training_row
-from qpr_jax.cli.program import use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of, write_atomically
 from qpr_jax.training.metric_writer import read_json_lines
@@ -84,14 +83,14 @@ def measure(size: int) -> dict[str, Any]:
 
     from experiments.measuring import peak_gib
     from qpr_jax.data.sources import find_quora
-    from qpr_jax.training.dataset import prepare
-    from qpr_jax.training.stages import set_up
+    from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.stages import build_plan
 
     config = quora_sdml.get_config()
     config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
-    training = set_up(config, prepare(config, find_quora()))
-    mesh, state, (phase,) = training.mesh, training.state, training.phases
-    feed, train = phase.turns[0]
+    training = build_plan(config, load_dataset(config, find_quora()))
+    mesh, state, (stage,) = training.mesh, training.state, training.stages
+    feed, train = stage.turns[0]
     jitted = cast(Any, train.step)
     first = feed.batch_at(0).placed(mesh)
     step = jitted.lower(state, first).compile()
@@ -165,7 +164,7 @@ def study() -> int:
 
 def main() -> int:
     """The program; the exit status."""
-    return run_program(study, sys.argv)
+    return run_absl(study, sys.argv)
 
 
 if __name__ == "__main__":

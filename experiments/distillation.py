@@ -26,9 +26,8 @@ from experiments.distillation_rows import (
     measured_speeds,
     row_config,
 )
-from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.files import read_json, sha256_of, write_json
 
@@ -68,4 +67,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(told_in_one_line(lambda: run_program(main, sys.argv)))
+    sys.exit(run_absl(main, sys.argv))

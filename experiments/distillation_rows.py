@@ -20,7 +20,7 @@ from experiments.configs import (
 from experiments.measuring import rates_in_turns
 from experiments.rows import Row, search_row, training_row
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import Search, exact_search
+from qpr_jax.evaluation.retrieval import RankFn, exact_search
 
 # Of all rows, which are scored by exact search.
 STUDY: dict[str, Any] = {"index.factory": "Flat"}
@@ -111,8 +111,8 @@ def measured_speeds(rows: Sequence[str], workdir: pathlib.Path, data: pathlib.Pa
     return rates_in_turns(encoders, _LAPS)
 
 
-def _lexical(make: str) -> Callable[[list[str]], tuple[Search, dict[str, Any]]]:
-    def search(questions: list[str]) -> tuple[Search, dict[str, Any]]:
+def _lexical(make: str) -> Callable[[list[str]], tuple[RankFn, dict[str, Any]]]:
+    def search(questions: list[str]) -> tuple[RankFn, dict[str, Any]]:
         from qpr_jax.evaluation import lexical
 
         start = time.perf_counter()
@@ -122,12 +122,12 @@ def _lexical(make: str) -> Callable[[list[str]], tuple[Search, dict[str, Any]]]:
     return search
 
 
-def _minilm(questions: list[str]) -> tuple[Search, dict[str, Any]]:
+def _minilm(questions: list[str]) -> tuple[RankFn, dict[str, Any]]:
     from qpr_jax.encoders.load import read_encoder
-    from qpr_jax.training.teacher import kept_vectors
+    from qpr_jax.training.teacher import cached_vectors
 
     encoder = read_encoder("minilm")
-    return exact_search(np.asarray(kept_vectors("", encoder, questions))), {}
+    return exact_search(np.asarray(cached_vectors("", encoder, questions))), {}
 
 
 _SEARCHES = {

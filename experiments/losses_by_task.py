@@ -19,9 +19,8 @@ from absl import flags
 
 from experiments.losses_by_task_results import write_results
 from experiments.losses_by_task_rows import ROWS, row_config, task_row, training_pairs
-from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.quora import read_quora
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.task_splits import Sizes, make_tasks, write_tasks
@@ -62,4 +61,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(told_in_one_line(lambda: run_program(main, sys.argv)))
+    sys.exit(run_absl(main, sys.argv))

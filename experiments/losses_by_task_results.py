@@ -12,7 +12,7 @@ from qpr_jax.files import read_json, write_atomically
 from qpr_jax.training.report import save_figure
 
 # Task -> (where its score stands, what it is called); the first of a task is what claims are of.
-METRICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+SCORE_NAMES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "classification": (
         (("classification", "test", "average_precision"), "average precision"),
         (("classification", "test", "f1"), "F1"),
@@ -44,7 +44,7 @@ def write_results(results: pathlib.Path) -> None:
     if not found:
         raise UserError(f"{results / 'rows'}: expected rows, found none; make some first")
     scores = {
-        name: {task: value_at(tasks, metrics[0][0]) for task, metrics in METRICS.items()}
+        name: {task: value_at(tasks, metrics[0][0]) for task, metrics in SCORE_NAMES.items()}
         for name, tasks in found.items()
     }
     plot(results / "losses_by_task.png", scores)
@@ -84,7 +84,7 @@ def value_at(tasks: dict[str, Any], place: tuple[str, ...]) -> float:
 
 
 def _table(found: dict[str, Any]) -> list[str]:
-    flat = [(task, place, title) for task, all_of in METRICS.items() for place, title in all_of]
+    flat = [(task, place, title) for task, all_of in SCORE_NAMES.items() for place, title in all_of]
     lines = [
         "| | " + " | ".join(f"{task}, {title}" for task, _, title in flat) + " |",
         "|---" * (1 + len(flat)) + "|",
@@ -100,7 +100,7 @@ def claims(scores: Scores) -> list[str]:
     again = [name for name in ("ranking", "contrastive") if f"{name}_seed1" in scores]
     noise = {
         task: max((abs(scores[n][task] - scores[f"{n}_seed1"][task]) for n in again), default=0.0)
-        for task in METRICS
+        for task in SCORE_NAMES
     }
 
     def verdict(task: str, gain: float) -> str:
@@ -123,7 +123,7 @@ def claims(scores: Scores) -> list[str]:
             lines.append(f"- Ranking is better for {task}: {verdict(task, gain)}.")
     for name in MULTITASK:
         if {*CONTRASTIVE, name, "ranking"} <= scores.keys():
-            for task in METRICS:
+            for task in SCORE_NAMES:
                 gain = scores[name][task] - of(task, (*CONTRASTIVE, "ranking"))
                 lines.append(
                     f"- Both at once ({ROWS[name][0]}) are at least as good as the best of them "
@@ -145,9 +145,9 @@ def plot(path: pathlib.Path, scores: Scores) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 0.35 * len(scores) + 1.2), layout="constrained")
-    axes = figure.subplots(1, len(METRICS), sharey=True)
+    axes = figure.subplots(1, len(SCORE_NAMES), sharey=True)
     names = [*scores][::-1]
-    for axis, (task, metrics) in zip(axes, METRICS.items(), strict=True):
+    for axis, (task, metrics) in zip(axes, SCORE_NAMES.items(), strict=True):
         values = [scores[name][task] for name in names]
         bars = axis.barh([ROWS[name][0] for name in names], values, color="C0")
         axis.bar_label(bars, fmt="%.3f", padding=2, fontsize=8)

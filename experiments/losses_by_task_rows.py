@@ -85,15 +85,13 @@ def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
 
     classification: thresholds chosen on dev; mining and retrieval: of dev and of test.
     """
-    from qpr_jax.data.labeled_pairs import read_duplicates, read_labelled
+    from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
     from qpr_jax.evaluation.beir import beir_scores
     from qpr_jax.evaluation.tasks import score_classification, score_mining
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(run).encode
-    pairs = [
-        read_labelled(str(parts / "classification" / f"{name}_pairs.tsv")) for name in HELD_OUT
-    ]
+    pairs = [read_labeled(str(parts / "classification" / f"{name}_pairs.tsv")) for name in HELD_OUT]
     corpora = {
         name: [str(parts / "mining" / f"{name}_{what}.tsv") for what in ("corpus", "duplicates")]
         for name in HELD_OUT

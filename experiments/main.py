@@ -9,8 +9,7 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"
@@ -74,9 +73,9 @@ def run() -> int:
     def start() -> int:
         arguments, name = resolve(sys.argv)
         flags.FLAGS.set_default("workdir", os.path.join("runs", name))
-        return run_program(main, arguments, hint="--config=")
+        return run_absl(main, arguments, hint="--config=")
 
-    return told_in_one_line(start)
+    return run_program(start)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def program(main: Callable[[], int], measure: Callable[..., dict[str, Any]]) -> 
         except Exception as error:  # of any kind: the parent tells it in one line
             sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])
         return 0
-    return told_in_one_line(main)
+    return run_program(main)
 
 
 def run(

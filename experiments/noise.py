@@ -20,10 +20,9 @@ from absl import flags
 from experiments import noise_rows
 from experiments.noise_results import write_results
 from experiments.noise_rows import LOSSES, RATES
-from experiments.program import run_program
 from experiments.quora_rows import row_name
 from experiments.rows import finish_study, make_rows, training_row
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 
 _HERE = pathlib.Path(__file__).parent.parent
 
@@ -60,4 +59,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(told_in_one_line(lambda: run_program(main, sys.argv)))
+    sys.exit(run_absl(main, sys.argv))

@@ -13,9 +13,9 @@ from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import SPLITS, TRAIN
 from qpr_jax.data.synthetic_noise import noisy_log
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import METRICS, Scores
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import read_json, write_atomically
-from qpr_jax.training.sampler import pairs_of_step, steps_per_epoch
+from qpr_jax.training.sampler import permuted_pairs, steps_per_epoch
 
 # (what is claimed, the better loss, the worse)
 CLAIMS = (
@@ -40,7 +40,7 @@ def write_results(results: pathlib.Path) -> None:
             "rate": rate,
             "measured_rate": round(measured[rate], 4),
             "seeds": len(scores.by_seed[name]),
-            **{m: round(float(scores.mean(name)[i]), 4) for i, m in enumerate(METRICS)},
+            **{m: round(float(scores.mean(name)[i]), 4) for i, m in enumerate(SCORE_NAMES)},
             "MRR_low": round(float(scores.interval(name)[0, 2]), 4),
             "MRR_high": round(float(scores.interval(name)[1, 2]), 4),
             "MRR_deviation": round(float(scores.by_seed[name][:, 2].std(ddof=1)), 4)
@@ -85,7 +85,7 @@ def measured_rate(rate: float, settings: dict[str, Any]) -> float:
     batch_size, pairs = settings["batch_size"], settings["data.synthetic_clusters"]
     log = noisy_log(rate, pairs=pairs, batch_size=batch_size, seed=settings["data.split_seed"])
     training = log.splits.pairs[SPLITS[TRAIN]]
-    at = pairs_of_step(training, batch_size, seed=0)
+    at = permuted_pairs(training, batch_size, seed=0)
     steps = settings["max_epochs"] * steps_per_epoch(len(training), batch_size)
     shares = []
     for step in range(steps):
@@ -109,7 +109,7 @@ def _table(scores: Scores, measured: dict[float, float]) -> list[str]:
             if seeds is None:
                 cells.append("")
                 continue
-            spread = seeds.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(len(METRICS))
+            spread = seeds.std(axis=0, ddof=1) if len(seeds) > 1 else np.zeros(len(SCORE_NAMES))
             cells.append(", ".join(f"{seeds[:, i].mean():.3f} ± {spread[i]:.3f}" for i in (0, 2)))
         lines.append(f"| {rate:g} | {measured[rate]:.3f} | {' | '.join(cells)} |")
     return [*lines, ""]

@@ -12,7 +12,7 @@ from qpr_jax.data.splits import HELD_OUT, SPLITS
 from qpr_jax.distant.method import LEAST
 from qpr_jax.distant.report import judged
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import METRICS, Scores
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import read_json, write_atomically
 
 CLAIMS = tuple(
@@ -102,6 +102,6 @@ def _full(rows: dict[str, Any], scores: dict[tuple[str, str], Scores]) -> list[s
         for over in ("pair", "query"):
             if "openqa_sdml" in rows:
                 found = scores[split, over].mean("openqa_sdml")
-                told = ", ".join(f"{m} {v:.3f}" for m, v in zip(METRICS, found, strict=True))
+                told = ", ".join(f"{m} {v:.3f}" for m, v in zip(SCORE_NAMES, found, strict=True))
                 lines += [f"`openqa_sdml`, {split}, per {over}: {told}.", ""]
     return lines

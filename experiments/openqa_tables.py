@@ -19,9 +19,8 @@ from experiments import openqa_rows
 from experiments.configs import openqa_sdml
 from experiments.openqa_results import write_results
 from experiments.paper_numbers import OPEN_DOMAIN
-from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_logs
 from qpr_jax.distant import content_hash
 from qpr_jax.distant.method import LEAST
@@ -65,4 +64,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(told_in_one_line(lambda: run_program(main, sys.argv)))
+    sys.exit(run_absl(main, sys.argv))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.paper_numbers import TABLES
-from qpr_jax.evaluation.bootstrap import METRICS, Scores
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.training.report import save_figure
 
 
@@ -32,7 +32,7 @@ def write_plots(
             axis.errorbar(values, means, np.abs(ends - means), marker="o", capsize=3, label="ours")
             theirs = [paper[metric] for _, _, paper in known if paper]
             axis.plot(values, theirs, "s:", color="0.5", label="the paper's, on more questions")
-            axis.set(xlabel=label, title=METRICS[metric])
+            axis.set(xlabel=label, title=SCORE_NAMES[metric])
             if number == 2:
                 axis.set_xscale("log", base=2)
         figure.axes[0].legend()
@@ -47,7 +47,7 @@ def write_plots(
             means = np.array([found.mean(row)[metric] for _, row, _ in known])
             ends = np.array([found.interval(row)[:, metric] for _, row, _ in known]).T
             axis.barh(places, means, 0.38, xerr=np.abs(ends - means), capsize=2, label=split)
-        axis.set(title=f"{METRICS[metric]}, per pair", xlim=(0, 1))
+        axis.set(title=f"{SCORE_NAMES[metric]}, per pair", xlim=(0, 1))
         axis.set_yticks(
             np.arange(len(known))[::-1], [" ".join(labels).strip() for labels, _, _ in known]
         )

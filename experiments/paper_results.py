@@ -14,7 +14,7 @@ from experiments.paper_plots import write_plots
 from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import METRICS, Scores
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import read_json, write_atomically
 from qpr_jax.training.config import identity
 from qpr_jax.training.metric_writer import read_json_lines
@@ -122,7 +122,7 @@ def write_table(
     """Write table_N.csv and table_N.md; the lines of the latter, with a plot if there is one."""
     pairs, queries = scores[table.split, "pair"], scores[table.split, "query"]
     head = [*table.columns, "epochs"]
-    for metric_name in METRICS:
+    for metric_name in SCORE_NAMES:
         head += [metric_name, "paper's, difference"]
     lines = [
         f"## Table {number}: {table.title}",
@@ -136,7 +136,7 @@ def write_table(
             continue
         epochs = _epochs(results / "rows" / name)
         cells = [*labels, epochs]
-        for metric, metric_name in enumerate(METRICS):
+        for metric, metric_name in enumerate(SCORE_NAMES):
             mean = pairs.mean(name)[metric]
             low, high = pairs.interval(name)[:, metric]
             seeds = pairs.by_seed[name][:, metric]
@@ -281,7 +281,7 @@ def _write_ideas(
                         "row": name,
                         "minus": plain,
                         "split": split,
-                        "metric": METRICS[metric],
+                        "metric": SCORE_NAMES[metric],
                         "per_query": round(found.mean(name)[metric], 4),
                         "difference": round(difference[metric], 4),
                         "low": round(low[metric], 4),
@@ -298,6 +298,6 @@ def _write_ideas(
         for name in ("quora_sdml", "quora_best"):
             if name in rows:
                 found = scores[split, "query"]
-                cells = [f"{m} {_cell(found, name, i)}" for i, m in enumerate(METRICS)]
+                cells = [f"{m} {_cell(found, name, i)}" for i, m in enumerate(SCORE_NAMES)]
                 lines += ["", f"`{name}`, {split}, per query: {', '.join(cells)}."]
     return [*lines, ""]

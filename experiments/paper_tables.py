@@ -21,9 +21,8 @@ from absl import flags
 from experiments import quora_rows
 from experiments.paper_numbers import TABLES
 from experiments.paper_results import write_results
-from experiments.program import run_program
 from experiments.rows import finish_study, make_rows
-from qpr_jax.cli.program import told_in_one_line, use_huge_pages
+from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
@@ -78,4 +77,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     use_huge_pages()
-    sys.exit(told_in_one_line(lambda: run_program(main, sys.argv)))
+    sys.exit(run_absl(main, sys.argv))

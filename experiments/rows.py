@@ -13,7 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.evaluation.retrieval import Search
+from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
 from qpr_jax.training.config import default_settings, identity
 from qpr_jax.training.metric_writer import read_json_lines
@@ -73,7 +73,7 @@ def training_row(
 
 
 def search_row(
-    name: str, config: ConfigDict, make_search: Callable[[list[str]], tuple[Search, dict[str, Any]]]
+    name: str, config: ConfigDict, make_search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 ) -> Row:
     """A search without training, scored on the same queries of the same data.
 
@@ -81,12 +81,12 @@ def search_row(
     """
 
     def make(path: pathlib.Path, kept: pathlib.Path) -> None:
-        from qpr_jax.training.dataset import prepare
+        from qpr_jax.training.dataset import load_dataset
         from qpr_jax.training.report import score_searches
 
-        prepared = prepare(config, path)
-        search, more = make_search(prepared.data.questions)
-        scores, _, ranks = score_searches({"exact": search}, prepared)
+        dataset = load_dataset(config, path)
+        search, more = make_search(dataset.data.questions)
+        scores, _, ranks = score_searches({"exact": search}, dataset)
         with replace_folder(kept) as part:
             with write_atomically(part / "ranks.npz") as file:
                 np.savez_compressed(file, allow_pickle=False, **ranks)

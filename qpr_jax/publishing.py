@@ -10,12 +10,12 @@ from typing import Any
 
 from qpr_jax import __version__
 from qpr_jax.encoders import minilm
-from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.cnn_format import CARD, write_published
 from qpr_jax.encoders.load import Encoder, encoder_folder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import METRICS, RESAMPLES, Scores, read_ranks
+from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
 from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
 from qpr_jax.retriever import run_encoder
 
@@ -47,7 +47,7 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
         )
     encoder = run_encoder(source)
     card = model_card(name, encoder, source, licence=licence, data=data)
-    if isinstance(encoder, ExportedEncoder):
+    if isinstance(encoder, CnnEncoder):
         write_published(path, encoder, card)
     elif isinstance(encoder, TransformerEncoder):
         files = encoder.files | {CARD: card.encode()}
@@ -67,7 +67,7 @@ def model_card(
     report, facts = (read_object(run / file) for file in ("report.json", "run.json"))
     measured = report.get("encoder") == encoder.identity
     report, facts = (report, facts) if measured else ({}, {})
-    convolutional = isinstance(encoder, ExportedEncoder)
+    convolutional = isinstance(encoder, CnnEncoder)
     return "\n".join(
         [
             "---",
@@ -106,7 +106,7 @@ def model_card(
 
 
 def _kind(encoder: Encoder) -> str:
-    if isinstance(encoder, ExportedEncoder):
+    if isinstance(encoder, CnnEncoder):
         windows = [str(len(kernel)) for kernel in encoder.kernels]
         filters = sum(kernel.shape[2] for kernel in encoder.kernels)
         return (
@@ -175,8 +175,8 @@ def _scores(path: pathlib.Path, report: dict[str, Any]) -> list[str]:
         "search; MRR of the first 20; in brackets the "
         f"95 % interval of {RESAMPLES:,} resamples of clusters.",
         "",
-        f"| split | averaged over | {' | '.join(METRICS)} |",
-        "|---" * (2 + len(METRICS)) + "|",
+        f"| split | averaged over | {' | '.join(SCORE_NAMES)} |",
+        "|---" * (2 + len(SCORE_NAMES)) + "|",
     ]
     for split, title in _SPLITS.items():
         for over, of in (("pair", "pairs"), ("query", "queries")):
@@ -192,7 +192,7 @@ def _scores(path: pathlib.Path, report: dict[str, Any]) -> list[str]:
 
 def _limits(encoder: Encoder) -> list[str]:
     lines = ["## Limits", ""]
-    if isinstance(encoder, ExportedEncoder):
+    if isinstance(encoder, CnnEncoder):
         vocabulary = encoder.vocabulary
         shared = "others share" if not vocabulary.char_ngrams else "runs of letters of others share"
         lines += [

@@ -35,8 +35,7 @@ SMALL = f"""
 import sys
 from experiments import distillation, distillation_rows
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_absl
 
 plain = distillation_rows.row_config
 
@@ -50,7 +49,7 @@ def small(name):
     return config
 
 distillation_rows.row_config = small
-sys.exit(told_in_one_line(lambda: run_program(distillation.main, sys.argv)))
+sys.exit(run_absl(distillation.main, sys.argv))
 """
 
 

@@ -9,7 +9,7 @@ from experiments import losses_by_task_results as results_module
 from experiments import losses_by_task_rows as rows_module
 from experiments.losses_by_task_rows import ROWS, row_config
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import validate, without_effect
+from qpr_jax.training.checks import unused_settings, validate
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -21,7 +21,12 @@ def test_every_row_is_a_valid_config_that_sees_as_many_pairs(name):
     pairs = config.max_steps * config.batch_size * both
     assert expected - both * config.batch_size < pairs <= expected
     # Of the config of the encoder, for losses of pairs.
-    assert set(without_effect(config)) <= {"symmetric", "sampling", "mask_own_cluster", "smoothing"}
+    assert set(unused_settings(config)) <= {
+        "symmetric",
+        "sampling",
+        "mask_own_cluster",
+        "smoothing",
+    }
 
 
 def test_an_unknown_row_and_no_rows_are_told(tmp_path):
@@ -71,8 +76,7 @@ SMALL = """
 import sys
 from experiments import losses_by_task, losses_by_task_rows
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_absl
 
 plain = losses_by_task_rows.row_config
 
@@ -84,7 +88,7 @@ def small(name, parts):
     return config
 
 losses_by_task_rows.row_config = losses_by_task.row_config = small
-sys.exit(told_in_one_line(lambda: run_program(losses_by_task.main, sys.argv)))
+sys.exit(run_absl(losses_by_task.main, sys.argv))
 """
 
 

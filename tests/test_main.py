@@ -12,10 +12,10 @@ import pytest
 
 from experiments import main
 from qpr_jax import Retriever, UserError
-from qpr_jax.encoders.cnn_encoder import read_export
+from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.publishing import publish
-from qpr_jax.training.dataset import prepare
+from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.trainer import train
 from tests.distant.rows import log_rows, write_rows
@@ -127,32 +127,32 @@ def test_the_run_answers_through_the_retriever(finished):
 def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp_path):
     workdir, _ = finished
     config = config_of("synthetic_sdml_smoke")
-    prepared = prepare(config, None)
+    dataset = load_dataset(config, None)
     from flax import nnx
 
     from qpr_jax.training.stages import make_encoder
 
-    params = train(config, prepared, workdir)  # finished: only restores the best
-    graph, _ = make_encoder(config, prepared.vocabulary.size)
-    words = prepared.words[:200]
+    params = train(config, dataset, workdir)  # finished: only restores the best
+    graph, _ = make_encoder(config, dataset.vocabulary.size)
+    words = dataset.words[:200]
     expected = nnx.merge(graph, params)(words)
-    got = read_export(workdir / "export").encode_words(words)
+    got = read_cnn(workdir / "export").encode_words(words)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
     config = config_of("synthetic_sdml_smoke")
     config.vocabulary_size = 10**6
-    prepared = prepare(config, None)
+    dataset = load_dataset(config, None)
     from qpr_jax.text.tokenizer import tokenize
 
     of_training = {
         word
-        for question, split in zip(prepared.data.questions, prepared.splits.split_of, strict=True)
+        for question, split in zip(dataset.data.questions, dataset.splits.split_of, strict=True)
         if split == 0
         for word in tokenize(question)
     }
-    assert set(prepared.vocabulary.words) == of_training
+    assert set(dataset.vocabulary.words) == of_training
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,7 @@ SMALL = """
 import sys
 from experiments import noise, noise_rows
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_absl
 
 plain = noise_rows.row_config
 
@@ -73,7 +72,7 @@ def small(loss, rate, seed=0):
 noise_rows.row_config = small
 noise.RATES = (0.0, 0.3)
 noise.LOSSES = {name: noise.LOSSES[name] for name in ("sdml", "tl_hard")}
-sys.exit(told_in_one_line(lambda: run_program(noise.main, sys.argv)))
+sys.exit(run_absl(noise.main, sys.argv))
 """
 
 

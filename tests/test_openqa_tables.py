@@ -70,8 +70,7 @@ SMALL = """
 import sys
 from experiments import openqa_rows, openqa_tables
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_absl
 
 plain = openqa_rows.row_config
 
@@ -81,7 +80,7 @@ def small(name, coherence, seed=0):
     return config
 
 openqa_rows.row_config = small
-sys.exit(told_in_one_line(lambda: run_program(openqa_tables.main, sys.argv)))
+sys.exit(run_absl(openqa_tables.main, sys.argv))
 """
 
 

@@ -151,8 +151,7 @@ SMALL = """
 import sys
 from experiments import paper_tables, quora_rows
 from experiments.configs import synthetic_sdml_smoke
-from experiments.program import run_program
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_absl
 
 plain = quora_rows.row_config
 
@@ -163,7 +162,7 @@ def small(name, seed=0):
     return config
 
 quora_rows.row_config = small
-sys.exit(told_in_one_line(lambda: run_program(paper_tables.main, sys.argv)))
+sys.exit(run_absl(paper_tables.main, sys.argv))
 """
 
 
@@ -208,7 +207,7 @@ def test_a_row_that_fails_does_not_keep_the_others_from_being_made(tmp_path, run
         (["--rebuild"], "rows: expected rows, found none; train some first"),
     ],
 )
-def test_mistakes_are_told_in_one_line(flags, message, run_study):
+def test_mistakes_are_run_absl(flags, message, run_study):
     status, told = run_study(SMALL, *flags)
     assert status == 1
     assert message in told

@@ -16,9 +16,9 @@ from qpr_jax.cli.options import (
     NamedPath,
     as_json,
     as_tsv,
-    batches,
+    chunked,
     questions_input,
-    questions_of,
+    read_input,
 )
 from qpr_jax.cli.program import counted
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, Entry, named, parse_id, read_rows
@@ -49,7 +49,7 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
     names = ("factory", "metric", "probes", "assignments")
     given = {name: value for name in names if (value := how.pop(name)) is not None}
     recipe = run_recipe(run_encoder(run), **given)
-    entries = counted(questions_of(questions, **how), "read")
+    entries = counted(read_input(questions, **how), "read")
     retriever = Retriever.build_in(
         folder, entries, run=run, recipe=recipe, source=named(questions), log=log.info
     )
@@ -78,14 +78,14 @@ def search(
     retriever = Retriever.load(folder, indexed=True)
     asked: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
-        asked = questions_of(queries, **how)
+        asked = read_input(queries, **how)
     line = as_tsv if output == "tsv" else as_json
     if output == "tsv":
         click.echo("query\tid\tquestion\tdistance")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # So that the results of a batch fit into memory.
     most = max(1, min(BATCH, 1_000_000 // min(k, len(retriever) + 1)))
-    for batch in batches(asked, 1 if typed else most):
+    for batch in chunked(asked, 1 if typed else most):
         texts = [entry.question for entry in batch]
         for text, hits in zip(texts, retriever.search(texts, k), strict=True):
             sys.stdout.writelines(line({"query": text, **hit._asdict()}) for hit in hits)
@@ -109,7 +109,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
     retriever = Retriever.load(folder, indexed=True)
     count = 0
     try:
-        for batch in batches(counted(questions_of(questions, **how), "added")):
+        for batch in chunked(counted(read_input(questions, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]

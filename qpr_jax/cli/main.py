@@ -12,7 +12,7 @@ import sys
 import click
 
 from qpr_jax.cli import clusters, errors, indexes, mine, serve, splits, train
-from qpr_jax.cli.program import told_in_one_line
+from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 
 
@@ -49,7 +49,7 @@ def main() -> int:
         except click.Abort:
             raise KeyboardInterrupt from None
 
-    return told_in_one_line(start)
+    return run_program(start)
 
 
 if __name__ == "__main__":

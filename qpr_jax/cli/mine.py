@@ -13,10 +13,10 @@ from typing import Any
 import click
 import numpy as np
 
-from qpr_jax.cli.options import NamedPath, as_json, as_tsv, questions_input, questions_of
+from qpr_jax.cli.options import NamedPath, as_json, as_tsv, questions_input, read_input
 from qpr_jax.cli.program import counted
-from qpr_jax.data.labeled_pairs import read_duplicates, read_labelled
-from qpr_jax.data.quora import of_quora, read_quora
+from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
+from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
@@ -84,7 +84,7 @@ def mine(
     encode = run_encoder(run).encode
     ids, texts = _all_questions(questions, **how)
     if labels is not None and precision is not None:
-        found, clusters = mined(encode, read_labelled(labels), log.info)
+        found, clusters = mined(encode, read_labeled(labels), log.info)
         threshold = threshold_of_precision(found, clusters, precision)
         log.info("threshold: %r", threshold)
         if len(texts) > 2 * len(clusters):
@@ -129,11 +129,11 @@ def _all_questions(path: str, **how: Any) -> tuple[list[int], list[str]]:
     """Ids and texts of all questions, where there are some, and each id is of one."""
     from qpr_jax.index.question_index import numbered, refuse_repeated
 
-    if of_quora(path) and how["format"] is None:
+    if is_quora_file(path) and how["format"] is None:
         data = read_quora(path, skip_bad_rows=how["skip_bad_rows"])
         return data.ids.tolist(), data.questions
     lines = array.array("q")
-    entries = counted(questions_of(path, **how), "read")
+    entries = counted(read_input(path, **how), "read")
     rows = list(numbered(entries, lines, named(path)))
     if not rows:
         raise UserError(f"{named(path)}: expected questions, got none")
@@ -253,7 +253,7 @@ def _verdicts(
 
     encode = run_encoder(folder).encode
     if duplicates is None:
-        test = read_labelled(pairs, format=format or "")
+        test = read_labeled(pairs, format=format or "")
     else:
         test = read_duplicates(pairs, duplicates)
     if validation is None:
@@ -263,7 +263,7 @@ def _verdicts(
             "non_duplicates": int((~test.is_duplicate).sum()),
         }
         return counts | score_mining(encode, test, log.info)
-    chosen_on = read_labelled(validation, format=format or "")
+    chosen_on = read_labeled(validation, format=format or "")
     require_both(chosen_on.is_duplicate, f"{named(validation)}: ")
     require_both(test.is_duplicate, f"{named(pairs)}: ")
     return score_classification(encode, chosen_on, test)

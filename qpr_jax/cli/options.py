@@ -44,16 +44,14 @@ def questions_input(command: Command) -> Command:
     return command
 
 
-def questions_of(
-    path: str, format: str | None, column: str, skip_bad_rows: bool
-) -> Iterator[Entry]:
+def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
     """The questions of an input, with the options of `questions_input`."""
     return read_questions(
         path, format=format or "", column=column, skip_bad_rows=skip_bad_rows, log=log.info
     )
 
 
-def batches(entries: Iterable[Entry], size: int = BATCH) -> Iterator[list[Entry]]:
+def chunked(entries: Iterable[Entry], size: int = BATCH) -> Iterator[list[Entry]]:
     """The entries, so many at a time."""
     stream = iter(entries)
     return iter(lambda: list(itertools.islice(stream, size)), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from qpr_jax.errors import told
+from qpr_jax.errors import UserError, told
 
 T = TypeVar("T")
 log = logging.getLogger("qpr_jax")
@@ -28,11 +29,11 @@ def show_progress() -> None:
     log.setLevel(logging.INFO)
 
 
-def told_in_one_line(program: Callable[[], int]) -> int:
-    """Call `program`, with one line instead of a traceback for what the user can put right."""
+def run_program(main: Callable[[], int]) -> int:
+    """Run `main`; print a `UserError` as one line and return the exit status."""
     show_progress()
     try:
-        return program()
+        return main()
     except (Exception, KeyboardInterrupt) as error:
         line_and_status = told(error)
         if line_and_status is None:
@@ -40,6 +41,36 @@ def told_in_one_line(program: Callable[[], int]) -> int:
         log.debug("traceback:", exc_info=True)
         print(line_and_status[0], file=sys.stderr)
         return line_and_status[1]
+
+
+def run_absl(main: Callable[[], int], arguments: list[str], *, hint: str = "--") -> int:
+    """Read the absl flags of `arguments` and run `main` like `run_program`.
+
+    hint: what may be missing before an argument that is no flag.
+    """
+    from absl import app
+    from absl import logging as absl_logging
+
+    absl_logging.set_verbosity(absl_logging.WARNING)
+
+    def run(left: list[str]) -> int:
+        if len(left) > 1:
+            raise UserError(f"expected flags only, got {left[1]!r}; did you mean {hint}{left[1]}?")
+        return main()
+
+    return run_program(lambda: app.run(run, argv=arguments, flags_parser=_parse_flags) or 0)
+
+
+def _parse_flags(arguments: list[str]) -> list[str]:
+    """The arguments that are no flags; UserError where a flag is wrong."""
+    from absl import flags
+
+    try:
+        return flags.FLAGS(arguments)
+    except (flags.Error, AttributeError, TypeError, ValueError) as error:
+        # ml_collections gives a quoted quotation of several lines.
+        reason = re.sub(r"\\n|[\\'\"\s]+", " ", str(error)).strip()
+        raise UserError(f"cannot read the flags: {reason}") from error
 
 
 def counted(items: Iterable[T], label: str) -> Iterator[T]:

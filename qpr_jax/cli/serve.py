@@ -70,7 +70,7 @@ def serve(
     threads = threads or len(os.sched_getaffinity(0))
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
-        retriever.encoder.make_ready()
+        retriever.encoder.warm_up()
         limits = Limits(
             body=max_body,
             k=max_k,

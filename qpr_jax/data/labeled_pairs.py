@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.quora import of_quora, read_quora
+from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import named, parse_id, read_questions, read_rows
 from qpr_jax.errors import UserError
 
@@ -15,7 +15,7 @@ DUPLICATES = ("qid1", "qid2")
 _VERDICTS = {"1": True, "0": False, "true": True, "false": False}
 
 
-class Labelled(NamedTuple):
+class LabeledPairs(NamedTuple):
     """Q distinct questions, pairs of their positions int [P, 2], and `is_duplicate` bool [P]."""
 
     questions: list[str]
@@ -23,15 +23,15 @@ class Labelled(NamedTuple):
     is_duplicate: np.ndarray
 
 
-def read_labelled(path: str, *, format: str = "") -> Labelled:
+def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
     """The pairs of a file with the columns `question1`, `question2` and `is_duplicate` (0 or 1).
 
     In a format of `read_questions` with columns, or in that of Quora's pair file, which is known by
     its header. UserError names the line of what cannot be read.
     """
-    if of_quora(path):
+    if is_quora_file(path):
         data = read_quora(path)
-        return Labelled(data.questions, data.pairs, data.is_duplicate)
+        return LabeledPairs(data.questions, data.pairs, data.is_duplicate)
     positions: dict[str, int] = {}
     pairs, verdicts = [], []
     for line, fields in read_rows(path, COLUMNS, format=format):
@@ -49,10 +49,10 @@ def read_labelled(path: str, *, format: str = "") -> Labelled:
         raise UserError(f"{named(path)}, line {line}: expected two questions and 0 or 1; {got}")
     if not pairs:
         raise UserError(f"{named(path)}: expected labelled pairs, got none")
-    return Labelled([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
+    return LabeledPairs([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
 
 
-def read_duplicates(corpus: str, duplicates: str) -> Labelled:
+def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
     """All questions of a corpus, and the pairs of them that are duplicates, as `qpr splits` writes.
 
     corpus: columns `qid` and `question`. duplicates: columns `qid1` and `qid2`. UserError names the
@@ -84,4 +84,4 @@ def read_duplicates(corpus: str, duplicates: str) -> Labelled:
         )
     if not pairs:
         raise UserError(f"{named(duplicates)}: expected pairs of duplicates, got none")
-    return Labelled(questions, np.array(pairs, np.int64), np.ones(len(pairs), bool))
+    return LabeledPairs(questions, np.array(pairs, np.int64), np.ones(len(pairs), bool))

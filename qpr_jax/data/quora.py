@@ -82,7 +82,7 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
     return data
 
 
-def of_quora(path: Path) -> bool:
+def is_quora_file(path: Path) -> bool:
     """Whether a file is one of pairs that `read_quora` reads, by its header."""
     if path == STANDARD_INPUT:
         return False

@@ -15,7 +15,7 @@ from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.tables import parse_id, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
@@ -115,7 +115,7 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
 def groups_of(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
     """The group of each question, int64 [Q]: linked by cluster or by normalised text."""
     first_of_text: dict[str, int] = {}
-    same_text = [first_of_text.setdefault(normalised_text(q), i) for i, q in enumerate(questions)]
+    same_text = [first_of_text.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
     # One node for each question and, after them, one for each cluster.
     count = len(questions)
     everyone = np.arange(count)
@@ -217,14 +217,14 @@ def _shuffled(wanted: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -
 
 def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
     pairs = cluster_pairs(clusters)
-    labelled = data.pairs[~data.is_duplicate]
-    of_pair = clusters[labelled]
-    labelled = labelled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
-    ends = split_of[labelled]
+    labeled = data.pairs[~data.is_duplicate]
+    of_pair = clusters[labeled]
+    labeled = labeled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
+    ends = split_of[labeled]
     return Splits(
         split_of=split_of,
         pairs={name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)},
         non_duplicates={
-            name: labelled[(ends[:, 0] == i) & (ends[:, 1] == i)] for i, name in enumerate(SPLITS)
+            name: labeled[(ends[:, 0] == i) & (ends[:, 1] == i)] for i, name in enumerate(SPLITS)
         },
     )

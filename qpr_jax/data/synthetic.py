@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from qpr_jax.data.quora import QuestionPairs, Row, gather_pairs
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 # One concept a line, the ways to say it between bars. No two concepts share one.
 _ACTIONS = """
@@ -169,7 +169,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     def ask(words: Words) -> int:
         while True:
             text = phrase(words, rng)
-            if (key := normalised_text(text)) not in seen:
+            if (key := normalized_text(text)) not in seen:
                 seen.add(key)
                 texts.append(text)
                 return len(texts) - 1

@@ -16,7 +16,7 @@ from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
 from qpr_jax.data.synthetic import Meaning, phrase, random_words
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 LARGEST_RATE = 0.9
 _COMPARED = 0.5  # rates up to this one have the same questions and pairs
@@ -81,12 +81,12 @@ def noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> Noi
     every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
     of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
-    labelled = np.concatenate([of_split[name] for name in SPLITS])
+    labeled = np.concatenate([of_split[name] for name in SPLITS])
     data = QuestionPairs(
         questions,
         np.arange(len(questions)),
-        labelled,
-        np.ones(len(labelled), np.bool_),
+        labeled,
+        np.ones(len(labeled), np.bool_),
         {"skipped_rows": 0},
     )
     nothing = np.zeros((0, 2), np.int32)
@@ -150,6 +150,6 @@ def _meanings(count: int, rng: random.Random) -> list[Meaning]:
 def _ask(meaning: Meaning, seen: set[str], rng: random.Random) -> str:
     while True:
         text = phrase(random_words(meaning, rng), rng)
-        if (key := normalised_text(text)) not in seen:
+        if (key := normalized_text(text)) not in seen:
             seen.add(key)
             return text

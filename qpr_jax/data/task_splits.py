@@ -25,10 +25,10 @@ from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
 from qpr_jax.data.splits import groups_of
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, refuse_existing, replace_folder, write_atomically, write_json
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 PARTS = ("train", "dev", "test")
-HELD_OUT = ("dev", "test")
+EVAL_PARTS = ("dev", "test")
 TRAIN, DEV, TEST = range(3)
 RELEVANT = ("qid", "corpus_qid")
 
@@ -47,7 +47,7 @@ class Sizes:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in HELD_OUT:
+        for name in EVAL_PARTS:
             share, most = getattr(self, name), getattr(self, f"{name}_queries")
             if not (math.isfinite(share) and 0 < share < 1):
                 raise UserError(f"`--{name}`: expected a share between 0 and 1, got {share:g}")
@@ -94,7 +94,7 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
 
     UserError where a part gets no duplicates, or no queries.
     """
-    known, labelled = len(data.questions), len(data.pairs)
+    known, labeled = len(data.questions), len(data.pairs)
     data = _without_blank(data)
     if not data.is_duplicate.any():
         raise UserError("expected pairs labelled as duplicates, got none; give more pairs")
@@ -109,7 +109,7 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
                 f"{len(data.questions):,} questions; change `--dev` or `--test`, or give more pairs"
             )
     queries = _queries(data, clusters, part_of, sizes)
-    blank = known - len(data.questions), labelled - len(data.pairs)
+    blank = known - len(data.questions), labeled - len(data.pairs)
     return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
 
 
@@ -128,7 +128,7 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
     """
     refuse_existing(folder)
     data, ids = tasks.data, tasks.data.ids
-    relevant = {name: _relevant(tasks, name) for name in HELD_OUT}
+    relevant = {name: _relevant(tasks, name) for name in EVAL_PARTS}
     everyone = np.ones(len(ids), np.bool_)
     everyone[np.concatenate([*tasks.queries.values()])] = False
     corpus = np.flatnonzero(everyone)
@@ -137,7 +137,7 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
         for name in PARTS:
             rows = _pair_rows(data, kept[name])
             _write(part / "classification" / f"{name}_pairs.tsv", PAIRS_HEADER, rows)
-        for number, name in enumerate(HELD_OUT, start=DEV):
+        for number, name in enumerate(EVAL_PARTS, start=DEV):
             there = np.flatnonzero(tasks.part_of == number)
             _write(part / "mining" / f"{name}_corpus.tsv", QUESTIONS, _question_rows(data, there))
             of_part = np.where(tasks.part_of == number, tasks.clusters, -1)
@@ -152,7 +152,10 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
             part / "beir",
             _named(data, corpus),
             _named(data, np.concatenate([*tasks.queries.values()])),
-            {name: ((f"{a}", f"{b}", 1) for a, b in relevant[name].tolist()) for name in HELD_OUT},
+            {
+                name: ((f"{a}", f"{b}", 1) for a, b in relevant[name].tolist())
+                for name in EVAL_PARTS
+            },
         )
         report = _report(tasks, kept, {name: len(rows) for name, rows in relevant.items()})
         write_json(part / "report.json", report)
@@ -229,11 +232,11 @@ def _queries(
     data: QuestionPairs, clusters: np.ndarray, part_of: np.ndarray, sizes: Sizes
 ) -> dict[str, np.ndarray]:
     """One question of each cluster where one can be a query, of as many clusters as wanted."""
-    texts = [normalised_text(question) for question in data.questions]
+    texts = [normalized_text(question) for question in data.questions]
     times = Counter(texts)
     able = (clusters >= 0) & np.array([times[text] == 1 for text in texts], np.bool_)
     queries = {}
-    for part, name in enumerate(HELD_OUT, start=DEV):
+    for part, name in enumerate(EVAL_PARTS, start=DEV):
         candidates = np.flatnonzero(able & (part_of == part))
         candidates = candidates[_drawn(data.ids[candidates], sizes.seed, 2 * part)]
         _, first = np.unique(clusters[candidates], return_index=True)

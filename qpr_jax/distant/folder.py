@@ -175,7 +175,7 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-class Supervised(NamedTuple):
+class ClusterData(NamedTuple):
     """A folder of clusters, read: all its questions, and which of them are clustered and paired.
 
     clusters: int32 [Q], -1 for none. split_of: int8 [Q], a position in SPLITS, -1 for a question
@@ -189,7 +189,7 @@ class Supervised(NamedTuple):
     report: dict[str, Any]
 
 
-def read_clusters(folder: Path) -> Supervised:
+def read_clusters(folder: Path) -> ClusterData:
     """Read what `write_clusters` wrote; UserError where a file is missing or does not fit."""
     path = pathlib.Path(folder)
     questions = [str(row["question"]) for _, row in _rows(path / QUESTIONS, ["question"])]
@@ -216,7 +216,7 @@ def read_clusters(folder: Path) -> Supervised:
             for line, row in _rows(file, PAIR_COLUMNS)
         ]
         pairs[split] = np.array(found, np.int32).reshape(-1, 2)
-    return Supervised(questions, clusters, split_of, pairs, read_report(path))
+    return ClusterData(questions, clusters, split_of, pairs, read_report(path))
 
 
 def read_report(folder: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import nfkc_lower, normalised_text
+from qpr_jax.text.tokenizer import nfkc_lower, normalized_text
 
 # What each measure of coherence removes clusters below.
 LEAST = {"pairwise": 0.3, "paper": 0.1}
@@ -129,7 +129,7 @@ def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
 
 def words_of(text: str) -> list[str]:
     """The distinct words of a question, one at least."""
-    return list(dict.fromkeys(normalised_text(text).split()))
+    return list(dict.fromkeys(normalized_text(text).split()))
 
 
 def word_weights(uses: Iterable[tuple[str, int]], questions: int) -> dict[str, float]:
@@ -281,13 +281,15 @@ def finished(
         "split": split,
         "questions": questions,
     }
-    pairs = [f"{a}\t{b}" for a, b in drawn_pairs(questions, cluster.answer, method)]
+    pairs = [f"{a}\t{b}" for a, b in sample_pairs(questions, cluster.answer, method)]
     return Finished(
         cluster.answer, split, json.dumps(fields, ensure_ascii=False), len(questions), pairs
     )
 
 
-def drawn_pairs(questions: Sequence[str], answer: str, method: Method) -> Iterator[tuple[str, str]]:
+def sample_pairs(
+    questions: Sequence[str], answer: str, method: Method
+) -> Iterator[tuple[str, str]]:
     """All pairs of a cluster's questions, or so many of them at random; each either way round."""
     drawn = random.Random(draw("pairs", method.seed, answer))
     count = len(questions) * (len(questions) - 1) // 2

@@ -38,7 +38,7 @@ _CHUNK = 512
 
 
 @dataclass(frozen=True, eq=False)
-class ExportedEncoder:
+class CnnEncoder:
     """The encoder of `encoders.cnn` without JAX, with its vocabulary and settings.
 
     embedding: float32 [V, e], row 0 (padding) zeros. kernels: float32 [w, e, f] each.
@@ -82,7 +82,7 @@ class ExportedEncoder:
 
         return self._joined(encode, len(questions))
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Make now what the first questions would have to wait for: the tables of all words."""
         self._tables.make(np.arange(len(self.embedding)))
 
@@ -103,7 +103,7 @@ class ExportedEncoder:
 
     def save(self, folder: Path) -> None:
         """Write it to `folder`, whole or not at all."""
-        write_export(
+        write_cnn(
             folder,
             embedding=self.embedding,
             kernels=self.kernels,
@@ -141,8 +141,8 @@ class ExportedEncoder:
         return vectors
 
     @functools.cached_property
-    def _tables(self) -> cnn_kernels.Tables:
-        return cnn_kernels.Tables(self.embedding, self.kernels)
+    def _tables(self) -> cnn_kernels.FoldedTables:
+        return cnn_kernels.FoldedTables(self.embedding, self.kernels)
 
     @functools.cached_property
     def _bias(self) -> np.ndarray:
@@ -171,7 +171,7 @@ def question_list(questions: Sequence[str], name: str = "questions") -> list[str
     return result
 
 
-def write_export(
+def write_cnn(
     folder: Path,
     *,
     embedding: np.ndarray,
@@ -185,7 +185,7 @@ def write_export(
 ) -> str:
     """Write an encoder to `folder` (the old one stays until the new is whole); its identity.
 
-    Weights as in `ExportedEncoder`, of any float type, stored as float32; `settings` must be JSON.
+    Weights as in `CnnEncoder`, of any float type, stored as float32; `settings` must be JSON.
     """
     arrays = {"embedding": np.array(embedding, np.float32)}
     arrays["embedding"][0] = 0  # The encoder sees zeros at padding, whatever row 0 holds.
@@ -205,8 +205,8 @@ def write_export(
         return _identity(arrays, vocabulary, max_words, normalize)
 
 
-def read_export(folder: Path) -> ExportedEncoder:
-    """Read the encoder that `write_export` wrote; UserError where it is not whole."""
+def read_cnn(folder: Path) -> CnnEncoder:
+    """Read the encoder that `write_cnn` wrote; UserError where it is not whole."""
     manifest = read_manifest(folder, format=FORMAT)
     data = read_verified(folder, _WEIGHTS, manifest)
     try:
@@ -225,15 +225,15 @@ def assembled(
     vocabulary_file: bytes,
     settings_file: bytes,
     folder: Path,
-) -> ExportedEncoder:
-    """The encoder of arrays as in `arrays_of` and of two files as `write_export` writes them.
+) -> CnnEncoder:
+    """The encoder of arrays as in `arrays_of` and of two files as `write_cnn` writes them.
 
     UserError, with the folder, where they do not fit each other.
     """
     settings = _read_settings(settings_file, str(folder))
     vocabulary = vocabulary_from_bytes(vocabulary_file)
     windows = _check_weights(arrays, vocabulary, str(folder))
-    return ExportedEncoder(
+    return CnnEncoder(
         embedding=arrays["embedding"],
         kernels=tuple(arrays[f"kernel_{i}"] for i in range(windows)),
         biases=tuple(arrays[f"bias_{i}"] for i in range(windows)),
@@ -246,7 +246,7 @@ def assembled(
     )
 
 
-def arrays_of(encoder: ExportedEncoder) -> dict[str, np.ndarray]:
+def arrays_of(encoder: CnnEncoder) -> dict[str, np.ndarray]:
     """The weights of an encoder: `embedding`, `kernel_0`, `bias_0`, ..., `projection`, float32."""
     kernels = itertools.chain.from_iterable(zip(encoder.kernels, encoder.biases, strict=True))
     arrays = (encoder.embedding, *kernels, encoder.projection)

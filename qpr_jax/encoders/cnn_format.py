@@ -12,7 +12,7 @@ import pathlib
 from qpr_jax.encoders.cnn_encoder import (
     SETTINGS,
     VOCABULARY,
-    ExportedEncoder,
+    CnnEncoder,
     arrays_of,
     assembled,
 )
@@ -34,7 +34,7 @@ FORMAT = "qpr_jax model 1"
 WEIGHTS, CARD = "model.safetensors", "README.md"
 
 
-def write_published(folder: Path, encoder: ExportedEncoder, card: str) -> None:
+def write_published(folder: Path, encoder: CnnEncoder, card: str) -> None:
     """Write an encoder and its card to `folder`, whole or not at all; `read_published` reads it."""
     from safetensors.numpy import save
 
@@ -52,7 +52,7 @@ def write_published(folder: Path, encoder: ExportedEncoder, card: str) -> None:
         write_manifest(part, [WEIGHTS, VOCABULARY, SETTINGS, CARD], format=FORMAT)
 
 
-def read_published(folder: Path) -> ExportedEncoder:
+def read_published(folder: Path) -> CnnEncoder:
     """The encoder that `write_published` wrote, with its identity; UserError where damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -73,7 +73,7 @@ def is_published(folder: Path) -> bool:
     return manifest_format(folder) == FORMAT
 
 
-def homes() -> list[pathlib.Path]:
+def model_folders() -> list[pathlib.Path]:
     """Where published models are looked for by name: `$QPR_MODELS`, then the cache."""
     own = os.environ.get("QPR_MODELS")
     return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]

@@ -20,7 +20,7 @@ _FOLDED = 64
 _FEATURES = 256  # of the projection, that stay in a core's cache while all questions pass
 
 
-class Tables:
+class FoldedTables:
     """The products of every word with every place of each window, made when they are first needed.
 
     Safe to use from several threads. What is not made yet takes no memory.
@@ -58,7 +58,7 @@ class Tables:
 
 
 def encode(
-    tables: Tables,
+    tables: FoldedTables,
     embedding: np.ndarray,
     bias: np.ndarray,
     projection: np.ndarray,

@@ -44,7 +44,7 @@ class Encoder(Protocol):
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Vectors float32 [n, d] of questions."""
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Make now what the first questions would have to wait for."""
 
     def save(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ def read_encoder(folder: Path) -> Encoder:
         return transformer_encoder.read_transformer(folder)
     if cnn_format.is_published(folder):
         return cnn_format.read_published(folder)
-    return cnn_encoder.read_export(folder)
+    return cnn_encoder.read_cnn(folder)
 
 
 def encoder_folder(named: Path) -> pathlib.Path:
@@ -79,7 +79,8 @@ def encoder_folder(named: Path) -> pathlib.Path:
         return hub.fetched(name)
     if str(folder) == folder.name:
         return next(
-            (home / folder for home in cnn_format.homes() if (home / folder).is_dir()), folder
+            (home / folder for home in cnn_format.model_folders() if (home / folder).is_dir()),
+            folder,
         )
     return folder
 

@@ -36,7 +36,7 @@ from qpr_jax.files import (
 from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.transformer_runtime import Network
+    from qpr_jax.encoders.transformer_runtime import Runtime
 
 T = TypeVar("T")
 FORMAT = "qpr_jax sentence model 1"
@@ -88,7 +88,7 @@ class TransformerEncoder:
             vectors[rows] = np.asarray(made)[: len(rows)]
         return vectors
 
-    def make_ready(self) -> None:
+    def warm_up(self) -> None:
         """Load and compile what the first question would wait for."""
         self.encode([""])
 
@@ -113,10 +113,10 @@ class TransformerEncoder:
         return WordPieces(self.files[TOKENIZER], self.model.shape.vocab_size)
 
     @functools.cached_property
-    def _network(self) -> Network:
-        from qpr_jax.encoders.transformer_runtime import on_local_devices
+    def _network(self) -> Runtime:
+        from qpr_jax.encoders.transformer_runtime import compile_layers
 
-        return on_local_devices(self.model.shape, self.model.weights, self.compute_dtype)
+        return compile_layers(self.model.shape, self.model.weights, self.compute_dtype)
 
 
 def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> TransformerEncoder:

@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.encoders.sentence_transformers import BertShape
-from qpr_jax.models.bert import bert_of
+from qpr_jax.models.bert import init_bert
 
 _AXIS = "data"
 # Words of a device's share of a block: what a CPU's caches hold (with half as many or four times as
@@ -22,7 +22,7 @@ _AXIS = "data"
 _WORDS, _WORDS_OF_OTHERS = 1024, 65_536
 
 
-class Network(NamedTuple):
+class Runtime(NamedTuple):
     """A compiled encoder.
 
     encode: ids of words, int32 [n, L], -1 on the right where there is none, to float32 [n, d] that
@@ -35,14 +35,14 @@ class Network(NamedTuple):
     words: int
 
 
-def on_local_devices(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Network:
+def compile_layers(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Runtime:
     """The encoder of weights, pure and nested.
 
     For each shape of a block one layer is compiled, and called with the weights of all.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     whole, shared = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(_AXIS))
-    graph, params = bert_of(shape, weights, compute_dtype)
+    graph, params = init_bert(shape, weights, compute_dtype)
     params = jax.device_put(params, whole)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # that of all
@@ -56,7 +56,7 @@ def on_local_devices(shape: BertShape, weights: Mapping[str, Any], compute_dtype
         return _end(graph, shared, params, x, mask)
 
     words = _WORDS if mesh.devices.flat[0].platform == "cpu" else _WORDS_OF_OTHERS
-    return Network(encode, mesh.size, words)
+    return Runtime(encode, mesh.size, words)
 
 
 # Of the module, so that encoders of one shape, as a training makes them, are compiled once.

@@ -31,7 +31,7 @@ Encode = Callable[[list[str]], np.ndarray]
 Log = Callable[[str], object]
 
 
-class Hit(NamedTuple):
+class RankedDocument(NamedTuple):
     """A document that was found; a higher score is nearer."""
 
     document: str
@@ -93,7 +93,7 @@ def ranked_documents(
     *,
     depth: int = DEPTH,
     log: Log = lambda line: None,
-) -> dict[str, list[Hit]]:
+) -> dict[str, list[RankedDocument]]:
     """The `depth` nearest documents of each query, nearest first, without one that has its id.
 
     Every document is held against every query, some thousands of documents at a time: what stays
@@ -135,7 +135,9 @@ def ranked_documents(
     return rankings
 
 
-def graded_scores(rankings: Mapping[str, Sequence[Hit]], qrels: Qrels) -> dict[str, float]:
+def graded_scores(
+    rankings: Mapping[str, Sequence[RankedDocument]], qrels: Qrels
+) -> dict[str, float]:
     """`ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, the mean over queries of `qrels`.
 
     A query without a relevant document counts 0. Documents of `qrels` that are not in the corpus
@@ -157,7 +159,9 @@ def graded_scores(rankings: Mapping[str, Sequence[Hit]], qrels: Qrels) -> dict[s
     return {name: float(values.mean()) for name, values in scores.items()}
 
 
-def write_run(file: IO[str], rankings: Mapping[str, Sequence[Hit]], tag: str = "qpr_jax") -> None:
+def write_run(
+    file: IO[str], rankings: Mapping[str, Sequence[RankedDocument]], tag: str = "qpr_jax"
+) -> None:
     """Write `query Q0 document rank score tag` lines, ranks from 1, as trec_eval reads them.
 
     Ids must not have blanks.
@@ -230,12 +234,12 @@ def _kept(
     return near[:, :k], found[:, :k]
 
 
-def _distinct(hits: Sequence[tuple[float, str]]) -> list[Hit]:
+def _distinct(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:
     """The hits with scores that fall strictly, also as float32."""
-    distinct: list[Hit] = []
+    distinct: list[RankedDocument] = []
     before = np.float32(np.inf)
     for score, document in hits:
         below = min(np.nextafter(before, np.float32(-np.inf)), before - _GAP)
         before = min(np.float32(score), below)
-        distinct.append(Hit(document, float(before)))
+        distinct.append(RankedDocument(document, float(before)))
     return distinct

@@ -10,7 +10,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path
 
-METRICS = ("H@1", "H@10", "MRR")
+SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
 
 
@@ -50,7 +50,7 @@ class Scores:
             # [seeds, queries, metrics]
             values = np.stack([_values(one, split, search) for one in seeds])
             self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
-            sums = np.zeros((size, len(METRICS) + 1))
+            sums = np.zeros((size, len(SCORE_NAMES) + 1))
             weighted = np.column_stack([values.mean(axis=0), np.ones(len(weights))])
             np.add.at(sums, cluster, weighted * weights[:, None])
             drawn = counts @ sums

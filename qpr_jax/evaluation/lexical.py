@@ -8,13 +8,13 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.retrieval import Search
+from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.text.tokenizer import tokenize
 
 _BLOCK = 64
 
 
-def bm25_search(questions: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> Search:
+def bm25_search(questions: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> RankFn:
     """BM25 over `questions`; questions that share no word with the query are not found."""
     try:
         import bm25s
@@ -36,7 +36,7 @@ def bm25_search(questions: Sequence[str], *, k1: float = 0.9, b: float = 0.4) ->
     return search
 
 
-def tfidf_search(questions: Sequence[str]) -> Search:
+def tfidf_search(questions: Sequence[str]) -> RankFn:
     """Cosine of TF-IDF vectors; questions that share no word with the query are not found."""
     vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
     vectors = vectorizer.fit_transform(questions)

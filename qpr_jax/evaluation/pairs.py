@@ -8,7 +8,7 @@ from qpr_jax.data.clusters import pair_count
 from qpr_jax.errors import UserError
 from qpr_jax.index.mining import Pairs
 
-NOTHING = -1.0  # a threshold up to which there is no pair
+NO_THRESHOLD = -1.0  # a threshold up to which there is no pair
 
 
 def threshold_of_precision(found: Pairs, clusters: np.ndarray, wanted: float) -> float:
@@ -42,7 +42,7 @@ def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, 
     correct = np.append(others, true + others - (found - true))
     f1 = 2 * true / (found + duplicates.sum())
     return {
-        "accuracy": float(np.append(NOTHING, thresholds)[correct.argmax()]),
+        "accuracy": float(np.append(NO_THRESHOLD, thresholds)[correct.argmax()]),
         "f1": float(thresholds[f1.argmax()]),
     }
 
@@ -97,7 +97,7 @@ def mining_scores(found: Pairs, clusters: np.ndarray) -> dict[str, float]:
     scores: dict[str, float] = {"true_pairs": wanted, "found_pairs": len(true)}
     if not len(true):
         nothing = ("average_precision", "f1", "precision", "recall")
-        return scores | dict.fromkeys(nothing, 0.0) | {"threshold": NOTHING}
+        return scores | dict.fromkeys(nothing, 0.0) | {"threshold": NO_THRESHOLD}
     thresholds, counts, right = _at_each_threshold(found.distances, true)
     f1 = 2 * right / (counts + wanted)
     best = int(f1.argmax())

@@ -1,6 +1,6 @@
 """How well a search finds the other questions of a query's cluster, and how fast it answers.
 
-A `Search` takes query positions int [n] (positions in the indexed questions) and k, and returns
+A `RankFn` takes query positions int [n] (positions in the indexed questions) and k, and returns
 the positions of the k nearest questions, nearest first, int64 [n, k] with -1 where there are
 fewer; the query itself may be among them. The index, exact search and the lexical baselines are
 all searches, so one evaluator serves them.
@@ -19,7 +19,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.index.question_index import QuestionIndex
 
-Search = Callable[[np.ndarray, int], np.ndarray]
+RankFn = Callable[[np.ndarray, int], np.ndarray]
 
 HITS_AT = (1, 10)
 CUTOFFS = (1, 3, 5, 10, 20)
@@ -33,12 +33,12 @@ class Searcher(Protocol):
     def search(self, queries: Sequence[str], k: int = 5) -> object: ...  # noqa: D102
 
 
-def index_search(index: QuestionIndex, vectors: np.ndarray) -> Search:
+def index_search(index: QuestionIndex, vectors: np.ndarray) -> RankFn:
     """Search `index` with `vectors` float32 [Q, d], the vectors of its questions."""
     return lambda positions, k: index.search(vectors[positions], k)[1]
 
 
-def exact_search(vectors: np.ndarray) -> Search:
+def exact_search(vectors: np.ndarray) -> RankFn:
     """Search all of `vectors` float32 [Q, d] by squared Euclidean distance, nothing left out."""
 
     def search(positions: np.ndarray, k: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def exact_search(vectors: np.ndarray) -> Search:
     return search
 
 
-def rank(search: Search, query_positions: np.ndarray, k: int = DEPTH) -> np.ndarray:
+def rank(search: RankFn, query_positions: np.ndarray, k: int = DEPTH) -> np.ndarray:
     """The `k` nearest of each query, itself excluded: int64 [n, k], -1 where there are fewer."""
     query_positions = np.asarray(query_positions, np.int64)
     rankings = np.empty((len(query_positions), k), np.int64)

@@ -19,7 +19,7 @@ from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, groups, overlap
 from qpr_jax.index.question_index import Found, QuestionIndex
 
-Search = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # as of a `Retriever`
+RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # as of a `Retriever`
 
 ALL, NONE = "all", "none"  # rows of a table that are no groups
 _BLOCK = 1024
@@ -80,7 +80,7 @@ class Count(NamedTuple):
 
 
 def analyse(
-    searches: Mapping[str, Search],
+    searches: Mapping[str, RankFn],
     questions: Mapping[int, str],
     pairs: np.ndarray,
     *,
@@ -144,7 +144,7 @@ def closest(query: str, others: Mapping[int, str]) -> int:
 
 
 def answers_of(
-    search: Search, queries: Mapping[int, str], known: Mapping[int, Sequence[int]]
+    search: RankFn, queries: Mapping[int, str], known: Mapping[int, Sequence[int]]
 ) -> list[Answer]:
     """The answer to each query, many at a time, itself left out."""
     ids, answers = [*queries], []

@@ -137,7 +137,7 @@ def _difference(failing: Sequence[int], queries: int) -> str:
     return f"{(second - first) / queries:+.3f}" if queries else "-"
 
 
-def labelled(name: str, groups: Sequence[str] | None) -> str:
+def labeled(name: str, groups: Sequence[str] | None) -> str:
     """The name of a question in an example, with the groups of what differs from the query."""
     return f"{name} ({', '.join(groups)})" if groups else name
 

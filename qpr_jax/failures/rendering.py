@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from qpr_jax.failures.analysis import Analysis, Case
 from qpr_jax.failures.differences import lacking, marked
-from qpr_jax.failures.pages import Block, Examples, Heading, Table, blocks, labelled, place_of
+from qpr_jax.failures.pages import Block, Examples, Heading, Table, blocks, labeled, place_of
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fbfbfd; --quiet: #5c5f66;
@@ -84,7 +84,7 @@ def _html_of(block: Block, runs: Sequence[str]) -> str:
 
 
 def _html_case(case: Case, runs: Sequence[str]) -> str:
-    rows = [(labelled("paraphrase", case.groups), _html_marked(case.paraphrase, case.question))]
+    rows = [(labeled("paraphrase", case.groups), _html_marked(case.paraphrase, case.question))]
     for run, answer, mistake in zip(runs, case.answers, case.mistakes, strict=True):
         verdict = "wrong" if answer.failed else "right"
         shown = (
@@ -95,7 +95,7 @@ def _html_case(case: Case, runs: Sequence[str]) -> str:
             shown += f"<br><small>{place_of(answer, case)}</small>"
             if answer.paraphrase and answer.paraphrase.id != case.paraphrase_id:
                 shown += " " + _html_marked(answer.paraphrase.question, case.question)
-        rows.append((labelled(run, mistake), shown))
+        rows.append((labeled(run, mistake), shown))
     listed = "".join(f"<dt>{html.escape(name)}</dt><dd>{shown}</dd>" for name, shown in rows)
     return f'<article><p dir="auto">{html.escape(case.question)}</p><dl>{listed}</dl></article>'
 
@@ -136,13 +136,13 @@ def _markdown_of(block: Block, runs: Sequence[str]) -> str:
 def _markdown_case(case: Case, runs: Sequence[str]) -> str:
     lines = [
         f"- query: {_plain(case.question)}",
-        f"  - {labelled('paraphrase', case.groups)}: "
+        f"  - {labeled('paraphrase', case.groups)}: "
         + _markdown_marked(case.paraphrase, case.question),
     ]
     for run, answer, mistake in zip(runs, case.answers, case.mistakes, strict=True):
         first = _markdown_marked(answer.first.question, case.question)
         line = (
-            f"  - {_plain(labelled(run, mistake))}: {'wrong' if answer.failed else 'right'}, "
+            f"  - {_plain(labeled(run, mistake))}: {'wrong' if answer.failed else 'right'}, "
             f"{answer.first.distance:.3f}: {first}"
         )
         if answer.failed:

@@ -16,7 +16,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 
-METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
+FAISS_METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
 _FACTORY = re.compile(
     r"(?:IVF(?P<lists>[1-9]\d*)(?:_HNSW(?P<quantizer>[1-9]\d*))?,)?(?P<codes>Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ(?P<parts>[1-9]\d*))"
     r"|HNSW(?P<links>[1-9]\d*)(?:,Flat)?"
@@ -62,7 +62,7 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
             "index `factory`: expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, "
             f"`SQ8` or `PQ50` (with numbers of your own), got {recipe.factory!r}"
         )
-    if recipe.metric not in METRICS:
+    if recipe.metric not in FAISS_METRICS:
         raise UserError(f"index `metric`: expected one of l2, ip, got {recipe.metric!r}")
     for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
         if type(value) is not int or not 1 <= value <= MOST:
@@ -138,7 +138,7 @@ def build_vectors(
     training = np.ascontiguousarray(vectors_of(sample), np.float32)
     check_recipe(recipe, training.shape[1])
     width = _width(recipe, training.shape[1])
-    index = faiss.index_factory(width, recipe.factory, METRICS[recipe.metric])
+    index = faiss.index_factory(width, recipe.factory, FAISS_METRICS[recipe.metric])
     queries = _sample(rng, count, RECALL_QUERIES)
     exact = Nearest(queries, np.ascontiguousarray(vectors_of(queries), np.float32), recipe.metric)
     if not index.is_trained:
@@ -304,7 +304,7 @@ class Nearest:
     def __init__(self, itself: np.ndarray, queries: np.ndarray, metric: str) -> None:
         """itself: the row of each query float32 [n, d], -1 for none."""
         self.queries = queries
-        self._itself, self._metric = itself, METRICS[metric]
+        self._itself, self._metric = itself, FAISS_METRICS[metric]
         self._near = np.zeros((len(itself), 0), np.float32)
         self.rows = np.zeros((len(itself), 0), np.int64)
 

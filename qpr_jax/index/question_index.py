@@ -16,7 +16,7 @@ import numpy as np
 from qpr_jax.encoders.cnn_encoder import question_list
 from qpr_jax.errors import UserError
 from qpr_jax.index.faiss_index import (
-    METRICS,
+    FAISS_METRICS,
     Recipe,
     add_vectors,
     build_vectors,
@@ -260,7 +260,7 @@ def build_rows(
     dimension = encode([texts[0] if len(texts) else ""]).shape[1]
     check_recipe(wanted, dimension)
     if len(texts) == 0:
-        empty = faiss.IndexFlat(dimension, METRICS[wanted.metric])
+        empty = faiss.IndexFlat(dimension, FAISS_METRICS[wanted.metric])
         flat = dataclasses.replace(wanted, factory="Flat", assignments=1)
         return Rows(empty, texts, ids, flat, 1.0, dimension)
     recipe = recipe_for(wanted, len(texts))

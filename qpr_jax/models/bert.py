@@ -136,7 +136,7 @@ class BertEncoder(nnx.Module):
         return self.end(x, mask)
 
 
-def bert_of(
+def init_bert(
     shape: BertShape, weights: Mapping[str, Any], compute_dtype: str
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """The structure of an encoder and its parameters, which are weights, pure and nested."""

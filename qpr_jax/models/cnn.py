@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from qpr_jax.models.conv_max_pool import map_maxima
+from qpr_jax.models.conv_max_pool import conv_max_pool
 
 EMBEDDING_SCALE = 0.1
 SMALLEST_SQUARE = 1e-12  # of a length that a vector is divided by
@@ -84,7 +84,7 @@ class ConvEncoder(nnx.Module):
         Args:
           distinct: int32 [U], word ids; the first is 0 (padding).
           blocks: int32 [n_b, L_b] each, positions in `distinct`, zero-padded on the right.
-          chunk: questions that are encoded at a time; see `maxima.map_maxima`. 0: all of a block.
+          chunk: questions that are encoded at a time; see `conv_max_pool`. 0: all of a block.
           axis_name: the mapped axis that the questions are split over, if any.
 
         Returns:
@@ -113,7 +113,7 @@ class ConvEncoder(nnx.Module):
         if axis_name is not None:  # so that their gradient is summed over the devices once
             dense = lax.pcast(dense, axis_name, to="varying")
         weights = (*dense, embedded if self.bag_of_words else None)
-        return map_maxima(
+        return conv_max_pool(
             project, tuple(windows), chunk, tables, weights, tuple(map(jnp.asarray, blocks))
         )
 

@@ -13,14 +13,14 @@ from jax import lax
 from qpr_jax.tiles import in_tiles, joined
 
 # Sums of all positions and filters that are held at a time: 32 MiB.
-SCORES = 1 << 23
+MAX_SCORES = 1 << 23
 
 # (weights, the maxima [n, f] of each window, ids [n, L]) -> [n, d].
 Head = Callable[[Any, list[jax.Array], jax.Array], jax.Array]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def map_maxima(
+def conv_max_pool(
     head: Head,
     windows: tuple[int, ...],
     chunk: int,
@@ -89,7 +89,7 @@ def _backward(
         pull = jax.vjp(lambda w, m: head(w, m, ids), weights, maxima)[1]
         added, of_maxima = pull(gradient)
         of_tables = [
-            _scattered(*of_one, ids)
+            _scatter_gradient(*of_one, ids)
             for of_one in zip(of_tables, windows, positions, of_maxima, strict=True)
         ]
         return (of_tables, jax.tree.map(jnp.add, of_weights, added)), None
@@ -106,13 +106,13 @@ def _backward(
     return *so_far, None
 
 
-map_maxima.defvjp(_forward, _backward)
+conv_max_pool.defvjp(_forward, _backward)
 
 
 def _rows_at_once(block: jax.Array, tables: list[jax.Array], chunk: int) -> int:
     """How many questions of a block are encoded at a time."""
     scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
-    return max(1, min(chunk or len(block), SCORES // scores))
+    return max(1, min(chunk or len(block), MAX_SCORES // scores))
 
 
 def _table_rows(ids: jax.Array, window: int) -> list[jax.Array]:
@@ -142,7 +142,7 @@ def _maximum(table: jax.Array, window: int, ids: jax.Array) -> tuple[jax.Array, 
     return maximum, reached.min(axis=1)
 
 
-def _scattered(
+def _scatter_gradient(
     table: jax.Array, window: int, position: jax.Array, gradient: jax.Array, ids: jax.Array
 ) -> jax.Array:
     """The table's gradient with that of the maxima of more questions added to it."""

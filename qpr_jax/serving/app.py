@@ -27,7 +27,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving import models
 from qpr_jax.serving.batching import Batcher, BusyError
-from qpr_jax.serving.guard import Guard, Measures
+from qpr_jax.serving.guard import Guard, ServerMetrics
 from qpr_jax.serving.models import LIMITS, Limits
 from qpr_jax.serving.page import make_page
 
@@ -45,7 +45,7 @@ def make_app(
 
     token: of those who may write; nobody may where it is empty. threads: of FAISS.
     """
-    measures = Measures()
+    measures = ServerMetrics()
     measures.questions.set_function(lambda: len(retriever))
     # FastAPI describes the routes, Starlette alone answers: FastAPI's own way takes twice the time.
     described = FastAPI(
@@ -70,7 +70,7 @@ def make_app(
         routes=[
             Route(route.path, route.endpoint, methods=[*(route.methods or ())]) for route in known
         ],
-        exception_handlers=_told_in_one_line(paths),
+        exception_handlers=error_handlers(paths),
     )
     app.router.redirect_slashes = False
     return Guard(app, measures, paths=paths, body=limits.body, concurrent=limits.concurrent)
@@ -81,7 +81,7 @@ def _add_searches(
     retriever: Retriever,
     requests: models.Requests,
     threads: int,
-    measures: Measures,
+    measures: ServerMetrics,
 ) -> None:
     batcher = Batcher(
         retriever.search, _written, threads=threads, most=_MOST, seen=measures.batches.observe
@@ -170,7 +170,7 @@ def _add_changes(
 
 
 def _add_state(
-    described: FastAPI, retriever: Retriever, measures: Measures, limits: Limits
+    described: FastAPI, retriever: Retriever, measures: ServerMetrics, limits: Limits
 ) -> None:
     page, headers = make_page(k=limits.k, characters=limits.characters)
 
@@ -210,7 +210,7 @@ def _json(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-def _told_in_one_line(paths: list[str]) -> dict[Any, Any]:
+def error_handlers(paths: list[str]) -> dict[Any, Any]:
     """Handlers of all errors, which answer {"error": LINE}."""
     handlers = {}
 

@@ -13,7 +13,7 @@ import faiss
 
 from qpr_jax.retriever import Hit
 
-Search = Callable[[Sequence[str], int], list[list[Hit]]]
+SearchFn = Callable[[Sequence[str], int], list[list[Hit]]]
 Written = Callable[[list[list[Hit]]], bytes]
 
 _BATCHES = 16  # that may wait, so that none waits for long
@@ -40,7 +40,7 @@ class Batcher:
 
     def __init__(
         self,
-        search: Search,
+        search: SearchFn,
         written: Written,
         *,
         most: int,

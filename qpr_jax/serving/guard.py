@@ -17,7 +17,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 Message = dict[str, Any]
 
 
-class Measures:
+class ServerMetrics:
     """What `/metrics` tells; of each application its own."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Guard:
     def __init__(
         self,
         app: Any,
-        measures: Measures,
+        measures: ServerMetrics,
         *,
         paths: Collection[str],
         body: int,

@@ -44,7 +44,7 @@ def tokens_and_ends(texts: Sequence[str]) -> list[str]:
     return _WORD_OR_END.findall("".join(line + END for line in lines).lower())
 
 
-def normalised_text(text: str) -> str:
+def normalized_text(text: str) -> str:
     """The words joined by blanks: what two spellings of one question have in common.
 
     A text without a word is the stripped, lower-cased NFKC text itself, so that "?" and "!" differ.

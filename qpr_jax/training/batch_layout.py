@@ -79,9 +79,9 @@ class Batch:
 
     def parted(self, vectors: jax.Array) -> list[jax.Array]:
         """What vectors of a share's questions are of: [n, d], [m, d], [l, d], [l, d], as above."""
-        candidates, labelled = len(self.clusters), len(self.labels)
-        queries = len(vectors) - candidates - 2 * labelled
-        sizes = (queries, candidates, labelled)
+        candidates, labeled = len(self.clusters), len(self.labels)
+        queries = len(vectors) - candidates - 2 * labeled
+        sizes = (queries, candidates, labeled)
         return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
     def specs(self) -> Batch:

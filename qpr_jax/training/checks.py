@@ -97,7 +97,7 @@ def validate(settings: ConfigDict) -> None:
         _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 
 
-def without_effect(settings: ConfigDict) -> list[str]:
+def unused_settings(settings: ConfigDict) -> list[str]:
     """Names of the settings that differ from their default but that nothing reads here."""
     of_losses = dict.fromkeys(name for names in LOSSES.values() for name in names)
     losses = weighted_losses(settings)

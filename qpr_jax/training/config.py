@@ -164,7 +164,7 @@ def weighted_losses(settings: ConfigDict) -> dict[str, float]:
     return dict(zip(names, settings.loss_weights or [1.0] * len(names), strict=True))
 
 
-def turns_of(settings: ConfigDict) -> list[ConfigDict]:
+def tasks_of(settings: ConfigDict) -> list[ConfigDict]:
     """The settings of each turn: with all losses, which are summed, or with one of them each."""
     if not settings.loss_turns:
         return [settings]

@@ -28,12 +28,12 @@ from qpr_jax.data.splits import (
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.synthetic_noise import noisy_log
 from qpr_jax.data.tables import read_questions
-from qpr_jax.distant.folder import Supervised, read_clusters
+from qpr_jax.distant.folder import ClusterData, read_clusters
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.load import Encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.batch_layout import lengths_of
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TrainDataset:
     """The data of a run: Q questions, their splits, and U others that only a teacher speaks of.
 
     clusters: int32 [Q + U], -1 for none. words: ids, int32 [Q + U, L]. others: for each held-out
@@ -76,9 +76,9 @@ class Prepared:
         return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
 
 
-def prepare(
+def load_dataset(
     settings: ConfigDict, path: pathlib.Path | None, pretrained: TransformerEncoder | None = None
-) -> Prepared:
+) -> TrainDataset:
     """Read, cluster, split and tokenise the data at `path`.
 
     That is the pair file; of logs of questions and answers, a folder that `qpr clusters` made; a
@@ -129,20 +129,22 @@ def prepare(
         },
     }
     _log_report(report)
-    return Prepared(
+    return TrainDataset(
         data, clusters, splits, others, vocabulary, words, unlabelled, report, pretrained
     )
 
 
-def with_teacher(settings: ConfigDict, prepared: Prepared, encoder: Encoder | None) -> Prepared:
+def with_teacher(
+    settings: ConfigDict, dataset: TrainDataset, encoder: Encoder | None
+) -> TrainDataset:
     """The same with the teacher that the settings name, if they do; see `teacher.make_teacher`."""
     if not (encoder or settings.teacher.vectors):
-        return prepared
-    questions = (prepared.data.questions, prepared.unlabelled)
-    pretrained = prepared.pretrained
+        return dataset
+    questions = (dataset.data.questions, dataset.unlabelled)
+    pretrained = dataset.pretrained
     wanted = pretrained.dimension if pretrained else settings.output_dim
-    teacher = make_teacher(settings, encoder, questions, prepared.shown, wanted)
-    return dataclasses.replace(prepared, teacher=teacher)
+    teacher = make_teacher(settings, encoder, questions, dataset.shown, wanted)
+    return dataclasses.replace(dataset, teacher=teacher)
 
 
 def _unlabelled(
@@ -156,11 +158,11 @@ def _unlabelled(
     made: list[str] = []
     if not (settings.data.unlabelled or settings.data.crossed):
         return found, made
-    held_out = {normalised_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
+    held_out = {normalized_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
 
     def is_new(question: str) -> bool:
-        return question not in known and normalised_text(question) not in held_out
+        return question not in known and normalized_text(question) not in held_out
 
     for file in unlabelled_files(settings):
         for question in _questions_of(settings, file):
@@ -225,7 +227,7 @@ def _read(
     return data, clusters, splits
 
 
-def _supervised(made: Supervised) -> tuple[QuestionPairs, np.ndarray, Splits]:
+def _supervised(made: ClusterData) -> tuple[QuestionPairs, np.ndarray, Splits]:
     """Clusters of logs as if of labelled pairs, all of them duplicates."""
     pairs = np.concatenate([made.pairs[split] for split in SPLITS])
     for split in SPLITS:

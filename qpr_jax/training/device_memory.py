@@ -13,7 +13,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.losses.autodiff_tiles import tile_of
 from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.machine import available_memory
-from qpr_jax.models.conv_max_pool import SCORES
+from qpr_jax.models.conv_max_pool import MAX_SCORES
 from qpr_jax.training.batch_layout import BatchShape
 from qpr_jax.training.config import LABELLED_LOSSES, weighted_losses
 
@@ -81,7 +81,7 @@ def _cnn_work(settings: ConfigDict, shape: BatchShape) -> int:
     largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
     # The table of products and its gradient; a word's row, its moments, and the gradient of them;
     # a few arrays of the sums of a chunk; of each question the maxima and where they are.
-    encoder = 2 * products + 6 * shape.words * embedding + 3 * min(SCORES, largest)
+    encoder = 2 * products + 6 * shape.words * embedding + 3 * min(MAX_SCORES, largest)
     if not settings.encode_chunk:
         encoder += 2 * questions * len(settings.windows) * filters
     return int(encoder)

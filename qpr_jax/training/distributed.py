@@ -105,7 +105,7 @@ def _initialize(distributed: ConfigDict) -> None:
     log.info("process %d of %d", jax.process_index(), jax.process_count())
 
 
-def told_by_first(make: Callable[[], Any]) -> Any:
+def broadcast_from_first(make: Callable[[], Any]) -> Any:
     """What `make` gives in the first process, in all; anything that JSON holds."""
     if jax.process_count() == 1:
         return make()

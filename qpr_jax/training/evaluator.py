@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.evaluation.retrieval import (
     exact_search,
@@ -18,15 +18,15 @@ from qpr_jax.evaluation.retrieval import (
     retrieval_scores,
     roc_auc,
 )
-from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import NEIGHBOURS, neighbours
 
 ASKED = 2000  # questions that agreement is measured on
 
 
-def make_validation(
-    prepared: Prepared, settings: ConfigDict
-) -> Callable[[ExportedEncoder | TransformerEncoder], dict[str, float]]:
+def make_evaluator(
+    dataset: TrainDataset, settings: ConfigDict
+) -> Callable[[CnnEncoder | TransformerEncoder], dict[str, float]]:
     """A function from an encoder to its scores on the validation split.
 
     `roc_auc`, where there are pairs: of minus the distance, the pairs against the same queries with
@@ -34,25 +34,25 @@ def make_validation(
     `agreement`: that with the teacher. Both by exact search among all questions, which costs an
     encoding of them all.
     """
-    pairs = prepared.splits.pairs["validation"]
+    pairs = dataset.splits.pairs["validation"]
 
     metric = settings.early_stopping.metric
-    agreement = make_agreement(prepared, "validation") if metric == "agreement" else None
+    agreement = make_agreement(dataset, "validation") if metric == "agreement" else None
 
-    def score(encoder: ExportedEncoder | TransformerEncoder) -> dict[str, float]:
+    def score(encoder: CnnEncoder | TransformerEncoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
-            return encoder.encode_words(prepared.words[rows])
+            return encoder.encode_words(dataset.words[rows])
 
         scores = {}
         if len(pairs):
-            scores["roc_auc"] = pair_roc_auc(vectors_of, prepared, "validation")
+            scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
-        vectors = encoder.encode_words(prepared.own_words)
+        vectors = encoder.encode_words(dataset.own_words)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
-            per_pair = retrieval_scores(found, queries, pairs, prepared.clusters)["per_pair"]
+            per_pair = retrieval_scores(found, queries, pairs, dataset.clusters)["per_pair"]
             scores |= {"mrr": per_pair["mrr@20"], "hits@1": per_pair["hits@1"]}
         elif agreement:
             scores["agreement"] = agreement(vectors)
@@ -61,15 +61,15 @@ def make_validation(
     return score
 
 
-def make_agreement(prepared: Prepared, split: str) -> Callable[[np.ndarray], float]:
+def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], float]:
     """A function from the vectors of all Q questions to their agreement with the teacher.
 
     That is, averaged over at most ASKED questions of the split, the share of the teacher's nearest
     `teacher.NEIGHBOURS` among all questions that are a student's as well.
     """
-    assert prepared.teacher
-    queries = _sampled(prepared, split)
-    wanted = neighbours(prepared.teacher, len(prepared.data.questions), queries)
+    assert dataset.teacher
+    queries = _sampled(dataset, split)
+    wanted = neighbours(dataset.teacher, len(dataset.data.questions), queries)
 
     def agreement(vectors: np.ndarray) -> float:
         found = rank(exact_search(vectors), queries, NEIGHBOURS)
@@ -78,25 +78,25 @@ def make_agreement(prepared: Prepared, split: str) -> Callable[[np.ndarray], flo
     return agreement
 
 
-def asked(prepared: Prepared, split: str) -> np.ndarray:
+def eval_queries(dataset: TrainDataset, split: str) -> np.ndarray:
     """Questions of a split that are searched with: the heads of its pairs, or some of all."""
-    pairs = prepared.splits.pairs[split]
-    return np.unique(pairs[:, 0]) if len(pairs) else _sampled(prepared, split)
+    pairs = dataset.splits.pairs[split]
+    return np.unique(pairs[:, 0]) if len(pairs) else _sampled(dataset, split)
 
 
-def _sampled(prepared: Prepared, split: str) -> np.ndarray:
-    questions = np.flatnonzero(prepared.splits.split_of == SPLITS.index(split))
+def _sampled(dataset: TrainDataset, split: str) -> np.ndarray:
+    questions = np.flatnonzero(dataset.splits.split_of == SPLITS.index(split))
     return np.sort(np.random.default_rng(0).permutation(questions)[:ASKED])
 
 
 def pair_roc_auc(
-    vectors_of: Callable[[np.ndarray], np.ndarray], prepared: Prepared, split: str
+    vectors_of: Callable[[np.ndarray], np.ndarray], dataset: TrainDataset, split: str
 ) -> float:
     """ROC AUC of minus the distance: pairs against the same queries with others' candidates.
 
     vectors_of: rows of questions -> their vectors. NaN where a distance is not finite.
     """
-    triplets = np.column_stack([prepared.splits.pairs[split], prepared.others[split]])
+    triplets = np.column_stack([dataset.splits.pairs[split], dataset.others[split]])
     distinct, at = np.unique(triplets, return_inverse=True)
     # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):

@@ -19,18 +19,18 @@ from qpr_jax.training.batch_layout import (
     make_batch,
     plan_shapes,
 )
-from qpr_jax.training.config import LABELLED_LOSSES, turns_of, weighted_losses
-from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.config import LABELLED_LOSSES, tasks_of, weighted_losses
+from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.sampler import (
     IMITATION,
     LABELLED,
-    Draw,
-    even_pairs_of_step,
+    BatchIndices,
+    cluster_sampled_pairs,
+    drop_tokens,
     false_negatives,
-    hard_negatives_of_step,
-    pairs_of_step,
+    hard_negatives,
+    permuted_pairs,
     steps_per_epoch,
-    with_words_dropped,
 )
 from qpr_jax.training.teacher import Teacher
 
@@ -38,13 +38,13 @@ from qpr_jax.training.teacher import Teacher
 BLOCKS_OF_BERT = 4
 
 
-class Feed(NamedTuple):
+class BatchLoader(NamedTuple):
     """What a training reads; the functions take a step, counted from 0, and nothing else.
 
     size: pairs of a batch, or half its questions. epoch: steps.
     """
 
-    draw_at: Callable[[int], Draw]
+    draw_at: Callable[[int], BatchIndices]
     batch_at: Callable[[int], Batch]
     false_negatives_at: Callable[[int], dict[str, float]]
     shapes: tuple[BatchShape, ...]
@@ -52,15 +52,15 @@ class Feed(NamedTuple):
     epoch: int
 
 
-def make_feed(
+def pairs_loader(
     settings: ConfigDict,
-    prepared: Prepared,
+    dataset: TrainDataset,
     *,
     devices: int,
     own: slice = slice(None),
     turn: int = 0,
     turns: int = 1,
-) -> Feed:
+) -> BatchLoader:
     """Batches of pairs for a training on so many devices, of which this process lays out its `own`.
 
     With the teacher's vectors of their questions, where the settings weigh them. Where some losses
@@ -69,86 +69,88 @@ def make_feed(
     turn: of as many `turns` that share the batches of their data, one after the other.
     """
     draws = [
-        (_labelled_at if labelled else _pairs_at)(settings, prepared, devices)
-        for labelled in kinds_of(settings)
+        (_labelled_at if labeled else _pairs_at)(settings, dataset, devices)
+        for labeled in data_kinds(settings)
     ]
 
     @functools.lru_cache(maxsize=1)  # the batch, and what is counted of it
-    def draw_at(step: int) -> Draw:
+    def draw_at(step: int) -> BatchIndices:
         place = step * turns + turn
-        return Draw(**{name: rows for at in draws for name, rows in at(place).items()})
+        return BatchIndices(**{name: rows for at in draws for name, rows in at(place).items()})
 
     def false_negatives_at(step: int) -> dict[str, float]:
         draw = draw_at(step)
         if not len(draw.pairs):
             return {}
         candidates = np.concatenate([draw.pairs[:, 1], draw.extras])
-        return false_negatives(prepared.clusters[candidates], len(draw.pairs))
+        return false_negatives(dataset.clusters[candidates], len(draw.pairs))
 
-    epoch = max(1, _steps_of_data(settings, prepared) // turns)
-    teacher = prepared.teacher if settings.teacher.weight else None
-    batch_at, shapes = _batches(settings, prepared, draw_at, epoch, teacher, devices, own)
-    return Feed(draw_at, batch_at, false_negatives_at, shapes, pairs_of_batch(settings), epoch)
+    epoch = max(1, _steps_of_data(settings, dataset) // turns)
+    teacher = dataset.teacher if settings.teacher.weight else None
+    batch_at, shapes = _batches(settings, dataset, draw_at, epoch, teacher, devices, own)
+    return BatchLoader(
+        draw_at, batch_at, false_negatives_at, shapes, pairs_of_batch(settings), epoch
+    )
 
 
-def kinds_of(settings: ConfigDict) -> list[bool]:
+def data_kinds(settings: ConfigDict) -> list[bool]:
     """Whether the losses are of labelled pairs, each kind once, the first loss's first."""
     return list(dict.fromkeys(name in LABELLED_LOSSES for name in weighted_losses(settings)))
 
 
 def turn_of_kind(turns: Sequence[ConfigDict], number: int) -> tuple[int, int]:
     """The place of a turn among those that share its kind of data, and how many these are."""
-    kinds = [kinds_of(turn) for turn in turns]
+    kinds = [data_kinds(turn) for turn in turns]
     return kinds[:number].count(kinds[number]), kinds.count(kinds[number])
 
 
-def epoch_steps(settings: ConfigDict, prepared: Prepared) -> int:
+def epoch_steps(settings: ConfigDict, dataset: TrainDataset) -> int:
     """Steps in which the first of the turns goes through its data, all turns counted."""
-    turns = turns_of(settings)
+    turns = tasks_of(settings)
     _, sharing = turn_of_kind(turns, 0)
-    return len(turns) * max(1, _steps_of_data(turns[0], prepared) // sharing)
+    return len(turns) * max(1, _steps_of_data(turns[0], dataset) // sharing)
 
 
 def pairs_of_batch(settings: ConfigDict) -> int:
     """How many pairs a step reads."""
-    return int(settings.batch_size) * (1 if settings.loss_turns else len(kinds_of(settings)))
+    return int(settings.batch_size) * (1 if settings.loss_turns else len(data_kinds(settings)))
 
 
-def _steps_of_data(settings: ConfigDict, prepared: Prepared) -> int:
+def _steps_of_data(settings: ConfigDict, dataset: TrainDataset) -> int:
     """Full batches that the data of the first loss hold."""
-    labelled = kinds_of(settings)[0]
-    count = len(_labelled(prepared) if labelled else prepared.splits.pairs["train"])
+    labeled = data_kinds(settings)[0]
+    count = len(_labelled(dataset) if labeled else dataset.splits.pairs["train"])
     return steps_per_epoch(count, settings.batch_size)
 
 
-def _labelled(prepared: Prepared) -> np.ndarray:
+def _labelled(dataset: TrainDataset) -> np.ndarray:
     """The labelled pairs of training questions, int32 [P, 3]: both, and 1 if they mean the same.
 
     Without those labelled apart, though by other pairs they mean the same.
     """
-    data, split_of = prepared.data, prepared.splits.split_of
+    data, split_of = dataset.data, dataset.splits.split_of
     same = data.pairs[data.is_duplicate]
     same = same[(split_of[same] == TRAIN).all(axis=1)]
-    others = prepared.splits.non_duplicates["train"]
+    others = dataset.splits.non_duplicates["train"]
     labels = np.repeat([1, 0], [len(same), len(others)])
     return np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
 
 
-# From a step to parts of its `Draw`, by name.
+# From a step to parts of its `BatchIndices`, by name.
 _Part = Callable[[int], dict[str, np.ndarray]]
 
 
-def _pairs_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
+def _pairs_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _Part:
     """Pairs that mean the same, and candidates of no query."""
-    pairs, size, seed = prepared.splits.pairs["train"], settings.batch_size, settings.seed
+    pairs, size, seed = dataset.splits.pairs["train"], settings.batch_size, settings.seed
     _check_shared("hard_negatives", settings.hard_negatives, devices)
     if settings.sampling == "clusters":
-        pairs_at = even_pairs_of_step(pairs, prepared.clusters[pairs[:, 0]], size, seed=seed)
+        pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
     else:
-        pairs_at = pairs_of_step(pairs, size, seed=seed)
-    extras_at = hard_negatives_of_step(
-        prepared.splits.non_duplicates["train"],
-        len(prepared.words),
+        pairs_at = permuted_pairs(pairs, size, seed=seed)
+    extras_at = hard_negatives(
+        dataset.splits.non_duplicates["train"],
+        len(dataset.words),
         settings.hard_negatives,
         seed=seed,
     )
@@ -160,34 +162,34 @@ def _pairs_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
     return at
 
 
-def _labelled_at(settings: ConfigDict, prepared: Prepared, devices: int) -> _Part:
+def _labelled_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _Part:
     """Pairs labelled either way."""
-    rows = _labelled(prepared)
+    rows = _labelled(dataset)
     if rows[:, 2].all():
         raise UserError(
             f"`loss`: got {settings.loss!r}, but no training pair is labelled non-duplicate; give "
             "labelled pairs, or set `--config.loss`"
         )
-    rows_at = pairs_of_step(rows, settings.batch_size, seed=[settings.seed, LABELLED])
+    rows_at = permuted_pairs(rows, settings.batch_size, seed=[settings.seed, LABELLED])
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
-        return {"labelled": chosen[:, :2], "labels": chosen[:, 2]}
+        return {"labeled": chosen[:, :2], "labels": chosen[:, 2]}
 
     return at
 
 
-def make_imitation_feed(
-    settings: ConfigDict, prepared: Prepared, *, devices: int, own: slice = slice(None)
-) -> Feed:
+def imitation_loader(
+    settings: ConfigDict, dataset: TrainDataset, *, devices: int, own: slice = slice(None)
+) -> BatchLoader:
     """Batches of any questions that a student may see, with the teacher's vectors of them.
 
     They are laid out as pairs, which they are not.
     """
-    assert prepared.teacher
+    assert dataset.teacher
     count = settings.teacher.batch_size
     _check_shared("teacher.batch_size", count, 2 * devices)
-    shown = prepared.shown.astype(np.int32)
+    shown = dataset.shown.astype(np.int32)
     if len(shown) < count:
         raise UserError(
             f"expected at least one batch of `teacher.batch_size` {count:,} questions, got "
@@ -195,28 +197,28 @@ def make_imitation_feed(
         )
     epoch = len(shown) // count
     # A permutation of its own.
-    questions_at = pairs_of_step(shown, count, seed=[settings.seed, IMITATION])
+    questions_at = permuted_pairs(shown, count, seed=[settings.seed, IMITATION])
 
     @functools.lru_cache(maxsize=1)
-    def draw_at(step: int) -> Draw:
-        return Draw(questions_at(step).reshape(-1, 2))
+    def draw_at(step: int) -> BatchIndices:
+        return BatchIndices(questions_at(step).reshape(-1, 2))
 
-    batch_at, shapes = _batches(settings, prepared, draw_at, epoch, prepared.teacher, devices, own)
-    return Feed(draw_at, batch_at, lambda step: {}, shapes, count // 2, epoch)
+    batch_at, shapes = _batches(settings, dataset, draw_at, epoch, dataset.teacher, devices, own)
+    return BatchLoader(draw_at, batch_at, lambda step: {}, shapes, count // 2, epoch)
 
 
-def imitation_steps(settings: ConfigDict, prepared: Prepared) -> int:
+def imitation_steps(settings: ConfigDict, dataset: TrainDataset) -> int:
     """How many steps a student imitates its teacher alone before any pair; 0 without a teacher."""
-    if not prepared.teacher or not settings.teacher.epochs:
+    if not dataset.teacher or not settings.teacher.epochs:
         return 0
-    epoch = len(prepared.shown) // settings.teacher.batch_size
+    epoch = len(dataset.shown) // settings.teacher.batch_size
     return max(int(settings.teacher.epochs) * epoch, int(settings.teacher.min_steps))
 
 
 def _batches(
     settings: ConfigDict,
-    prepared: Prepared,
-    draw_at: Callable[[int], Draw],
+    dataset: TrainDataset,
+    draw_at: Callable[[int], BatchIndices],
     epoch: int,
     teacher: Teacher | None,
     devices: int,
@@ -225,24 +227,26 @@ def _batches(
     """From a step to what its draw says, laid out for the devices; and in which shapes."""
     first = draw_at(0)
     # Where the questions of one device's batch stand in the shares of so many.
-    ends = list(itertools.accumulate([first.pairs.size, first.extras.size, first.labelled.size]))
+    ends = list(itertools.accumulate([first.pairs.size, first.extras.size, first.labeled.size]))
     in_pairs, in_extras, in_labelled = np.split(np.arange(ends[-1]), ends[:-1])
-    dealt = Draw(in_pairs.reshape(2, -1).T, in_extras, in_labelled.reshape(2, -1).T).shares(devices)
+    dealt = BatchIndices(in_pairs.reshape(2, -1).T, in_extras, in_labelled.reshape(2, -1).T).shares(
+        devices
+    )
     share = len(first.pairs) // devices
     candidates = slice(share, 2 * share + len(first.extras) // devices)
 
-    def words_of(draw: Draw, step: int) -> np.ndarray:
-        words = prepared.words[draw.questions]
+    def words_of(draw: BatchIndices, step: int) -> np.ndarray:
+        words = dataset.words[draw.questions]
         if settings.word_dropout:  # before they are dealt out, so that it is the same on any number
-            words = with_words_dropped(words, settings.word_dropout, seed=settings.seed, step=step)
+            words = drop_tokens(words, settings.word_dropout, seed=settings.seed, step=step)
         return words[dealt]
 
-    vocabulary_size = prepared.vocabulary.size
+    vocabulary_size = dataset.vocabulary.size
     shapes = plan_shapes(
         lambda step: words_of(draw_at(step), step),
         steps=epoch,
         vocabulary_size=vocabulary_size,
-        blocks=BLOCKS_OF_BERT if prepared.pretrained else MAX_BLOCKS,
+        blocks=BLOCKS_OF_BERT if dataset.pretrained else MAX_BLOCKS,
     )
 
     def batch_at(step: int) -> Batch:
@@ -254,7 +258,7 @@ def _batches(
             targets = teacher.targets(mine.ravel()).reshape(*mine.shape, -1)
         return make_batch(
             words_of(draw, step),
-            prepared.clusters[rows[:, candidates]].astype(np.int32),
+            dataset.clusters[rows[:, candidates]].astype(np.int32),
             shapes,
             vocabulary_size=vocabulary_size,
             own=own,

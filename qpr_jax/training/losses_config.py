@@ -21,7 +21,7 @@ from qpr_jax.losses import (
 )
 from qpr_jax.training.batch_layout import Batch
 from qpr_jax.training.config import LABELLED_LOSSES, LOSSES, weighted_losses
-from qpr_jax.training.train_step import Objective
+from qpr_jax.training.train_step import LossTerms
 
 _FUNCTIONS: dict[str, Callable[..., jax.Array]] = {
     "sdml": sdml_loss,
@@ -34,7 +34,7 @@ _FUNCTIONS: dict[str, Callable[..., jax.Array]] = {
 _ARGUMENTS = {"similarity_scale": "scale", "pair_distance": "distance"}
 
 
-def make_objective(settings: ConfigDict) -> Objective:
+def make_objective(settings: ConfigDict) -> LossTerms:
     """The settings' losses, and imitation, if it is weighed, each with its weight, by name."""
     weighted = {
         name: (weight, _term(settings, name)) for name, weight in weighted_losses(settings).items()

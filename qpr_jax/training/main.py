@@ -27,7 +27,7 @@ from qpr_jax.files import Path, read_json, sha256_of
 from qpr_jax.index.question_index import build_index
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.checks import validate, without_effect
+from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import (
     LABELLED_LOSSES,
     default_settings,
@@ -36,7 +36,7 @@ from qpr_jax.training.config import (
     trains,
     weighted_losses,
 )
-from qpr_jax.training.dataset import Prepared, prepare, unlabelled_files, with_teacher
+from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabelled_files, with_teacher
 from qpr_jax.training.model_families import exported
 from qpr_jax.training.report import write_report
 from qpr_jax.training.stages import first_encoder
@@ -64,7 +64,7 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
       Interrupted: a signal asked for the end; the state is saved.
     """
     validate(settings)
-    if unread := without_effect(settings):
+    if unread := unused_settings(settings):
         log.warning("no effect with these settings: %s", ", ".join(unread))
     angular = {"ranking"} | ({*LABELLED_LOSSES} if settings.pair_distance == "cosine" else set())
     trained = weighted_losses(settings).keys() if settings.max_epochs else ()
@@ -93,7 +93,7 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     if settings.data.source == "quora":
         if first:  # which may have to fetch it, for all on this machine
             path = find_quora(settings.data.path, log=log.info)
-        distributed.told_by_first(lambda: None)
+        distributed.broadcast_from_first(lambda: None)
         path = path or find_quora(settings.data.path, log=log.info)
         run["data.sha256"] = sha256_of(path)
     elif settings.data.source == "qa_logs":
@@ -110,8 +110,8 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=settings.overwrite))
         # Chunks are no part of a run's identity, but processes must compile one program.
         ours = run | {"encode_chunk": settings.encode_chunk}
-        _refuse_other_run(ours, distributed.told_by_first(lambda: ours))
-        finished, trained = distributed.told_by_first(
+        _refuse_other_run(ours, distributed.broadcast_from_first(lambda: ours))
+        finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
         if finished:
@@ -123,38 +123,36 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         if path and settings.data.source == "qa_logs":
             if first:
                 _make_clusters(settings, path, folder / CLUSTERS)
-            distributed.told_by_first(lambda: None)
+            distributed.broadcast_from_first(lambda: None)
             path = folder / CLUSTERS if (folder / CLUSTERS).exists() else path
-        prepared = prepare(settings, path, pretrained)
+        dataset = load_dataset(settings, path, pretrained)
         if first:  # which computes and keeps the teacher's vectors, for all on this machine
-            ready = with_teacher(settings, prepared, teacher)
-            data = prepared.data
-            write_splits(folder / "splits", prepared.splits, data.ids, data.questions)
+            ready = with_teacher(settings, dataset, teacher)
+            data = dataset.data
+            write_splits(folder / "splits", dataset.splits, data.ids, data.questions)
         if not trained:  # else the others have left
-            distributed.told_by_first(lambda: None)
-        prepared = ready if first else with_teacher(settings, prepared, teacher)
+            distributed.broadcast_from_first(lambda: None)
+        dataset = ready if first else with_teacher(settings, dataset, teacher)
         if not trained:
             if trains(settings):
-                params = train(settings, prepared, folder)
+                params = train(settings, dataset, folder)
             else:
-                _, params = first_encoder(settings, prepared)
+                _, params = first_encoder(settings, dataset)
             distributed.leave()
             if not first:
                 return {}
-            exported(params, prepared, settings).save(folder / "export")
+            exported(params, dataset, settings).save(folder / "export")
             del params
-        retriever, vectors, seconds = _indexed(folder, prepared)
-        report = write_report(
-            folder, settings, prepared, retriever, vectors, encode_seconds=seconds
-        )
+        retriever, vectors, seconds = _indexed(folder, dataset)
+        report = write_report(folder, settings, dataset, retriever, vectors, encode_seconds=seconds)
         log.info("finished; see %s", folder / "report.md")
         return report
 
 
-def _indexed(folder: pathlib.Path, prepared: Prepared) -> tuple[Retriever, np.ndarray, float]:
+def _indexed(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray, float]:
     """The index of all questions, written to `folder`; their vectors, and the time these took."""
     encoder = run_encoder(folder)
-    questions, ids = prepared.data.questions, prepared.data.ids.tolist()
+    questions, ids = dataset.data.questions, dataset.data.ids.tolist()
     encoder.encode(questions[:_WARMED])  # compiles
     start = time.perf_counter()
     vectors = encoder.encode(questions)

@@ -68,7 +68,7 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
         raise UserError(f"{path}: expected JSON lines, got {error}; restore or remake it") from None
 
 
-class Records:
+class MetricWriter:
     """metrics.jsonl (a line a step), evaluations.jsonl (a line an evaluation), TensorBoard."""
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
@@ -103,7 +103,7 @@ class Records:
         self._events.flush()
 
 
-class NoRecords:
+class NullWriter:
     """Those of a process that does not write."""
 
     def steps(self, rows: list[dict[str, Any]]) -> None:

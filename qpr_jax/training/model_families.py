@@ -9,16 +9,16 @@ import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
 
-from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training.config import identity
-from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.train_step import Params
 
 
 def weights(params: Params) -> dict[str, Any]:
-    """The convolutional encoder's arrays, in NumPy, under the names of `ExportedEncoder`."""
+    """The convolutional encoder's arrays, in NumPy, under the names of `CnnEncoder`."""
     tree = _copied(params)
     tree["embedding"][0] = 0
     return {
@@ -33,15 +33,15 @@ def weights(params: Params) -> dict[str, Any]:
 
 
 def exported(
-    params: Params, prepared: Prepared, settings: ConfigDict
-) -> ExportedEncoder | TransformerEncoder:
+    params: Params, dataset: TrainDataset, settings: ConfigDict
+) -> CnnEncoder | TransformerEncoder:
     """The encoder in memory, to score it between steps or to save it."""
-    if prepared.pretrained:
-        return prepared.pretrained.trained(_copied(params), identity(settings))
-    assert isinstance(prepared.vocabulary, Vocabulary)
-    return ExportedEncoder(
+    if dataset.pretrained:
+        return dataset.pretrained.trained(_copied(params), identity(settings))
+    assert isinstance(dataset.vocabulary, Vocabulary)
+    return CnnEncoder(
         **weights(params),
-        vocabulary=prepared.vocabulary,
+        vocabulary=dataset.vocabulary,
         max_words=settings.max_words,
         identity="",
         settings=identity(settings),

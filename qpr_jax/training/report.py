@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import (
-    Search,
+    RankFn,
     exact_search,
     first_ranks,
     index_recall,
@@ -29,8 +29,8 @@ from qpr_jax.evaluation.retrieval import (
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import identity
-from qpr_jax.training.dataset import Prepared
-from qpr_jax.training.evaluator import asked, make_agreement, pair_roc_auc
+from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.loader import epoch_steps, imitation_steps, pairs_of_batch
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.teacher import NEIGHBOURS
@@ -45,7 +45,7 @@ PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 def write_report(
     folder: pathlib.Path,
     settings: ConfigDict,
-    prepared: Prepared,
+    dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
     *,
@@ -59,26 +59,26 @@ def write_report(
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     report: dict[str, Any] = {split: {} for split in HELD_OUT}
     rankings: BySearch = {}
-    if prepared.others:
-        scores, rankings, ranks = score_searches(searches, prepared)
+    if dataset.others:
+        scores, rankings, ranks = score_searches(searches, dataset)
         for split in HELD_OUT:
             report[split] = {
                 **scores[split]["index"],
-                "roc_auc": pair_roc_auc(vectors.__getitem__, prepared, split),
+                "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
                 "exact": scores[split]["exact"],
             }
         with write_atomically(folder / RANKS) as file:
             np.savez_compressed(file, allow_pickle=False, **ranks)
-    queries = {split: asked(prepared, split) for split in HELD_OUT}
+    queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
     for split in HELD_OUT:
         found = rankings.get(split) or {
             name: rank(search, queries[split]) for name, search in searches.items()
         }
         report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
-        if prepared.teacher:
-            report[split]["agreement"] = make_agreement(prepared, split)(vectors)
+        if dataset.teacher:
+            report[split]["agreement"] = make_agreement(dataset, split)(vectors)
     report["encoder"] = retriever.encoder.identity
-    report["data"] = prepared.report
+    report["data"] = dataset.report
     report["index"] = {
         "factory": index.recipe.factory,
         "probes": index.recipe.probes,
@@ -88,9 +88,9 @@ def write_report(
     }
     report["timing"] = {
         **time_queries(
-            retriever, [prepared.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
+            retriever, [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
         ),
-        **_training_times(folder, settings, prepared),
+        **_training_times(folder, settings, dataset),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
@@ -118,7 +118,7 @@ BySearch = dict[str, dict[str, Any]]
 
 
 def score_searches(
-    searches: dict[str, Search], prepared: Prepared
+    searches: dict[str, RankFn], dataset: TrainDataset
 ) -> tuple[BySearch, BySearch, dict[str, np.ndarray]]:
     """The scores and the rankings of named searches, by split and name; and what is kept of them.
 
@@ -130,7 +130,7 @@ def score_searches(
     rankings: BySearch = {}
     kept: dict[str, np.ndarray] = {}
     for split in HELD_OUT:
-        pairs, clusters = prepared.splits.pairs[split], prepared.clusters
+        pairs, clusters = dataset.splits.pairs[split], dataset.clusters
         queries, counts = np.unique(pairs[:, 0], return_counts=True)
         found = {name: rank(search, queries) for name, search in searches.items()}
         rankings[split] = found
@@ -138,7 +138,7 @@ def score_searches(
             name: retrieval_scores(places, queries, pairs, clusters)
             for name, places in found.items()
         }
-        arrays = {"ids": prepared.data.ids[queries], "clusters": clusters[queries], "pairs": counts}
+        arrays = {"ids": dataset.data.ids[queries], "clusters": clusters[queries], "pairs": counts}
         for name, places in found.items():
             arrays[name] = first_ranks(places, queries, clusters).astype(np.uint8)
         kept |= {f"{split}_{name}": array for name, array in arrays.items()}
@@ -146,7 +146,7 @@ def score_searches(
 
 
 def _training_times(
-    folder: pathlib.Path, settings: ConfigDict, prepared: Prepared
+    folder: pathlib.Path, settings: ConfigDict, dataset: TrainDataset
 ) -> dict[str, float]:
     """What the steps took; of two phases, the rates and the epoch are the pairs'."""
     size = pairs_of_batch(settings)
@@ -154,8 +154,8 @@ def _training_times(
     if not rates:
         return {}
     alone = settings.teacher.batch_size
-    steps_alone = len(prepared.shown) // alone if prepared.teacher else 0
-    imitated = imitation_steps(settings, prepared) if settings.max_epochs else len(rates)
+    steps_alone = len(dataset.shown) // alone if dataset.teacher else 0
+    imitated = imitation_steps(settings, dataset) if settings.max_epochs else len(rates)
     # The medians leave out the first steps, which compile.
     seconds = sum(
         len(part) * pairs / statistics.median(part)
@@ -167,7 +167,7 @@ def _training_times(
         rate = 2 * statistics.median(rates)
         return found | {"questions_per_second": rate, "epoch_seconds": steps_alone * alone / rate}
     rate = statistics.median(rates[imitated:] or rates)
-    seconds = epoch_steps(settings, prepared) * size / rate
+    seconds = epoch_steps(settings, dataset) * size / rate
     return found | {"pairs_per_second": rate, "epoch_seconds": seconds}
 
 

@@ -16,7 +16,7 @@ _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 
 
-class Draw(NamedTuple):
+class BatchIndices(NamedTuple):
     """The questions of a batch.
 
     pairs: int32 [N, 2], (query, candidate). extras: int32 [K], candidates of no query. labelled:
@@ -25,7 +25,7 @@ class Draw(NamedTuple):
 
     pairs: np.ndarray = _NO_PAIRS
     extras: np.ndarray = _NONE
-    labelled: np.ndarray = _NO_PAIRS
+    labeled: np.ndarray = _NO_PAIRS
     labels: np.ndarray = _NONE
 
     @property
@@ -39,10 +39,10 @@ class Draw(NamedTuple):
 
         Its queries, their candidates, its extras, the first and the second of its labelled pairs.
         """
-        pairs, labelled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labelled))
+        pairs, labeled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled))
         extras = self.extras.reshape(devices, -1)
         return np.concatenate(
-            [pairs[..., 0], pairs[..., 1], extras, labelled[..., 0], labelled[..., 1]], axis=1
+            [pairs[..., 0], pairs[..., 1], extras, labeled[..., 0], labeled[..., 1]], axis=1
         )
 
 
@@ -56,7 +56,7 @@ def steps_per_epoch(pairs: int, batch_size: int) -> int:
     return pairs // batch_size
 
 
-def pairs_of_step(
+def permuted_pairs(
     pairs: np.ndarray, batch_size: int, *, seed: int | list[int]
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
@@ -78,10 +78,10 @@ def pairs_of_step(
     return at
 
 
-def even_pairs_of_step(
+def cluster_sampled_pairs(
     pairs: np.ndarray, clusters: np.ndarray, batch_size: int, *, seed: int
 ) -> Callable[[int], np.ndarray]:
-    """Like `pairs_of_step`, with each cluster drawn equally often, however many pairs it has.
+    """Like `permuted_pairs`, with each cluster drawn equally often, however many pairs it has.
 
     The clusters are gone through in rounds, a permutation each, with one random pair of each
     cluster, in either direction. Large clusters, which hold most pairs, no longer decide what is
@@ -111,7 +111,7 @@ def even_pairs_of_step(
     return at
 
 
-def hard_negatives_of_step(
+def hard_negatives(
     non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
     """A function from a step and its pairs to `count` questions labelled non-duplicates.
@@ -131,9 +131,9 @@ def hard_negatives_of_step(
 
     def at(step: int, pairs: np.ndarray) -> np.ndarray:
         rng = np.random.default_rng([seed, step, _EXTRA])
-        labelled = pairs.ravel()
-        labelled = labelled[sizes[labelled] > 0][:count]
-        theirs = both[starts[labelled] + rng.integers(0, sizes[labelled]), 1]
+        labeled = pairs.ravel()
+        labeled = labeled[sizes[labeled] > 0][:count]
+        theirs = both[starts[labeled] + rng.integers(0, sizes[labeled]), 1]
         others = both[rng.integers(0, max(len(both), 1), count - len(theirs)), 1]
         return np.concatenate([theirs, others]).astype(np.int32)
 
@@ -160,7 +160,7 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     }
 
 
-def with_words_dropped(words: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
+def drop_tokens(words: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
     """`words` int32 [..., L], zero-padded, with each word left out with probability `rate`.
 
     What is left moves together; a question that would lose all its words keeps them.

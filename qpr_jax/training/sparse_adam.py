@@ -20,7 +20,7 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # those of the paper's Adam, and optax
 _REACH = 160
 
 
-class Rows(NamedTuple):
+class TableState(NamedTuple):
     """Rows of a table as they stood after step `at`, with their moments."""
 
     values: jax.Array  # float32 [n, d]
@@ -29,24 +29,26 @@ class Rows(NamedTuple):
     at: jax.Array  # int32 [n], steps
 
 
-def fresh_rows(values: jax.Array) -> Rows:
+def fresh_rows(values: jax.Array) -> TableState:
     """The rows before the first step."""
     # Arrays of their own: a step donates each.
     first, second = jnp.zeros_like(values), jnp.zeros_like(values)
-    return Rows(values, first, second, jnp.zeros(len(values), jnp.int32))
+    return TableState(values, first, second, jnp.zeros(len(values), jnp.int32))
 
 
-def take(rows: Rows, which: jax.Array) -> Rows:
+def gather(rows: TableState, which: jax.Array) -> TableState:
     """Some of the rows, `which` int32 [k]."""
     return jax.tree.map(lambda array: array[which], rows)
 
 
-def put(rows: Rows, which: jax.Array, changed: Rows) -> Rows:
+def scatter(rows: TableState, which: jax.Array, changed: TableState) -> TableState:
     """The rows with `which` of them replaced; one named twice must be given twice the same."""
     return jax.tree.map(lambda array, new: array.at[which].set(new), rows, changed)
 
 
-def caught_up(rows: Rows, step: jax.Array, learning_rate: optax.Schedule) -> Rows:
+def apply_missed_steps(
+    rows: TableState, step: jax.Array, learning_rate: optax.Schedule
+) -> TableState:
     """The rows after `step` steps, none of which since `at` had a gradient for them.
 
     Equal to `optax.adam` but for its epsilon, which is taken as large beside the second moment as
@@ -65,7 +67,7 @@ def caught_up(rows: Rows, step: jax.Array, learning_rate: optax.Schedule) -> Row
     # A row that never had a gradient has moments of 0, and does not move.
     epsilon = EPSILON * jnp.sqrt(_correction(BETA2, jnp.maximum(rows.at, 1)))[:, None]
     direction = rows.first / (jnp.sqrt(rows.second) + epsilon)
-    return Rows(
+    return TableState(
         rows.values - moved * direction,
         rows.first * BETA1**missed,
         rows.second * BETA2**missed,
@@ -73,7 +75,7 @@ def caught_up(rows: Rows, step: jax.Array, learning_rate: optax.Schedule) -> Row
     )
 
 
-def updated(rows: Rows, gradient: jax.Array, learning_rate: optax.Schedule) -> Rows:
+def updated(rows: TableState, gradient: jax.Array, learning_rate: optax.Schedule) -> TableState:
     """The rows after one more step, with their gradient, float32 [n, d]."""
     first = BETA1 * rows.first + (1 - BETA1) * gradient
     second = BETA2 * rows.second + (1 - BETA2) * gradient**2
@@ -81,7 +83,7 @@ def updated(rows: Rows, gradient: jax.Array, learning_rate: optax.Schedule) -> R
     size = jnp.sqrt(second / _correction(BETA2, number)) + EPSILON
     rate = jnp.broadcast_to(learning_rate(rows.at), rows.at.shape)[:, None]
     values = rows.values - rate * (first / _correction(BETA1, number)) / size
-    return Rows(values, first, second, rows.at + 1)
+    return TableState(values, first, second, rows.at + 1)
 
 
 def _correction(beta: float, number: jax.Array) -> jax.Array:

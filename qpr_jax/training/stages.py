@@ -12,28 +12,28 @@ from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from qpr_jax.models.bert import bert_of
+from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import BatchShape
-from qpr_jax.training.config import turns_of
-from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.config import tasks_of
+from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.loader import (
-    Feed,
+    BatchLoader,
     epoch_steps,
+    imitation_loader,
     imitation_steps,
-    make_feed,
-    make_imitation_feed,
+    pairs_loader,
     turn_of_kind,
 )
 from qpr_jax.training.losses_config import imitation, make_objective
 from qpr_jax.training.mesh import make_mesh, own_devices, replicate
-from qpr_jax.training.sampler import Draw
+from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.teacher import word_vectors
 from qpr_jax.training.train_step import (
-    Objective,
+    LossTerms,
     Params,
     TrainState,
     TrainStep,
@@ -45,20 +45,20 @@ from qpr_jax.training.train_step import (
 log = logging.getLogger(__name__)
 
 
-class Turn(NamedTuple):
+class Objective(NamedTuple):
     """Batches, and the step that is made of each."""
 
-    feed: Feed
+    feed: BatchLoader
     train: TrainStep
 
 
-class Phase(NamedTuple):
+class Stage(NamedTuple):
     """Steps from `begins` to before `ends`, counted from 0, in turns.
 
     rate: the setting of their learning rate. epoch: steps.
     """
 
-    turns: tuple[Turn, ...]
+    turns: tuple[Objective, ...]
     begins: int
     ends: int
     rate: str
@@ -69,22 +69,22 @@ class Phase(NamedTuple):
         return len(self.turns) * self.turns[0].feed.epoch
 
 
-class Training(NamedTuple):
+class Plan(NamedTuple):
     """phases: one or two, one after the other; the last step of all is the last's."""
 
     mesh: Mesh
-    phases: tuple[Phase, ...]
+    stages: tuple[Stage, ...]
     state: TrainState
 
-    def phase_of(self, step: int) -> Phase:
+    def stage_of(self, step: int) -> Stage:
         """The phase of a step, counted from 0."""
-        return next(phase for phase in self.phases if step < phase.ends)
+        return next(stage for stage in self.stages if step < stage.ends)
 
-    def turn_of(self, step: int) -> tuple[Turn, int]:
+    def turn_of(self, step: int) -> tuple[Objective, int]:
         """Whose turn a step is, counted from 0, and which of its own batches it reads."""
-        phase = self.phase_of(step)
-        at, turn = divmod(step - phase.begins, len(phase.turns))
-        return phase.turns[turn], at
+        stage = self.stage_of(step)
+        at, turn = divmod(step - stage.begins, len(stage.turns))
+        return stage.turns[turn], at
 
     def evaluates(self, step: int, every: int) -> bool:
         """Whether the encoder is scored after a step, counted from 1.
@@ -92,16 +92,16 @@ class Training(NamedTuple):
         every: steps between two times, from the beginning of a phase; 0: its epoch. It is at the
         end of a phase too.
         """
-        phase = self.phase_of(step - 1)
-        return step == phase.ends or (step - phase.begins) % (every or phase.epoch) == 0
+        stage = self.stage_of(step - 1)
+        return step == stage.ends or (step - stage.begins) % (every or stage.epoch) == 0
 
-    def draw_at(self, step: int) -> Draw:
+    def draw_at(self, step: int) -> BatchIndices:
         """The questions of a step, counted from 0."""
         turn, at = self.turn_of(step)
         return turn.feed.draw_at(at)
 
 
-def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
+def build_plan(settings: ConfigDict, dataset: TrainDataset) -> Plan:
     """The training that the settings describe, before its first step; nothing is compiled yet.
 
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. What it
@@ -111,60 +111,60 @@ def set_up(settings: ConfigDict, prepared: Prepared) -> Training:
     mesh = make_mesh(size, settings.devices)
     own = own_devices(mesh)
     # (setting of the rate, feeds with what is learned from each in turns, steps)
-    parts: list[tuple[str, list[tuple[Feed, Objective]], int]] = []
+    parts: list[tuple[str, list[tuple[BatchLoader, LossTerms]], int]] = []
     alone = 0
-    if prepared.teacher and settings.teacher.epochs:
-        feed = make_imitation_feed(settings, prepared, devices=mesh.size, own=own)
+    if dataset.teacher and settings.teacher.epochs:
+        feed = imitation_loader(settings, dataset, devices=mesh.size, own=own)
         log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
-        alone = imitation_steps(settings, prepared)
+        alone = imitation_steps(settings, dataset)
         if settings.max_steps and not settings.max_epochs:
             alone = settings.max_steps
         parts.append(("teacher.learning_rate", [(feed, imitation)], alone))
     if settings.max_epochs:
-        turns, all_turns = [], turns_of(settings)
+        turns, all_turns = [], tasks_of(settings)
         for i, own_settings in enumerate(all_turns):
             turn, sharing = turn_of_kind(all_turns, i)
-            feed = make_feed(
-                own_settings, prepared, devices=mesh.size, own=own, turn=turn, turns=sharing
+            feed = pairs_loader(
+                own_settings, dataset, devices=mesh.size, own=own, turn=turn, turns=sharing
             )
-            _tell_size(own_settings, prepared, feed, mesh)
+            log_batch_size(own_settings, dataset, feed, mesh)
             turns.append((feed, make_objective(own_settings)))
-        steps = settings.max_steps or settings.max_epochs * epoch_steps(settings, prepared)
+        steps = settings.max_steps or settings.max_epochs * epoch_steps(settings, dataset)
         parts.append(("learning_rate", turns, steps))
     ends = list(itertools.accumulate(steps for *_, steps in parts))
     schedule = make_schedule(settings, ends[-1], imitation=alone)
-    graph, params = first_encoder(settings, prepared)
+    graph, params = first_encoder(settings, dataset)
     decay = settings.weight_decay
 
-    def compiled(feed: Feed, objective: Objective) -> Turn:
+    def compiled(feed: BatchLoader, objective: LossTerms) -> Objective:
         loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
         step = make_train_step(
             loss, schedule, seed=settings.seed, weight_decay=decay, named=settings.loss_turns
         )
-        return Turn(feed, step)
+        return Objective(feed, step)
 
-    phases = [
-        Phase(tuple(itertools.starmap(compiled, turns)), end - steps, end, rate)
+    stages = [
+        Stage(tuple(itertools.starmap(compiled, turns)), end - steps, end, rate)
         for (rate, turns, steps), end in zip(parts, ends, strict=True)
     ]
     state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
-    return Training(mesh, tuple(phases), replicate(state, mesh))
+    return Plan(mesh, tuple(stages), replicate(state, mesh))
 
 
-def first_encoder(settings: ConfigDict, prepared: Prepared) -> tuple[nnx.GraphDef, Params]:
+def first_encoder(settings: ConfigDict, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
     """The encoder as it is before the first step: drawn, or what training starts from."""
-    if prepared.pretrained:
-        model = prepared.pretrained.model
+    if dataset.pretrained:
+        model = dataset.pretrained.model
         # Copies: a step donates its state, and the model's weights stay.
         weights = jax.tree.map(jnp.array, model.weights)
-        return bert_of(model.shape, weights, settings.compute_dtype)
-    graph, params = make_encoder(settings, prepared.vocabulary.size)
-    if prepared.teacher and settings.teacher.words:
-        assert isinstance(prepared.vocabulary, Vocabulary)
+        return init_bert(model.shape, weights, settings.compute_dtype)
+    graph, params = make_encoder(settings, dataset.vocabulary.size)
+    if dataset.teacher and settings.teacher.words:
+        assert isinstance(dataset.vocabulary, Vocabulary)
         words = word_vectors(
-            prepared.teacher,
+            dataset.teacher,
             settings.teacher.cache,
-            prepared.vocabulary.words,
+            dataset.vocabulary.words,
             settings.embedding_dim,
         )
         words *= EMBEDDING_SCALE / words.std()
@@ -190,7 +190,9 @@ def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphD
     )
 
 
-def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh) -> None:
+def log_batch_size(
+    settings: ConfigDict, dataset: TrainDataset, feed: BatchLoader, mesh: Mesh
+) -> None:
     """Log what a step takes; UserError where memory is too small for it."""
     size, shape, device = feed.size, feed.shapes[0], mesh.devices[0]
     here = len(mesh.local_devices)
@@ -208,15 +210,15 @@ def _tell_size(settings: ConfigDict, prepared: Prepared, feed: Feed, mesh: Mesh)
             return shape
         smaller = settings.copy_and_resolve_references()
         smaller.batch_size = size
-        return make_feed(smaller, prepared, devices=mesh.size).shapes[0]
+        return pairs_loader(smaller, dataset, devices=mesh.size).shapes[0]
 
     found = device_memory.refuse_too_large(
         settings,
         shape_of,
         devices=mesh.size,
         sharing=here if device.platform == "cpu" else 1,
-        vocabulary_size=prepared.vocabulary.size,
-        bert=prepared.pretrained.model.shape if prepared.pretrained else None,
+        vocabulary_size=dataset.vocabulary.size,
+        bert=dataset.pretrained.model.shape if dataset.pretrained else None,
         limit=limit,
     )
     log.info(

@@ -72,7 +72,7 @@ def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension:
     kept in `cache` too.
     """
     assert teacher.encoder  # as `validate` sees to
-    vectors = _normalized(np.asarray(kept_vectors(cache, teacher.encoder, words)))
+    vectors = _normalized(np.asarray(cached_vectors(cache, teacher.encoder, words)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 
@@ -107,7 +107,7 @@ def make_teacher(
         )
     if encoder:
         cache = settings.teacher.cache
-        parts = tuple(kept_vectors(cache, encoder, part) for part in questions if len(part))
+        parts = tuple(cached_vectors(cache, encoder, part) for part in questions if len(part))
     teacher = Teacher(parts, None, encoder)
     if wanted < size:
         sample = np.random.default_rng(0).permutation(shown)[:_SAMPLE]
@@ -127,7 +127,7 @@ def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(vectors), queries, NEIGHBOURS)
 
 
-def kept_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+def cached_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
     """The teacher's vectors of questions: those of the cache, or computed and put there."""
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:

@@ -19,9 +19,9 @@ from qpr_jax.training.mesh import AXIS
 Params = Any
 # (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the losses of
 # the global batch, by name, whose sum is to fall.
-Objective = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
+LossTerms = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
 # (parameters, batch, random key) -> the sum of these losses, and they themselves.
-Loss = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
+LossFn = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
 
 
 class TrainState(NamedTuple):
@@ -34,7 +34,7 @@ class TrainState(NamedTuple):
 
     params: Params
     optimizer: optax.OptState
-    table: sparse_adam.Rows
+    table: sparse_adam.TableState
     average: Params
     step: jax.Array  # int32 [], steps done
 
@@ -67,8 +67,8 @@ def init_state(params: Params, *, average: bool = False, weight_decay: float = 0
 
 
 def make_loss(
-    encoder: nnx.GraphDef, mesh: Mesh, objective: Objective, *, encode_chunk: int = 0
-) -> Loss:
+    encoder: nnx.GraphDef, mesh: Mesh, objective: LossTerms, *, encode_chunk: int = 0
+) -> LossFn:
     """The loss of a global batch as a function of replicated parameters.
 
     The embedding of `parameters` holds the rows of `batch.words` and no others. Each device
@@ -98,7 +98,7 @@ def make_loss(
 
 
 def make_train_step(
-    loss: Loss,
+    loss: LossFn,
     learning_rate: float | optax.Schedule,
     *,
     seed: int,
@@ -116,21 +116,23 @@ def make_train_step(
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
         words = jnp.asarray(batch.words)
-        rows = sparse_adam.caught_up(sparse_adam.take(state.table, words), state.step, schedule)
+        rows = sparse_adam.apply_missed_steps(
+            sparse_adam.gather(state.table, words), state.step, schedule
+        )
         (value, losses), gradient = jax.value_and_grad(loss, has_aux=True)(
             _with_embedding(state.params, rows.values), batch, key
         )
         dense, sparse = _without_embedding(gradient)
         updates, optimizer_state = optimizer.update(dense, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        table = sparse_adam.put(state.table, words, sparse_adam.updated(rows, sparse, schedule))
+        table = sparse_adam.scatter(state.table, words, sparse_adam.updated(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
         if named or len(losses) > 1:
             metrics |= {f"loss_{name}": loss for name, loss in losses.items()}
         return TrainState(params, optimizer_state, table, state.average, state.step + 1), metrics
 
     def current(state: TrainState) -> Params:
-        rows = sparse_adam.caught_up(state.table, state.step, schedule)
+        rows = sparse_adam.apply_missed_steps(state.table, state.step, schedule)
         return _with_embedding(state.params, rows.values)
 
     def averaged(state: TrainState, weight: float) -> TrainState:

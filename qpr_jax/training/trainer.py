@@ -22,12 +22,12 @@ from ml_collections import ConfigDict
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import checkpoints, distributed
-from qpr_jax.training.dataset import Prepared
+from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
-from qpr_jax.training.evaluator import make_validation
-from qpr_jax.training.metric_writer import NoRecords, Records, progress_display
+from qpr_jax.training.evaluator import make_evaluator
+from qpr_jax.training.metric_writer import MetricWriter, NullWriter, progress_display
 from qpr_jax.training.model_families import exported
-from qpr_jax.training.stages import Training, set_up
+from qpr_jax.training.stages import Plan, build_plan
 from qpr_jax.training.train_step import Params, TrainState
 
 log = logging.getLogger(__name__)
@@ -35,32 +35,32 @@ log = logging.getLogger(__name__)
 EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
 
 
-def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
+def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
     """Train until the validation score stops rising; the best parameters.
 
     Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
     often the training was killed (on one CPU machine, with one number of devices). Of several
     processes all call this with the same arguments; the first writes, scores, and reports.
     """
-    training = set_up(settings, prepared)
-    mesh, state, phases = training.mesh, training.state, training.phases
-    _, averaged, params_of = phases[-1].turns[0].train
-    total = phases[-1].ends
+    training = build_plan(settings, dataset)
+    mesh, state, stages = training.mesh, training.state, training.stages
+    _, averaged, params_of = stages[-1].turns[0].train
+    total = stages[-1].ends
     evaluates_at = functools.partial(training.evaluates, every=settings.early_stopping.every_steps)
     metric, patience, min_delta = (
         settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
     )
-    score = make_validation(prepared, settings)
+    score = make_evaluator(dataset, settings)
     averages = settings.ema_steps > 0
 
     def current(state: TrainState) -> Params:
         return state.average if averages else params_of(state)
 
     with checkpoints.open_checkpoints(workdir / "checkpoints") as manager:
-        state, stopping = _latest(manager, state)
+        state, stopping = restore_latest(manager, state)
         done = int(state.step)
-        records = Records(workdir, resume_at=done) if distributed.is_first() else NoRecords()
-        flush = _Flush(records, prepared, training, workdir)
+        records = MetricWriter(workdir, resume_at=done) if distributed.is_first() else NullWriter()
+        flush = MetricBuffer(records, dataset, training, workdir)
         with (
             contextlib.closing(records),
             progress_display(total, start=done, shown=distributed.is_first()) as progress,
@@ -84,13 +84,13 @@ def train(settings: ConfigDict, prepared: Prepared, workdir: Path) -> Params:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    encoder = exported(current(state), prepared, settings)
-                    row = distributed.told_by_first(functools.partial(score, encoder))
+                    encoder = exported(current(state), dataset, settings)
+                    row = distributed.broadcast_from_first(functools.partial(score, encoder))
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
                     records.evaluation({"step": done, **row})
                     stopping = stopping.update(done, row[metric], min_delta=min_delta)
-                    if done <= phases[-1].begins:  # patience is for the last phase
+                    if done <= stages[-1].begins:  # patience is for the last phase
                         stopping = dataclasses.replace(stopping, without_gain=0)
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
                     checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
@@ -120,7 +120,9 @@ def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> 
     return since / max(since, min(step, horizon))
 
 
-def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+def restore_latest(
+    manager: ocp.CheckpointManager, fresh: TrainState
+) -> tuple[TrainState, EarlyStopping]:
     """The latest checkpoint, or the fresh state where there is none."""
     latest = manager.latest_step()
     if latest is None:
@@ -129,7 +131,7 @@ def _latest(manager: ocp.CheckpointManager, fresh: TrainState) -> tuple[TrainSta
     return checkpoints.restore(manager, fresh, latest)
 
 
-class _Flush:
+class MetricBuffer:
     """Holds the metrics of steps on the device until they are recorded, many at a time.
 
     Reading a metric waits for its step; read one by one they would leave the device idle.
@@ -137,13 +139,13 @@ class _Flush:
 
     def __init__(
         self,
-        records: Records | NoRecords,
-        prepared: Prepared,
-        training: Training,
+        records: MetricWriter | NullWriter,
+        dataset: TrainDataset,
+        training: Plan,
         workdir: Path,
     ) -> None:
         self._records = records
-        self._prepared = prepared
+        self._prepared = dataset
         self._training = training
         self._workdir = workdir
         self._held: list[tuple[int, int, dict[str, Any]]] = []
@@ -181,8 +183,8 @@ class _Flush:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
         draw, known = self._training.draw_at(step - 1), self._prepared.data.ids
-        rows = np.concatenate([draw.pairs, draw.labelled])
-        rate = self._training.phase_of(step - 1).rate
+        rows = np.concatenate([draw.pairs, draw.labeled])
+        rate = self._training.stage_of(step - 1).rate
         ids = np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], -1).tolist()
         if distributed.is_first():
             write_json(path, {"step": step, "got": what, "pairs": ids})

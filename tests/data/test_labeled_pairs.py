@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from qpr_jax.data.labeled_pairs import read_duplicates, read_labelled
+from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.errors import UserError
 
 
@@ -15,21 +15,21 @@ def test_json_lines(tmp_path):
     rows = [("a", "b", 1), ("b", "c", False), ("a", "a", "1")]
     names = ("question1", "question2", "is_duplicate")
     text = "\n".join(json.dumps(dict(zip(names, row, strict=True))) for row in rows)
-    labelled = read_labelled(write(tmp_path / "a.jsonl", text))
-    assert labelled.questions == ["a", "b", "c"]
-    assert labelled.pairs.tolist() == [[0, 1], [1, 2], [0, 0]]
-    assert labelled.is_duplicate.tolist() == [True, False, True]
+    labeled = read_labeled(write(tmp_path / "a.jsonl", text))
+    assert labeled.questions == ["a", "b", "c"]
+    assert labeled.pairs.tolist() == [[0, 1], [1, 2], [0, 0]]
+    assert labeled.is_duplicate.tolist() == [True, False, True]
 
 
 def test_quoras_own_format_is_known_by_its_header(tmp_path):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     path = write(tmp_path / "a.tsv", header + '0\t1\t2\t"a ""quoted""\tone"\tb\t0\n')
-    assert read_labelled(path).questions == ['a "quoted"\tone', "b"]
+    assert read_labeled(path).questions == ['a "quoted"\tone', "b"]
 
 
 def test_other_tsv(tmp_path):
     path = write(tmp_path / "a.tsv", "question1\tis_duplicate\tquestion2\na\ttrue\tb\n")
-    assert read_labelled(path).is_duplicate.tolist() == [True]
+    assert read_labeled(path).is_duplicate.tolist() == [True]
 
 
 @pytest.mark.parametrize(
@@ -44,15 +44,15 @@ def test_other_tsv(tmp_path):
 )
 def test_what_is_wrong_is_said(tmp_path, text, message):
     with pytest.raises(UserError, match=message):
-        read_labelled(write(tmp_path / "a.tsv", text))
+        read_labeled(write(tmp_path / "a.tsv", text))
 
 
 def test_duplicates_of_a_corpus(tmp_path):
     corpus = write(tmp_path / "c.tsv", 'qid\tquestion\n7\ta\n3\t"b\tc"\n5\td\n')
-    labelled = read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n3\t7\n"))
-    assert labelled.questions == ["a", "b\tc", "d"]
-    assert labelled.pairs.tolist() == [[1, 0]]
-    assert labelled.is_duplicate.tolist() == [True]
+    labeled = read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n3\t7\n"))
+    assert labeled.questions == ["a", "b\tc", "d"]
+    assert labeled.pairs.tolist() == [[1, 0]]
+    assert labeled.is_duplicate.tolist() == [True]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import pathlib
 
 import pytest
 
-from qpr_jax.data.labeled_pairs import read_labelled
-from qpr_jax.data.quora import PAIRS_HEADER, of_quora, read_quora
+from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.quora import PAIRS_HEADER, is_quora_file, read_quora
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
 from qpr_jax.data.tables import Entry, read_questions
 from qpr_jax.errors import UserError
@@ -42,12 +42,12 @@ def test_questions_come_back_as_they_were(tmp_path):
 def test_pairs_come_back_as_they_were(tmp_path):
     rows = [(2 * i, 2 * i + 1, text, f"other {i}", i % 2) for i, text in enumerate(TEXTS)]
     path = write(tmp_path / "pairs.tsv", PAIRS_HEADER, rows)
-    assert of_quora(path)
+    assert is_quora_file(path)
     data = read_quora(path)
     assert data.questions[::2] == TEXTS
     assert data.ids.tolist() == list(range(2 * len(TEXTS)))
     assert data.is_duplicate.tolist() == [bool(i % 2) for i in range(len(TEXTS))]
-    assert read_labelled(path).questions == data.questions
+    assert read_labeled(path).questions == data.questions
 
 
 def test_what_breaks_no_row_is_not_quoted(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labeled_pairs import read_labelled
+from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.quora import QuestionPairs, gather_pairs, read_quora
 from qpr_jax.data.splits import (
     HELD_OUT,
@@ -15,7 +15,7 @@ from qpr_jax.data.splits import (
     write_splits,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 
 def log_of(rows):
@@ -77,7 +77,7 @@ def test_one_text_never_stands_in_two_splits():
         splits = split_by_cluster(data, clusters, seed=seed, held_out_pairs=10)
         seen: dict[str, int] = {}
         for text, split in zip(data.questions, splits.split_of.tolist(), strict=True):
-            assert seen.setdefault(normalised_text(text), split) == split
+            assert seen.setdefault(normalized_text(text), split) == split
 
 
 def test_questions_in_no_cluster_are_split_80_10_10():
@@ -159,10 +159,10 @@ def test_written_splits(tmp_path):
     assert (tmp_path / "splits" / "test.tsv").read_text() == "id1\tid2\n"
     listed = (tmp_path / "splits" / "questions.tsv").read_text()
     assert listed == f"id\tsplit\n10\ttrain\n11\ttrain\n12\tnone\n{2**62}\tvalidation\n"
-    labelled = read_labelled(str(tmp_path / "splits" / "labelled_validation.jsonl"))
-    assert labelled.questions == ["d", "a", "c\t"]
-    assert labelled.pairs.tolist() == [[0, 1], [0, 2]]
-    assert labelled.is_duplicate.tolist() == [True, False]
+    labeled = read_labeled(str(tmp_path / "splits" / "labelled_validation.jsonl"))
+    assert labeled.questions == ["d", "a", "c\t"]
+    assert labeled.pairs.tolist() == [[0, 1], [0, 2]]
+    assert labeled.is_duplicate.tolist() == [True, False]
     assert (tmp_path / "splits" / "labelled_test.jsonl").read_text() == ""
 
 

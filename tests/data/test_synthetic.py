@@ -10,7 +10,7 @@ from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.splits import SPLITS, split_by_cluster
 from qpr_jax.data.synthetic import CONCEPTS, synthetic_pairs
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text, tokenize
+from qpr_jax.text.tokenizer import normalized_text, tokenize
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def concepts_of(questions):
     longest_first = sorted(concept, key=len, reverse=True)
     pattern = re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})\b")
     return [
-        tuple(sorted({concept[way] for way in pattern.findall(normalised_text(question))}))
+        tuple(sorted({concept[way] for way in pattern.findall(normalized_text(question))}))
         for question in questions
     ]
 
@@ -49,7 +49,7 @@ def test_sizes(log):
     assert sizes.min() == 2
     assert sizes.max() == 6
     assert 4700 < len(data.questions) < 5300
-    assert len({normalised_text(question) for question in data.questions}) == len(data.questions)
+    assert len({normalized_text(question) for question in data.questions}) == len(data.questions)
     assert (clusters < 0).sum() == 600
     assert (~data.is_duplicate).sum() == 1500
     assert all(len(splits.pairs[name]) and len(splits.non_duplicates[name]) for name in SPLITS)

@@ -7,7 +7,7 @@ from experiments.noise_results import measured_rate
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.synthetic_noise import chance, noisy_log
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 PAIRS, BATCH = 1500, 64
 
@@ -50,7 +50,7 @@ def test_the_rate_changes_nothing_but_what_is_known():
 def test_a_log_is_sound():
     log = noisy_log(0.3, pairs=PAIRS, batch_size=BATCH, seed=3)
     questions = log.data.questions
-    assert len({*map(normalised_text, questions)}) == len(questions)
+    assert len({*map(normalized_text, questions)}) == len(questions)
     for i, split in enumerate(SPLITS):
         pairs = log.splits.pairs[split]
         assert len(pairs) > 100

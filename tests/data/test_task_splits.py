@@ -7,13 +7,13 @@ import pytest
 
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labeled_pairs import read_labelled
+from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.quora import gather_pairs, read_quora
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_questions, read_rows
-from qpr_jax.data.task_splits import HELD_OUT, PARTS, Sizes, make_tasks, write_tasks
+from qpr_jax.data.task_splits import EVAL_PARTS, PARTS, Sizes, make_tasks, write_tasks
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
+from qpr_jax.text.tokenizer import normalized_text
 
 SIZES = Sizes(dev=0.1, test=0.2, dev_queries=20, test_queries=1000, seed=3)
 
@@ -68,19 +68,19 @@ def check_no_overlap(folder, data):
     seen: dict[str, int] = {}
     for part, pairs in enumerate(texts):
         for text in pairs.questions:
-            assert seen.setdefault(normalised_text(text), part) == part
-    for part, name in enumerate(HELD_OUT, start=1):
+            assert seen.setdefault(normalized_text(text), part) == part
+    for part, name in enumerate(EVAL_PARTS, start=1):
         corpus = texts_of(folder / "mining" / f"{name}_corpus.tsv")
         assert set(texts[part].ids.tolist()) <= set(corpus)
         for text in corpus.values():
-            assert seen.setdefault(normalised_text(text), part) == part
+            assert seen.setdefault(normalized_text(text), part) == part
 
 
 def check_mining(folder, data):
     """All duplicates by transitivity, and no more, within each corpus."""
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     cluster_of = dict(zip(data.ids.tolist(), clusters.tolist(), strict=True))
-    for name in HELD_OUT:
+    for name in EVAL_PARTS:
         corpus = sorted(texts_of(folder / "mining" / f"{name}_corpus.tsv"))
         members: dict[int, list[int]] = {}
         for qid in corpus:
@@ -98,12 +98,12 @@ def check_retrieval(folder, data):
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     cluster_of = dict(zip(data.ids.tolist(), clusters.tolist(), strict=True))
     corpus = texts_of(folder / "retrieval" / "corpus.tsv")
-    words = {normalised_text(text) for text in corpus.values()}
-    for name in HELD_OUT:
+    words = {normalized_text(text) for text in corpus.values()}
+    for name in EVAL_PARTS:
         queries = texts_of(folder / "retrieval" / f"{name}-queries.tsv")
         rows = qids_of(folder / "retrieval" / f"{name}-relevant.tsv", ["qid", "corpus_qid"])
         assert not queries.keys() & corpus.keys()
-        assert not {normalised_text(text) for text in queries.values()} & words
+        assert not {normalized_text(text) for text in queries.values()} & words
         assert len({cluster_of[qid] for qid in queries}) == len(queries)
         wanted: dict[int, set[int]] = {}
         for qid, relevant in rows:
@@ -140,12 +140,12 @@ def test_counts_of_the_report(made, log):
     corpus = 0
     for name in PARTS:
         counts = report["parts"][name]
-        labelled = read_labelled(str(folder / "classification" / f"{name}_pairs.tsv"))
-        assert counts["duplicates"] == labelled.is_duplicate.sum()
-        assert counts["non_duplicates"] == (~labelled.is_duplicate).sum()
-        kept += len(labelled.pairs)
+        labeled = read_labeled(str(folder / "classification" / f"{name}_pairs.tsv"))
+        assert counts["duplicates"] == labeled.is_duplicate.sum()
+        assert counts["non_duplicates"] == (~labeled.is_duplicate).sum()
+        kept += len(labeled.pairs)
         corpus += counts["questions"]
-        if name in HELD_OUT:
+        if name in EVAL_PARTS:
             share = getattr(SIZES, name) * report["questions"]
             assert 0.95 * share < counts["questions"] <= share
             mining = texts_of(folder / "mining" / f"{name}_corpus.tsv")
@@ -177,7 +177,7 @@ def test_non_duplicates_are_kept_where_they_can_be(made):
 
 def test_texts_survive(made, log):
     written = texts_of(made[0] / "retrieval" / "corpus.tsv")
-    for name in HELD_OUT:
+    for name in EVAL_PARTS:
         written |= texts_of(made[0] / "retrieval" / f"{name}-queries.tsv")
     known = dict(zip(log.ids.tolist(), log.questions, strict=True))
     assert written == {qid: text for qid, text in known.items() if text.strip()}
@@ -188,7 +188,7 @@ def test_the_same_in_beirs_format(made):
     corpus = texts_of(made[0] / "retrieval" / "corpus.tsv")
     assert dict(read_corpus(folder)) == {f"{qid}": text for qid, text in corpus.items()}
     queries = read_queries(folder)
-    for name in HELD_OUT:
+    for name in EVAL_PARTS:
         rows = qids_of(made[0] / "retrieval" / f"{name}-relevant.tsv", ["qid", "corpus_qid"])
         qrels = read_qrels(folder, name)
         assert [(int(q), int(d)) for q, of in qrels.items() for d in of] == rows

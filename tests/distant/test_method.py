@@ -15,7 +15,6 @@ from qpr_jax.distant.method import (
     clusters,
     distinct_questions,
     draw,
-    drawn_pairs,
     finished,
     keyed,
     log_row,
@@ -23,6 +22,7 @@ from qpr_jax.distant.method import (
     overlapping,
     pairwise_coherence,
     paper_coherence,
+    sample_pairs,
     split_bounds,
     word_weights,
     words_of,
@@ -181,13 +181,13 @@ def test_held_out_questions_with_the_words_of_one_that_trains_are_dropped():
 
 def test_pairs_are_all_or_a_draw():
     questions = [f"question {i}" for i in range(20)]
-    every = [frozenset(pair) for pair in drawn_pairs(questions, "a", Method(pairs=190))]
+    every = [frozenset(pair) for pair in sample_pairs(questions, "a", Method(pairs=190))]
     assert {*every} == {*map(frozenset, itertools.combinations(questions, 2))}
     assert len(every) == 190
-    some = list(drawn_pairs(questions, "a", Method(pairs=50)))
+    some = list(sample_pairs(questions, "a", Method(pairs=50)))
     assert len({*map(frozenset, some)}) == 50
-    assert some == list(drawn_pairs(questions, "a", Method(pairs=50)))
-    assert some != list(drawn_pairs(questions, "a", Method(pairs=50, seed=1)))
+    assert some == list(sample_pairs(questions, "a", Method(pairs=50)))
+    assert some != list(sample_pairs(questions, "a", Method(pairs=50, seed=1)))
     ways = [questions.index(a) < questions.index(b) for a, b in some]
     assert {*ways} == {True, False}
 

@@ -7,10 +7,10 @@ import pytest
 
 from qpr_jax.encoders.cnn_encoder import (
     FORMAT,
-    ExportedEncoder,
+    CnnEncoder,
     question_list,
-    read_export,
-    write_export,
+    read_cnn,
+    write_cnn,
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
@@ -41,9 +41,9 @@ def weights(windows=(3, 4), filters=(5, 2), seed=0, bag_of_words=False):
     }
 
 
-def export(folder, *, max_words=20, settings=None, normalize=False, **changed) -> ExportedEncoder:
+def export(folder, *, max_words=20, settings=None, normalize=False, **changed) -> CnnEncoder:
     arrays = weights() | changed
-    write_export(
+    write_cnn(
         folder,
         **arrays,
         vocabulary=VOCABULARY,
@@ -51,11 +51,11 @@ def export(folder, *, max_words=20, settings=None, normalize=False, **changed) -
         settings=settings or {"a": 1},
         normalize=normalize,
     )
-    return read_export(folder)
+    return read_cnn(folder)
 
 
 @pytest.fixture(params=["maxima", "bag_of_words", "normalize"])
-def encoder(tmp_path, request) -> ExportedEncoder:
+def encoder(tmp_path, request) -> CnnEncoder:
     return export(
         tmp_path / "export",
         normalize=request.param == "normalize",
@@ -63,7 +63,7 @@ def encoder(tmp_path, request) -> ExportedEncoder:
     )
 
 
-def reference(encoder: ExportedEncoder, ids: list[int]) -> np.ndarray:
+def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:
     """Equation (1) word by word, in float64."""
     features = []
     for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
@@ -151,7 +151,7 @@ def test_batch_never_changes_a_vector_of_full_size(tmp_path, filters):
     together = encoder.encode(questions)
     assert np.abs(together).max() > 1.5
     # Nor does it matter which words were met first.
-    fresh = read_export(tmp_path / "e")
+    fresh = read_cnn(tmp_path / "e")
     alone = np.concatenate([fresh.encode([question]) for question in questions[::-1]])
     np.testing.assert_array_equal(alone[::-1], together)
 
@@ -254,17 +254,17 @@ def test_identity_names_what_decides_the_vectors(tmp_path):
     assert len(first) == 64
     assert export(tmp_path / "b", settings={"other": 2}).identity == first
     (tmp_path / "a").rename(tmp_path / "moved")
-    assert read_export(tmp_path / "moved").identity == first
+    assert read_cnn(tmp_path / "moved").identity == first
     assert export(tmp_path / "c", max_words=21).identity != first
     other = {**weights(), "biases": weights(seed=1)["biases"]}
     assert export(tmp_path / "d", **other).identity != first
 
 
 def test_write_export_returns_the_identity(tmp_path):
-    identity = write_export(
+    identity = write_cnn(
         tmp_path / "e", **weights(), vocabulary=VOCABULARY, max_words=3, settings={}
     )
-    assert identity == read_export(tmp_path / "e").identity
+    assert identity == read_cnn(tmp_path / "e").identity
 
 
 def test_half_precision_weights_are_stored_as_float32(tmp_path):
@@ -320,7 +320,7 @@ def test_damaged_files_are_refused(tmp_path, name, damage):
         path.write_bytes(data)
         message = "the bytes differ from their SHA-256"
     with pytest.raises(UserError, match=f"{name}: {message}"):
-        read_export(tmp_path / "e")
+        read_cnn(tmp_path / "e")
 
 
 def resign(folder: pathlib.Path) -> None:
@@ -344,7 +344,7 @@ def test_files_with_a_true_hash_but_a_wrong_content_are_refused(tmp_path, name, 
     (tmp_path / "e" / name).write_bytes(data)
     resign(tmp_path / "e")
     with pytest.raises(UserError, match=message):
-        read_export(tmp_path / "e")
+        read_cnn(tmp_path / "e")
 
 
 @pytest.mark.parametrize(
@@ -364,12 +364,12 @@ def test_wrong_arrays_are_refused(tmp_path, change, message):
     np.savez(tmp_path / "e" / "encoder.npz", **kept)
     resign(tmp_path / "e")
     with pytest.raises(UserError, match=message):
-        read_export(tmp_path / "e")
+        read_cnn(tmp_path / "e")
 
 
 def test_a_folder_that_is_no_export_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"expected a folder with a manifest\.json, found none"):
-        read_export(tmp_path)
+        read_cnn(tmp_path)
     write_manifest(tmp_path, [], format="another format 3")
     with pytest.raises(UserError, match="expected format 'qpr_jax encoder 1', got 'another"):
-        read_export(tmp_path)
+        read_cnn(tmp_path)

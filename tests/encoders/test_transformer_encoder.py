@@ -15,7 +15,7 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.encoders.transformer_encoder import _blocks, read_transformer
-from qpr_jax.encoders.transformer_runtime import on_local_devices
+from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
 
 TINY = pathlib.Path(__file__).parent / "tiny_bert"
@@ -69,7 +69,7 @@ def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
 
 def test_devices_share_a_block_and_do_not_wait_for_each_other():
     model = read_transformer(TINY).model
-    network = on_local_devices(model.shape, model.weights, "float32")
+    network = compile_layers(model.shape, model.weights, "float32")
     assert network.devices == 8
     made = network.encode(np.ones((16, 8), np.int32))
     assert [shard.data.shape for shard in made.addressable_shards] == [(2, 16)] * 8
@@ -100,7 +100,7 @@ def test_float32_is_whole_on_every_device_and_bfloat16_is_asked_for():
     assert found.dtype == np.float32
     assert 1e-4 < np.abs(found - vectors).max() < 0.05
     for dtype, precision in (("float32", "HIGHEST"), ("bfloat16", "DEFAULT")):
-        network = on_local_devices(encoder.model.shape, encoder.model.weights, dtype)
+        network = compile_layers(encoder.model.shape, encoder.model.weights, dtype)
         steps = str(jax.make_jaxpr(network.encode)(np.ones((8, 8), np.int32)))
         assert {*re.findall(r"precision=\(?(\S+),", steps)} == {f"Precision.{precision}"}
 

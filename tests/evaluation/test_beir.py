@@ -7,7 +7,7 @@ from qpr_jax.data.beir import write_beir
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.beir import (
     CUTOFFS,
-    Hit,
+    RankedDocument,
     beir_scores,
     graded_scores,
     ranked_documents,
@@ -26,9 +26,9 @@ def test_documents_are_ranked_by_distance():
     queries = {"q": "0", "d1": "10"}
     corpus = [("d1", "10"), ("d2", "1"), ("d3", "-3"), ("d4", "12")]
     found = ranked_documents(on_a_line, queries, corpus, depth=2)
-    assert found["q"] == [Hit("d2", -1.0), Hit("d3", -9.0)]
+    assert found["q"] == [RankedDocument("d2", -1.0), RankedDocument("d3", -9.0)]
     # The document with the query's own id is left out, as BEIR does.
-    assert found["d1"] == [Hit("d4", -4.0), Hit("d2", -81.0)]
+    assert found["d1"] == [RankedDocument("d4", -4.0), RankedDocument("d2", -81.0)]
 
 
 def test_the_later_id_comes_first_of_equal_scores_which_are_made_distinct():
@@ -62,7 +62,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 def test_fewer_documents_than_places():
     found = ranked_documents(on_a_line, {"q": "1"}, [("a", "1")])
-    assert found == {"q": [Hit("a", 0.0)]}
+    assert found == {"q": [RankedDocument("a", 0.0)]}
     with pytest.raises(UserError, match="expected documents, got none"):
         ranked_documents(on_a_line, {"q": "1"}, [])
     with pytest.raises(UserError, match="expected finite numbers"):
@@ -76,9 +76,15 @@ def test_scores_worked_by_hand():
         "q3": {"a": 0},
     }
     rankings = {
-        "q1": [Hit("b", 5), Hit("below", 4), Hit("c", 3), Hit("a", 2), Hit("x", 1)],
-        "q2": [Hit("x", 2), Hit("a", 1)],
-        "q3": [Hit("a", 1)],
+        "q1": [
+            RankedDocument("b", 5),
+            RankedDocument("below", 4),
+            RankedDocument("c", 3),
+            RankedDocument("a", 2),
+            RankedDocument("x", 1),
+        ],
+        "q2": [RankedDocument("x", 2), RankedDocument("a", 1)],
+        "q3": [RankedDocument("a", 1)],
     }
     scores = graded_scores(rankings, qrels)
     log2 = np.log2
@@ -110,7 +116,7 @@ def random_set(rng):
         grades[0] = 1  # ranx leaves out queries without relevant documents
         qrels[query] = dict(zip(judged.tolist(), grades.tolist(), strict=True))
         order = rng.permutation(documents)[:100].tolist()
-        rankings[query] = [Hit(name, 1 - i / 128) for i, name in enumerate(order)]
+        rankings[query] = [RankedDocument(name, 1 - i / 128) for i, name in enumerate(order)]
     return qrels, rankings
 
 

@@ -4,7 +4,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, f1_score
 
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.pairs import (
-    NOTHING,
+    NO_THRESHOLD,
     best_thresholds,
     classification_scores,
     mining_scores,
@@ -23,7 +23,9 @@ def test_best_thresholds_are_the_best_of_all(share):
     duplicates = rng.random(200) < share
     best = best_thresholds(distances, duplicates)
     for name, score in (("accuracy", accuracy_score), ("f1", f1_score)):
-        scores = {t: score(duplicates, distances <= t) for t in [NOTHING, *np.unique(distances)]}
+        scores = {
+            t: score(duplicates, distances <= t) for t in [NO_THRESHOLD, *np.unique(distances)]
+        }
         assert scores[best[name]] == max(scores.values())
 
 

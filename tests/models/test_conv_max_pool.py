@@ -4,12 +4,14 @@ import jax.test_util
 import numpy as np
 import pytest
 
-from qpr_jax.models.conv_max_pool import map_maxima
+from qpr_jax.models.conv_max_pool import conv_max_pool
 from tests.encoders.words import padded
 
 
 def maxima(table, ids, window, chunk=0):
-    return map_maxima(lambda _, m, __: m[0], (window,), chunk, [jnp.asarray(table)], None, (ids,))
+    return conv_max_pool(
+        lambda _, m, __: m[0], (window,), chunk, [jnp.asarray(table)], None, (ids,)
+    )
 
 
 @pytest.mark.parametrize("chunk", [0, 3])

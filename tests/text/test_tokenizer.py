@@ -5,7 +5,7 @@ import time
 import pytest
 
 from qpr_jax.data.quora import read_quora
-from qpr_jax.text.tokenizer import END, normalised_text, tokenize, tokens_and_ends
+from qpr_jax.text.tokenizer import END, normalized_text, tokenize, tokens_and_ends
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_words_of_many_are_those_of_each():
     ],
 )
 def test_normalised_text(text, normalised):
-    assert normalised_text(text) == normalised
+    assert normalized_text(text) == normalised
 
 
 def test_english_words_are_those_of_the_plain_pattern(quora_file):

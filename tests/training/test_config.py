@@ -3,7 +3,7 @@ import re
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import validate, without_effect
+from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import default_settings, flatten, identity
 
 
@@ -175,4 +175,4 @@ def test_several_processes_use_all_their_devices():
 def test_what_nothing_reads_is_named(changed, unread):
     settings = default_settings()
     settings.update_from_flattened_dict(changed)
-    assert without_effect(settings) == unread
+    assert unused_settings(settings) == unread

@@ -6,9 +6,9 @@ import pytest
 
 from experiments.configs import synthetic_sdml_smoke
 from qpr_jax.errors import UserError
-from qpr_jax.training.dataset import prepare
-from qpr_jax.training.loader import epoch_steps, make_feed, pairs_of_batch
-from qpr_jax.training.stages import set_up
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.loader import epoch_steps, pairs_loader, pairs_of_batch
+from qpr_jax.training.stages import build_plan
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def config():
 
 
 @pytest.fixture(scope="module")
-def prepared(config):
-    return prepare(config, None)
+def dataset(config):
+    return load_dataset(config, None)
 
 
 def questions_of(batch, devices):
@@ -42,8 +42,11 @@ def questions_of(batch, devices):
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
-def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, prepared, devices):
-    one, many = make_feed(config, prepared, devices=1), make_feed(config, prepared, devices=devices)
+def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, devices):
+    one, many = (
+        pairs_loader(config, dataset, devices=1),
+        pairs_loader(config, dataset, devices=devices),
+    )
     for step in (0, 5, 13):
         expected = questions_of(one.batch_at(step), 1)
         assert questions_of(many.batch_at(step), devices) == expected
@@ -51,25 +54,25 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, prepared,
     assert len(expected[1]) == 8
 
 
-def test_a_batch_is_a_function_of_the_step(config, prepared):
-    feed, again = (make_feed(config, prepared, devices=1) for _ in range(2))
+def test_a_batch_is_a_function_of_the_step(config, dataset):
+    feed, again = (pairs_loader(config, dataset, devices=1) for _ in range(2))
     ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
     assert questions_of(again.batch_at(3), 1) == ahead[3]
     assert ahead[0] != ahead[1]
 
 
-def test_pairs_share_the_cluster_that_the_loss_is_told(config, prepared):
-    feed = make_feed(config, prepared, devices=1)
+def test_pairs_share_the_cluster_that_the_loss_is_told(config, dataset):
+    feed = pairs_loader(config, dataset, devices=1)
     draw = feed.draw_at(2)
-    clusters = prepared.clusters[draw.pairs]
+    clusters = dataset.clusters[draw.pairs]
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
-    told = np.concatenate([clusters[:, 1], prepared.clusters[draw.extras]])
+    told = np.concatenate([clusters[:, 1], dataset.clusters[draw.extras]])
     np.testing.assert_array_equal(feed.batch_at(2).clusters, told)
 
 
-def test_hard_negatives_that_devices_cannot_share_are_named(config, prepared):
+def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):
     with pytest.raises(UserError, match=r"`hard_negatives`: expected a multiple of 3"):
-        make_feed(config, prepared, devices=3)
+        pairs_loader(config, dataset, devices=3)
 
 
 def with_losses(config, losses, **changes):
@@ -79,21 +82,21 @@ def with_losses(config, losses, **changes):
 
 
 @pytest.mark.parametrize("devices", [1, 4])
-def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, prepared, devices):
-    feed = make_feed(with_losses(config, "contrastive"), prepared, devices=devices)
-    data, splits = prepared.data, prepared.splits
+def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, devices):
+    feed = pairs_loader(with_losses(config, "contrastive"), dataset, devices=devices)
+    data, splits = dataset.data, dataset.splits
     seen = collections.Counter(
         (*pair, duplicate)
         for pair, duplicate in zip(data.pairs.tolist(), data.is_duplicate.tolist(), strict=True)
         if (splits.split_of[pair] == 0).all()
-        and (duplicate or prepared.clusters[pair[0]] != prepared.clusters[pair[1]] != -1)
+        and (duplicate or dataset.clusters[pair[0]] != dataset.clusters[pair[1]] != -1)
     )
     drawn = collections.Counter()
     for step in range(feed.epoch):
         draw = feed.draw_at(step)
         assert len(draw.pairs) == len(draw.extras) == 0
         np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
-        rows = zip(draw.labelled.tolist(), draw.labels.tolist(), strict=True)
+        rows = zip(draw.labeled.tolist(), draw.labels.tolist(), strict=True)
         drawn.update((*pair, bool(label)) for pair, label in rows)
         assert feed.false_negatives_at(step) == {}
     assert {row[2] for row in drawn} == {False, True}
@@ -103,13 +106,13 @@ def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, prepared,
     assert duplicates <= seen
 
 
-def test_several_losses_have_a_batch_of_either_data(config, prepared):
-    both = make_feed(with_losses(config, "sdml+triplet+contrastive"), prepared, devices=2)
+def test_several_losses_have_a_batch_of_either_data(config, dataset):
+    both = pairs_loader(with_losses(config, "sdml+triplet+contrastive"), dataset, devices=2)
     assert both.size == 2 * config.batch_size
     for step in (0, both.epoch + 3):
         draw = both.draw_at(step)
         for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labelled", "labels"))):
-            alone = make_feed(with_losses(config, loss), prepared, devices=1).draw_at(step)
+            alone = pairs_loader(with_losses(config, loss), dataset, devices=1).draw_at(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
         batch = both.batch_at(step)
@@ -119,16 +122,16 @@ def test_several_losses_have_a_batch_of_either_data(config, prepared):
         np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
 
 
-def test_losses_in_turns_share_the_batches_of_their_data(config, prepared):
+def test_losses_in_turns_share_the_batches_of_their_data(config, dataset):
     settings = with_losses(config, "sdml+contrastive+triplet", loss_turns=True, max_steps=0)
-    training = set_up(settings, prepared)
-    (phase,) = training.phases
+    training = build_plan(settings, dataset)
+    (stage,) = training.stages
     alone = {
-        name: make_feed(with_losses(config, name), prepared, devices=1)
+        name: pairs_loader(with_losses(config, name), dataset, devices=1)
         for name in ("sdml", "contrastive")
     }
-    assert phase.epoch == epoch_steps(settings, prepared) == 3 * (alone["sdml"].epoch // 2)
-    assert phase.ends == settings.max_epochs * phase.epoch
+    assert stage.epoch == epoch_steps(settings, dataset) == 3 * (alone["sdml"].epoch // 2)
+    assert stage.ends == settings.max_epochs * stage.epoch
     assert pairs_of_batch(settings) == config.batch_size
     for step in (0, 1, 2, 3, 4, 5):
         round_, turn = divmod(step, 3)
@@ -141,12 +144,12 @@ def test_losses_in_turns_share_the_batches_of_their_data(config, prepared):
             np.testing.assert_array_equal(part, other)
 
 
-def test_contrastive_losses_need_pairs_that_are_not_the_same(config, prepared):
+def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
     splits = dataclasses.replace(
-        prepared.splits, non_duplicates={"train": np.zeros((0, 2), np.int32)}
+        dataset.splits, non_duplicates={"train": np.zeros((0, 2), np.int32)}
     )
-    few = dataclasses.replace(prepared, splits=splits)
+    few = dataclasses.replace(dataset, splits=splits)
     changed = config.copy_and_resolve_references()
     changed.loss, changed.hard_negatives = "contrastive", 0
     with pytest.raises(UserError, match=r"`loss`: got 'contrastive', but no training pair is"):
-        make_feed(changed, few, devices=1)
+        pairs_loader(changed, few, devices=1)

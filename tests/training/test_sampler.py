@@ -6,26 +6,26 @@ import pytest
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.training.sampler import (
-    Draw,
-    even_pairs_of_step,
+    BatchIndices,
+    cluster_sampled_pairs,
+    drop_tokens,
     false_negatives,
-    hard_negatives_of_step,
-    pairs_of_step,
+    hard_negatives,
+    permuted_pairs,
     steps_per_epoch,
-    with_words_dropped,
 )
 
 
 def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
     pairs = np.arange(20, dtype=np.int32).reshape(10, 2)
-    at = pairs_of_step(pairs, 3, seed=5)
+    at = permuted_pairs(pairs, 3, seed=5)
     first, second = ([at(epoch * 3 + i) for i in range(3)] for epoch in range(2))
     for epoch in (first, second):
         drawn = np.concatenate(epoch)[:, 0].tolist()
         assert len(set(drawn)) == 9
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(pairs_of_step(pairs, 3, seed=5)(4), second[1])
-    assert not np.array_equal(pairs_of_step(pairs, 3, seed=6)(0), first[0])
+    np.testing.assert_array_equal(permuted_pairs(pairs, 3, seed=5)(4), second[1])
+    assert not np.array_equal(permuted_pairs(pairs, 3, seed=6)(0), first[0])
 
 
 def test_fewer_pairs_than_a_batch_are_refused():
@@ -34,7 +34,7 @@ def test_fewer_pairs_than_a_batch_are_refused():
 
 
 def test_shares_hold_queries_then_candidates_then_extras():
-    draw = Draw(np.array([[1, 2], [3, 4], [5, 6], [7, 8]]), np.array([9, 10]))
+    draw = BatchIndices(np.array([[1, 2], [3, 4], [5, 6], [7, 8]]), np.array([9, 10]))
     assert draw.shares(1).tolist() == [[1, 3, 5, 7, 2, 4, 6, 8, 9, 10]]
     assert draw.shares(2).tolist() == [[1, 3, 2, 4, 9], [5, 7, 6, 8, 10]]
 
@@ -50,7 +50,7 @@ def uneven():
 def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven):
     clusters, pairs = uneven
     count = int(clusters.max()) + 1
-    at = even_pairs_of_step(pairs, clusters[pairs[:, 0]], 8, seed=3)
+    at = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=3)
     drawn = np.concatenate([at(step) for step in range(27)])[: 8 * count]
     known = {tuple(pair) for pair in pairs.tolist()}
     assert all((a, b) in known or (b, a) in known for a, b in drawn.tolist())
@@ -65,17 +65,17 @@ def test_even_draws_give_every_cluster_one_pair_a_round_whatever_its_size(uneven
 
 def test_even_draws_are_a_function_of_seed_and_step(uneven):
     clusters, pairs = uneven
-    at, again = (even_pairs_of_step(pairs, clusters[pairs[:, 0]], 8, seed=3) for _ in range(2))
+    at, again = (cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=3) for _ in range(2))
     ahead = [at(step) for step in range(12)]
     for step in (11, 3, 7):
         np.testing.assert_array_equal(again(step), ahead[step])
-    other = even_pairs_of_step(pairs, clusters[pairs[:, 0]], 8, seed=4)
+    other = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=4)
     assert not np.array_equal(other(0), ahead[0])
 
 
 def test_a_batch_of_several_rounds_is_whole(uneven):
     clusters, pairs = uneven
-    at = even_pairs_of_step(pairs, clusters[pairs[:, 0]], 100, seed=0)
+    at = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 100, seed=0)
     assert at(0).shape == (100, 2)
     counts = collections.Counter(clusters[at(5)[:, 0]].tolist())
     assert set(counts.values()) <= {3, 4, 5}  # whole rounds, and the ends of two more
@@ -83,7 +83,7 @@ def test_a_batch_of_several_rounds_is_whole(uneven):
 
 def test_hard_negatives_are_labelled_ones_of_the_batch_first():
     non_duplicates = np.array([[0, 10], [1, 11], [0, 12], [20, 21]], np.int32)
-    at = hard_negatives_of_step(non_duplicates, 30, 6, seed=0)
+    at = hard_negatives(non_duplicates, 30, 6, seed=0)
     pairs = np.array([[5, 0], [3, 4], [11, 6]], np.int32)
     draws = [at(step, pairs) for step in range(50)]
     assert {draw.shape for draw in draws} == {(6,)}
@@ -95,16 +95,16 @@ def test_hard_negatives_are_labelled_ones_of_the_batch_first():
 
 def test_hard_negatives_need_labels_and_none_are_drawn_where_none_are_wanted():
     none = np.zeros((0, 2), np.int32)
-    assert hard_negatives_of_step(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
+    assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
     with pytest.raises(UserError, match=r"no training pair is labelled non-duplicate"):
-        hard_negatives_of_step(none, 9, 4, seed=0)
+        hard_negatives(none, 9, 4, seed=0)
 
 
 def test_dropped_words_close_ranks_and_no_question_is_emptied():
     rng = np.random.default_rng(0)
     words = rng.integers(1, 1000, (2, 400, 12)).astype(np.int32)
     words[np.arange(12) >= rng.integers(0, 13, (2, 400))[..., None]] = 0
-    left = with_words_dropped(words, 0.3, seed=1, step=5)
+    left = drop_tokens(words, 0.3, seed=1, step=5)
     assert left.shape == words.shape
     assert left.dtype == np.int32
     before, after = (words > 0).sum(axis=-1), (left > 0).sum(axis=-1)
@@ -114,9 +114,9 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
         kept = iter(old[old > 0].tolist())
         assert all(word in kept for word in new[new > 0].tolist())  # a subsequence, in order
         assert not new[(new > 0).sum() :].any()
-    np.testing.assert_array_equal(left, with_words_dropped(words, 0.3, seed=1, step=5))
-    assert not np.array_equal(left, with_words_dropped(words, 0.3, seed=1, step=6))
-    np.testing.assert_array_equal(with_words_dropped(words, 0.0, seed=1, step=5), words)
+    np.testing.assert_array_equal(left, drop_tokens(words, 0.3, seed=1, step=5))
+    assert not np.array_equal(left, drop_tokens(words, 0.3, seed=1, step=6))
+    np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
 
 
 @pytest.mark.parametrize("extras", [0, 5])

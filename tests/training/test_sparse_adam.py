@@ -43,14 +43,14 @@ def test_rows_touched_now_and_then_are_those_of_dense_adam(learning_rate):
     @jax.jit
     def both(dense, state, rows, touched, gradient, step):
         updates, state = optimizer.update(gradient, state)
-        current = adam.caught_up(adam.take(rows, touched), step, learning_rate)
-        rows = adam.put(rows, touched, adam.updated(current, gradient[touched], learning_rate))
+        current = adam.apply_missed_steps(adam.gather(rows, touched), step, learning_rate)
+        rows = adam.scatter(rows, touched, adam.updated(current, gradient[touched], learning_rate))
         return optax.apply_updates(dense, updates), state, rows
 
     for step, (touched, gradient) in enumerate(sparse_gradients(300)):
         dense, state, rows = both(dense, state, rows, touched, gradient, jnp.int32(step))
         if step in (0, 1, 7, 50, 299):
-            now = adam.caught_up(rows, jnp.int32(step + 1), learning_rate)
+            now = adam.apply_missed_steps(rows, jnp.int32(step + 1), learning_rate)
             np.testing.assert_allclose(now.values, dense, atol=3e-5)
             np.testing.assert_allclose(now.first, state[0].mu, atol=1e-7)
             np.testing.assert_allclose(now.second, state[0].nu, rtol=1e-4, atol=1e-9)
@@ -62,10 +62,12 @@ def test_rows_touched_now_and_then_are_those_of_dense_adam(learning_rate):
 def test_catching_up_twice_is_catching_up_once_and_no_step_changes_nothing():
     rows = adam.fresh_rows(jnp.ones((3, 2)))
     rows = adam.updated(rows, jnp.asarray([[1.0, -2.0], [0.0, 0.0], [3.0, 4.0]]), constant)
-    once = adam.caught_up(rows, jnp.int32(30), constant)
-    twice = adam.caught_up(adam.caught_up(rows, jnp.int32(11), constant), jnp.int32(30), constant)
+    once = adam.apply_missed_steps(rows, jnp.int32(30), constant)
+    twice = adam.apply_missed_steps(
+        adam.apply_missed_steps(rows, jnp.int32(11), constant), jnp.int32(30), constant
+    )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), once, twice)
-    same = adam.caught_up(rows, jnp.int32(1), constant)
+    same = adam.apply_missed_steps(rows, jnp.int32(1), constant)
     jax.tree.map(np.testing.assert_array_equal, same, rows)
 
 
@@ -79,14 +81,14 @@ def test_a_row_of_a_vanishing_gradient_hardly_moves(size):
         updates, state = optimizer.update(gradient if step == 0 else 0 * gradient, state)
         dense = optax.apply_updates(dense, updates)
     rows = adam.updated(adam.fresh_rows(table), gradient, optax.constant_schedule(1e-3))
-    late = adam.caught_up(rows, jnp.int32(61), optax.constant_schedule(1e-3))
+    late = adam.apply_missed_steps(rows, jnp.int32(61), optax.constant_schedule(1e-3))
     moved, expected = -float(late.values[0, 0]), -float(dense[0, 0])
     assert expected * 0.9 < moved < expected * 2.5
 
 
 def test_a_row_long_unseen_stays_finite():
     rows = adam.updated(adam.fresh_rows(jnp.ones((1, 2))), jnp.full((1, 2), 1e-12), constant)
-    late = adam.caught_up(rows, jnp.int32(200_000), constant)
+    late = adam.apply_missed_steps(rows, jnp.int32(200_000), constant)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(late))
     again = adam.updated(late, jnp.ones((1, 2)), constant)
     assert np.isfinite(again.values).all()

@@ -10,12 +10,12 @@ import pytest
 
 from experiments.configs import distill, synthetic_sdml_smoke
 from qpr_jax import Retriever
-from qpr_jax.encoders.cnn_encoder import ExportedEncoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalised_text
-from qpr_jax.training.dataset import prepare, with_teacher
-from qpr_jax.training.loader import make_feed, make_imitation_feed
+from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.teacher import neighbours
 
@@ -60,20 +60,20 @@ def listed(tmp_path):
 
 
 def taught(config):
-    prepared = prepare(config, None)
+    dataset = load_dataset(config, None)
     encoder = read_transformer(config.teacher.model) if config.teacher.model else None
-    return with_teacher(config, prepared, encoder)
+    return with_teacher(config, dataset, encoder)
 
 
 def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatch):
-    prepared = taught(config)
-    questions = prepared.data.questions
+    dataset = taught(config)
+    questions = dataset.data.questions
     rows = np.array([5, 0, 17])
     expected = read_transformer(TINY).encode([questions[i] for i in rows])
-    np.testing.assert_allclose(prepared.teacher.vectors(rows), expected, atol=2e-6)
+    np.testing.assert_allclose(dataset.teacher.vectors(rows), expected, atol=2e-6)
     monkeypatch.setattr(TransformerEncoder, "encode", lambda *_: pytest.fail("computed again"))
     np.testing.assert_array_equal(
-        taught(config).teacher.vectors(rows), prepared.teacher.vectors(rows)
+        taught(config).teacher.vectors(rows), dataset.teacher.vectors(rows)
     )
 
 
@@ -105,10 +105,10 @@ def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
     monkeypatch.setattr(TransformerEncoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
         taught(config)
-    prepared = taught(config)
-    questions = prepared.data.questions
+    dataset = taught(config)
+    questions = dataset.data.questions
     assert sum(calls) == len(questions) + calls[2]
-    found = prepared.teacher.vectors(np.arange(len(questions)))
+    found = dataset.teacher.vectors(np.arange(len(questions)))
     np.testing.assert_allclose(found[:, 0] / found[:, 1], [*map(len, questions)], rtol=1e-5)
 
 
@@ -125,52 +125,52 @@ def test_a_damaged_cache_is_told(config, cache, tmp_path):
 
 def test_held_out_questions_are_never_shown(config, tmp_path):
     """Neither they nor an unlabelled question of the same words."""
-    prepared = prepare(config, None)
-    held_out = np.flatnonzero(prepared.splits.split_of != 0)
+    dataset = load_dataset(config, None)
+    held_out = np.flatnonzero(dataset.splits.split_of != 0)
     more = tmp_path / "more.jsonl"
-    copied = prepared.data.questions[held_out[0]].upper()
+    copied = dataset.data.questions[held_out[0]].upper()
     texts = [copied, "Which questions are new here?", "And this one?"]
     more.write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
     config.data.unlabelled = str(more)
-    prepared = taught(config)
-    assert prepared.unlabelled == texts[1:]
-    assert set(texts[1].lower().rstrip("?").split()) <= set(prepared.vocabulary.words)
-    feed = make_imitation_feed(config, prepared, devices=1)
+    dataset = taught(config)
+    assert dataset.unlabelled == texts[1:]
+    assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.vocabulary.words)
+    feed = imitation_loader(config, dataset, devices=1)
     shown = np.concatenate([feed.draw_at(step).questions for step in range(feed.epoch)])
-    everything = prepared.data.questions + prepared.unlabelled
-    texts = {normalised_text(everything[i]) for i in shown}
-    assert not texts & {normalised_text(everything[i]) for i in held_out}
-    assert len(np.unique(shown)) == len(shown) > 0.9 * len(prepared.shown)
-    feed = make_feed(config, prepared, devices=1)
+    everything = dataset.data.questions + dataset.unlabelled
+    texts = {normalized_text(everything[i]) for i in shown}
+    assert not texts & {normalized_text(everything[i]) for i in held_out}
+    assert len(np.unique(shown)) == len(shown) > 0.9 * len(dataset.shown)
+    feed = pairs_loader(config, dataset, devices=1)
     pairs = np.concatenate([feed.draw_at(step).pairs for step in range(feed.epoch)])
-    assert (prepared.splits.split_of[pairs] == 0).all()
+    assert (dataset.splits.split_of[pairs] == 0).all()
 
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
     config.teacher.weight = 0.5
     config.hard_negatives = 8
-    prepared = taught(config)
-    for make in (make_feed, make_imitation_feed):
-        feed = make(config, prepared, devices=devices)
+    dataset = taught(config)
+    for make in (pairs_loader, imitation_loader):
+        feed = make(config, dataset, devices=devices)
         for step in (0, 3, feed.epoch):
             rows = feed.draw_at(step).shares(devices).ravel()
             batch = feed.batch_at(step)
-            np.testing.assert_array_equal(batch.targets, prepared.teacher.targets(rows))
+            np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
             assert len(batch.order) == len(rows)
     config.teacher.weight = 0.0
-    feed = make_feed(config, prepared, devices=devices)
+    feed = pairs_loader(config, dataset, devices=devices)
     assert feed.batch_at(0).targets.shape[1] == 0
 
 
 def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_path):
     config.teacher.batch_size = 100
-    prepared = taught(config)
+    dataset = taught(config)
     with pytest.raises(UserError, match=r"`teacher.batch_size`: expected a multiple of 16, .* 100"):
-        make_imitation_feed(config, prepared, devices=8)
+        imitation_loader(config, dataset, devices=8)
     config.teacher.batch_size = 16_000
     with pytest.raises(UserError, match=r"at least one batch of `teacher.batch_size` 16,000"):
-        make_imitation_feed(config, prepared, devices=8)
+        imitation_loader(config, dataset, devices=8)
 
 
 def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):
@@ -186,20 +186,20 @@ def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(confi
 
 
 def test_neighbours_are_the_nearest_by_cosine(config, tmp_path):
-    prepared = taught(config)
-    count = len(prepared.data.questions)
-    vectors = prepared.teacher.vectors(np.arange(count))
+    dataset = taught(config)
+    count = len(dataset.data.questions)
+    vectors = dataset.teacher.vectors(np.arange(count))
     similar = vectors[[3]] @ vectors.T
     similar[0, 3] = -2
-    found = neighbours(prepared.teacher, count, np.array([3]))
+    found = neighbours(dataset.teacher, count, np.array([3]))
     np.testing.assert_allclose(
         similar[0, found[0]], np.sort(similar[0])[::-1][: len(found[0])], atol=1e-5
     )
 
 
 def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
-    prepared = prepare(config, None)
-    vectors = np.random.default_rng(0).normal(size=(len(prepared.data.questions), 20))
+    dataset = load_dataset(config, None)
+    vectors = np.random.default_rng(0).normal(size=(len(dataset.data.questions), 20))
     np.save(tmp_path / "given.npy", vectors.astype(np.float16))
     config.update_from_flattened_dict(
         {"teacher.model": "", "teacher.vectors": str(tmp_path / "given.npy")}
@@ -222,10 +222,10 @@ def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
 def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
     config, tmp_path, array, said
 ):
-    prepared = prepare(config, None)
+    dataset = load_dataset(config, None)
     path = tmp_path / "given.npy"
     if isinstance(array, str):
-        array = np.ones((len(prepared.data.questions), 16), np.float32)
+        array = np.ones((len(dataset.data.questions), 16), np.float32)
         array[7] = 0
     if array is not None:
         np.save(path, array)
@@ -235,7 +235,7 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
     (listed,) = re.findall(r"the questions in (\S+),", str(caught.value))
     lines = pathlib.Path(listed).read_text().splitlines()
     rows = [json.loads(line)["question"] for line in lines]
-    assert rows == prepared.data.questions
+    assert rows == dataset.data.questions
 
 
 def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
@@ -247,13 +247,13 @@ def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
 
 
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
-    from qpr_jax.training.stages import set_up
+    from qpr_jax.training.stages import build_plan
 
     config.teacher.words = True
     config.embedding_dim = 16
-    prepared = taught(config)
-    table = np.asarray(set_up(config, prepared).state.table.values)
-    words = prepared.vocabulary.words
+    dataset = taught(config)
+    table = np.asarray(build_plan(config, dataset).state.table.values)
+    words = dataset.vocabulary.words
     vectors = read_transformer(TINY).encode(words)
     vectors -= vectors.mean(axis=0)
     found = table[1 : 1 + len(words)]
@@ -274,7 +274,7 @@ def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
         }
     )
     report = train_and_evaluate(config, tmp_path / "run")
-    imitated = len(prepare(config, None).shown) // config.teacher.batch_size
+    imitated = len(load_dataset(config, None).shown) // config.teacher.batch_size
     lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == [*range(7, imitated, 7), imitated, imitated + 7]
@@ -319,7 +319,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
     assert "Agreement" in text
     assert "none of them held out" in text
     retriever = Retriever.load(tmp_path / "run")
-    assert isinstance(retriever.encoder, ExportedEncoder)
+    assert isinstance(retriever.encoder, CnnEncoder)
     vectors = retriever.encode(["how can i cook rice", ""])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     # A student is like its teacher on what it never saw.
@@ -328,19 +328,19 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
 
 def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_ones(config):
     config.data.crossed = 60
-    prepared = prepare(config, None)
-    everything, count = prepared.data.questions, len(prepared.data.questions)
-    assert len(prepared.unlabelled) == prepared.report["unlabelled"] == 60
-    assert not set(prepared.unlabelled) & set(everything)
-    held_out = np.flatnonzero(prepared.splits.split_of != 0)
-    says = {normalised_text(everything[i]) for i in held_out}
-    assert not says & {normalised_text(question) for question in prepared.unlabelled}
+    dataset = load_dataset(config, None)
+    everything, count = dataset.data.questions, len(dataset.data.questions)
+    assert len(dataset.unlabelled) == dataset.report["unlabelled"] == 60
+    assert not set(dataset.unlabelled) & set(everything)
+    held_out = np.flatnonzero(dataset.splits.split_of != 0)
+    says = {normalized_text(everything[i]) for i in held_out}
+    assert not says & {normalized_text(question) for question in dataset.unlabelled}
     seen = {
         word for i in np.setdiff1d(np.arange(count), held_out) for word in everything[i].split()
     }
-    assert {word for question in prepared.unlabelled for word in question.split()} <= seen
-    assert np.isin(np.arange(count, count + 60), prepared.shown).all()
-    assert prepare(config, None).unlabelled == prepared.unlabelled
+    assert {word for question in dataset.unlabelled for word in question.split()} <= seen
+    assert np.isin(np.arange(count, count + 60), dataset.shown).all()
+    assert load_dataset(config, None).unlabelled == dataset.unlabelled
 
 
 def test_unlabelled_questions_that_are_not_there_are_told(config, tmp_path):
@@ -355,4 +355,4 @@ def test_a_list_too_short_to_split_is_refused(tmp_path):
     config = distill.get_config()
     config.data.path = str(path)
     with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
-        prepare(config, path)
+        load_dataset(config, path)

@@ -12,7 +12,7 @@ from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.batch_layout import make_batch, plan_shapes
 from qpr_jax.training.mesh import make_mesh, replicated
-from qpr_jax.training.sampler import Draw
+from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -46,11 +46,11 @@ def random_triplets(vectors, batch, key, axis_name):
 
 def several(vectors, batch, key, axis_name):
     *_, left, right = batch.parted(vectors)
-    labelled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
-    return random_triplets(vectors, batch, key, axis_name) | {"labelled": labelled}
+    labeled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
+    return random_triplets(vectors, batch, key, axis_name) | {"labelled": labeled}
 
 
-def case(devices, steps=3, extras=0, labelled=0):
+def case(devices, steps=3, extras=0, labeled=0):
     """Word ids of 200 questions, the draws of some steps and their batches."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 12, 200)
@@ -58,11 +58,11 @@ def case(devices, steps=3, extras=0, labelled=0):
     words[np.arange(12) >= lengths[:, None]] = 0
     clusters = rng.integers(-1, 20, 200).astype(np.int32)
     draws = [
-        Draw(
+        BatchIndices(
             rng.integers(0, 200, (PAIRS, 2)),
             rng.integers(0, 200, extras),
-            rng.integers(0, 200, (labelled, 2)),
-            rng.integers(0, 2, labelled),
+            rng.integers(0, 200, (labeled, 2)),
+            rng.integers(0, 2, labeled),
         )
         for _ in range(steps)
     ]
@@ -93,10 +93,10 @@ def encoder(**changes):
 
 
 @functools.cache
-def run(devices, objective=sdml, extras=0, labelled=0, **changes):
+def run(devices, objective=sdml, extras=0, labeled=0, **changes):
     """Three steps with a large rate; losses, gradient norms and parameters."""
     mesh = make_mesh(PAIRS, devices)
-    batches = case(devices, extras=extras, labelled=labelled)[-1]
+    batches = case(devices, extras=extras, labeled=labeled)[-1]
     graph, params = nnx.split(encoder(**changes))
     state = jax.device_put(init_state(params), replicated(mesh))
     train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
@@ -147,15 +147,15 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
 )
 def test_any_number_of_devices_takes_the_same_steps(devices, objective):
     extras = 0 if objective is sdml else EXTRAS
-    labelled = LABELLED if objective is several else 0
-    history, params = run(devices, objective, extras, labelled)
-    expected_history, expected_params = run(1, objective, extras, labelled)
+    labeled = LABELLED if objective is several else 0
+    history, params = run(devices, objective, extras, labeled)
+    expected_history, expected_params = run(1, objective, extras, labeled)
     np.testing.assert_allclose(history, expected_history, rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
 
 
 def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
-    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS, labelled=LABELLED)
+    _, clusters, draws, batches = case(1, steps=2, extras=EXTRAS, labeled=LABELLED)
     seen = []
 
     def objective(vectors, batch, key, axis_name):

@@ -17,12 +17,12 @@ from qpr_jax.losses import sdml_loss
 from qpr_jax.models.bert import BertEncoder
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
-from qpr_jax.training.dataset import prepare
-from qpr_jax.training.loader import make_feed
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import make_objective
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.mesh import make_mesh
-from qpr_jax.training.stages import first_encoder, set_up
+from qpr_jax.training.stages import build_plan, first_encoder
 from qpr_jax.training.train_step import init_state, make_loss
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -53,14 +53,14 @@ def fewer_blocks():
 
 
 @pytest.fixture(scope="module")
-def prepared():
-    return prepare(config_of(), None, read_transformer(TINY))
+def dataset():
+    return load_dataset(config_of(), None, read_transformer(TINY))
 
 
-def loss_and_gradient(config, prepared, devices):
-    feed = make_feed(config, prepared, devices=devices)
+def loss_and_gradient(config, dataset, devices):
+    feed = pairs_loader(config, dataset, devices=devices)
     mesh = make_mesh(config.batch_size, devices)
-    graph, params = first_encoder(config, prepared)
+    graph, params = first_encoder(config, dataset)
     loss = make_loss(graph, mesh, make_objective(config), encode_chunk=config.encode_chunk)
     batch = feed.batch_at(0)
     held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.words])})
@@ -73,15 +73,15 @@ def loss_and_gradient(config, prepared, devices):
     return float(value), gradient | {"embedding": rows}, feed.draw_at(0)
 
 
-def test_a_step_has_the_gradient_of_the_plain_model(prepared, on_one_device):
+def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
     """Of blocks of like length, and of the rows of the words alone."""
     config = config_of()
     value, gradient, draw = on_one_device
-    graph, params = first_encoder(config, prepared)
+    graph, params = first_encoder(config, dataset)
 
     def plain(params):
         encode = nnx.merge(graph, params)
-        sides = (jnp.asarray(prepared.words[side]) for side in draw.pairs.T)
+        sides = (jnp.asarray(dataset.words[side]) for side in draw.pairs.T)
         return sdml_loss(*(config.scale * encode(side) for side in sides))
 
     expected, expected_gradient = jax.value_and_grad(plain)(params)
@@ -94,28 +94,28 @@ def test_a_step_has_the_gradient_of_the_plain_model(prepared, on_one_device):
 
 
 @pytest.fixture(scope="module")
-def on_one_device(prepared):
-    return loss_and_gradient(config_of(), prepared, 1)
+def on_one_device(dataset):
+    return loss_and_gradient(config_of(), dataset, 1)
 
 
 @pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 3)])
-def test_neither_chunks_nor_devices_change_the_gradient(prepared, on_one_device, devices, chunk):
+def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, devices, chunk):
     expected, expected_gradient, _ = on_one_device
-    found, gradient, _ = loss_and_gradient(config_of(encode_chunk=chunk), prepared, devices)
+    found, gradient, _ = loss_and_gradient(config_of(encode_chunk=chunk), dataset, devices)
     assert found == pytest.approx(expected, rel=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected_gradient
     )
 
 
-def test_weight_decay_is_of_matrices_alone(prepared):
+def test_weight_decay_is_of_matrices_alone(dataset):
     """Where no gradient reaches, they shrink; biases, norms and the embedding stay."""
     config = config_of(weight_decay=0.5, learning_rate=0.1)
-    training = set_up(config, prepared)
+    training = build_plan(config, dataset)
     before = nnx.to_pure_dict(jax.device_get(training.state.params))
     training_table = jax.device_get(training.state.table.values)
-    (phase,) = training.phases
-    ((feed, train),) = phase.turns
+    (stage,) = training.stages
+    ((feed, train),) = stage.turns
     nothing = jax.tree.map(np.zeros_like, feed.batch_at(0))
     state, _ = train.step(training.state, nothing.placed(training.mesh))
     after = nnx.to_pure_dict(jax.device_get(state.params))
