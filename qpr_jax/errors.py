@@ -1,24 +1,89 @@
-"""What a user can put right, and what a user asked for."""
+"""Errors that a user can fix, and how each program spells a setting or option in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+# How a program writes a setting or an option: (name, value or None) -> text.
+Spelling = Callable[[str, str | None], str]
+
+_MARKUP = re.compile(r"\{([a-z_.]+)(?:=([^{}]*))?\}")
 
 
 class UserError(ValueError):
-    """A user's mistake, told in one line: what was expected, what came, and the remedy.
+    """A user's mistake, in one line: what was expected, what came, and the remedy.
 
-    The command line prints it without a traceback; everything else that is raised is a bug.
+    Programs print it without a traceback; any other exception is a bug.
+
+    Example:
+      >>> raise UserError(
+      ...     f"expected at least one batch of {size} pairs, got {pairs}",
+      ...     setting="batch_size",
+      ...     remedy="lower {batch_size}, or give more pairs",
+      ... )
+
+    Attributes:
+      what: what was expected and what came; printed as it is.
+      setting: the setting or option that is wrong, by its name (`batch.encode_chunk`), or "".
+      remedy: what to do. `{name}` and `{name=value}` in it are settings or options, which each
+        program spells its own way (`spell`). A literal; `ref` writes a value known only later.
     """
+
+    def __init__(self, what: str, *, setting: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.setting, self.remedy = what, setting, remedy
+
+    def line(self, spelling: Spelling) -> str:
+        """The whole message, with settings and options as `spelling` writes them."""
+        start = f"{spelling(self.setting, None)}: " if self.setting else ""
+        end = f"; {_spelled(self.remedy, spelling)}" if self.remedy else ""
+        return f"{start}{self.what}{end}"
+
+    def __str__(self) -> str:
+        """The whole message, as a caller of the Python functions reads it."""
+        return self.line(python_spelling)
 
 
 class Interrupted(Exception):
     """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""
 
 
-def told(error: BaseException) -> tuple[str, int] | None:
-    """The line and the exit status of an error that is no bug; None for one that is."""
+def ref(name: str, value: object) -> str:
+    """The markup of a setting with a value that is known only when the error is raised."""
+    return f"{{{name}={value}}}"
+
+
+def python_spelling(name: str, value: str | None) -> str:
+    """`name`, or `name=value`, in backquotes."""
+    return f"`{name}`" if value is None else f"`{name}={value}`"
+
+
+_program_spelling: Spelling = python_spelling
+
+
+def set_spelling(spelling: Spelling) -> None:
+    """Spell settings and options this way in all that this program prints."""
+    global _program_spelling
+    _program_spelling = spelling
+
+
+def spell(text: str) -> str:
+    """`text` with its `{name}` and `{name=value}` as this program spells them; for log lines."""
+    return _spelled(text, _program_spelling)
+
+
+def format_error(error: BaseException) -> tuple[str, int] | None:
+    """The line to print and the exit status of an error that is no bug; None for a bug."""
     match error:
         case UserError():
-            return f"error: {error}", 1
+            return f"error: {error.line(_program_spelling)}", 1
         case KeyboardInterrupt():
             return "stopped", 130
         case OSError():
-            return f"error: {error}; give the command again when this is put right", 1
+            return f"error: {error}; run the command again once this is fixed", 1
     return None
+
+
+def _spelled(text: str, spelling: Spelling) -> str:
+    return _MARKUP.sub(lambda match: spelling(match[1], match[2]), text)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from qpr_jax.errors import UserError, told
+from qpr_jax.errors import UserError, format_error
 
 T = TypeVar("T")
 log = logging.getLogger("qpr_jax")
@@ -35,7 +35,7 @@ def run_program(main: Callable[[], int]) -> int:
     try:
         return main()
     except (Exception, KeyboardInterrupt) as error:
-        line_and_status = told(error)
+        line_and_status = format_error(error)
         if line_and_status is None:
             raise
         log.debug("traceback:", exc_info=True)

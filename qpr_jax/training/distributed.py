@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
-from qpr_jax.errors import Interrupted, UserError, told
+from qpr_jax.errors import Interrupted, UserError, format_error
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def joined(distributed: ConfigDict) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         if not jax.distributed.is_initialized():
             raise
-        line, status = told(error) or _lost(error) or ("", 1)
+        line, status = format_error(error) or _lost(error) or ("", 1)
         if line:
             print(f"process {jax.process_index()}: {line}", file=sys.stderr)
         else:
