@@ -111,7 +111,7 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
     assert both.size == 2 * config.batch_size
     for step in (0, both.epoch + 3):
         draw = both.draw_at(step)
-        for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labelled", "labels"))):
+        for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labeled", "labels"))):
             alone = pairs_loader(with_losses(config, loss), dataset, devices=1).draw_at(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
