@@ -76,7 +76,7 @@ def measure(
     from qpr_jax.training.loader import pairs_loader
 
     config = quora_sdml.get_config()
-    config.filters, config.batch_size = filters, batch_size
+    config.encoder.filters, config.batch_size = filters, batch_size
     file = pathlib.Path(folder) / "prepared.pickle"
     if what == "prepare":
         dataset = load_dataset(config, pathlib.Path(path))
@@ -113,7 +113,7 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     import jax
 
     from qpr_jax.training.batch_layout import make_batch
-    from qpr_jax.training.losses_config import make_objective
+    from qpr_jax.training.losses_config import loss_terms
     from qpr_jax.training.mesh import make_mesh, replicated
     from qpr_jax.training.stages import make_encoder
     from qpr_jax.training.train_step import init_state, make_loss, make_train_step
@@ -122,13 +122,13 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     vocabulary, width = dataset.vocabulary, dataset.words.shape[1]
     mesh = make_mesh(config.batch_size, 1)
     encoder, params = make_encoder(config, vocabulary.size)
-    loss = make_loss(encoder, mesh, make_objective(config))
-    train_step = make_train_step(loss, config.learning_rate, seed=config.seed).step
+    loss = make_loss(encoder, mesh, loss_terms(config))
+    train_step = make_train_step(loss, config.optimizer.learning_rate, seed=config.seed).step
     state = jax.device_put(init_state(params), replicated(mesh))
     strings = [setup.strings(i) for i in range(STEPS)]
 
     def from_words(i: int):
-        words, _ = vocabulary.word_ids(strings[i], config.max_words)
+        words, _ = vocabulary.word_ids(strings[i], config.text.max_tokens)
         words = np.pad(words, ((0, 0), (0, width - words.shape[1])))
         clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
         return make_batch(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
@@ -163,7 +163,11 @@ def padded(setup: Setup, step: int):
 
 def drawn_weights(setup: Setup) -> dict[str, Any]:
     config, size = setup.config, setup.dataset.vocabulary.size
-    (window,), dim, filters = config.windows, config.embedding_dim, config.filters
+    (window,), dim, filters = (
+        config.encoder.kernel_sizes,
+        config.encoder.embedding_dim,
+        config.encoder.filters,
+    )
     rng = np.random.default_rng(0)
 
     def normal(scale: float, *shape: int) -> np.ndarray:
@@ -173,7 +177,7 @@ def drawn_weights(setup: Setup) -> dict[str, Any]:
         "embedding": normal(0.1, size, dim),
         "kernel": normal((window * dim) ** -0.5, filters, dim, window),
         "bias": np.zeros(filters, np.float32),
-        "projection": normal(filters**-0.5, filters, config.output_dim),
+        "projection": normal(filters**-0.5, filters, config.encoder.output_dim),
     }
 
 
@@ -247,15 +251,19 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
     embeddings = drawn_weights(setup)["embedding"][: len(words)]
     parts = [
         modules.WordEmbeddings(
-            tokenizer, embeddings, update_embeddings=True, max_seq_length=config.max_words
+            tokenizer, embeddings, update_embeddings=True, max_seq_length=config.text.max_tokens
         ),
-        modules.CNN(config.embedding_dim, config.filters, list(config.windows)),
-        modules.Pooling(config.filters, pooling_mode="max"),
-        modules.Dense(config.filters, config.output_dim, bias=False, activation_function=None),
+        modules.CNN(
+            config.encoder.embedding_dim, config.encoder.filters, list(config.encoder.kernel_sizes)
+        ),
+        modules.Pooling(config.encoder.filters, pooling_mode="max"),
+        modules.Dense(
+            config.encoder.filters, config.encoder.output_dim, bias=False, activation_function=None
+        ),
     ]
     model = SentenceTransformer(modules=parts, device="cpu").train()
     loss_of = losses.MultipleNegativesRankingLoss(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.optimizer.learning_rate, fused=True)
     strings = [setup.strings(i) for i in range(STEPS)]
 
     def step(i: int):

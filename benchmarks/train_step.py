@@ -24,7 +24,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import pairs_loader
-from qpr_jax.training.losses_config import make_objective
+from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.stages import make_encoder
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     config = quora_sdml.get_config()
-    config.filters, config.batch_size = arguments.filters, arguments.batch_size
+    config.encoder.filters, config.batch_size = arguments.filters, arguments.batch_size
     dataset = load_dataset(config, find_quora())
     mesh = make_mesh(config.batch_size)
     feed = pairs_loader(config, dataset, devices=mesh.size)
@@ -75,19 +75,19 @@ def main() -> None:
     encoder, params = make_encoder(config, dataset.vocabulary.size)
     plain = nnx.merge(encoder, params)
     plain.__class__ = PlainEncoder
-    objective = make_objective(config)
+    objective = loss_terms(config)
     loss = make_loss(encoder, mesh, objective)
     plain_loss = make_loss(nnx.split(plain)[0], mesh, objective)
     variants = {
-        "ours": make_train_step(loss, config.learning_rate, seed=0).step,
-        "every token": make_train_step(plain_loss, config.learning_rate, seed=0).step,
-        "dense Adam": dense_step(loss, optax.adam(config.learning_rate)),
+        "ours": make_train_step(loss, config.optimizer.learning_rate, seed=0).step,
+        "every token": make_train_step(plain_loss, config.optimizer.learning_rate, seed=0).step,
+        "dense Adam": dense_step(loss, optax.adam(config.optimizer.learning_rate)),
     }
     states, times = {}, {name: [] for name in variants}
     for name in variants:
         copied = jax.tree.map(jnp.copy, params)
         if name == "dense Adam":
-            state = (copied, optax.adam(config.learning_rate).init(copied))
+            state = (copied, optax.adam(config.optimizer.learning_rate).init(copied))
         else:
             state = init_state(copied)
         states[name] = jax.device_put(state, replicated(mesh))
@@ -103,8 +103,8 @@ def main() -> None:
 
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
-        f"{config.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch, "
-        f"{distinct:,.0f} distinct; laid out on {feed.shapes[0].tokens:,} positions and "
+        f"{config.encoder.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch,"
+        f" {distinct:,.0f} distinct; laid out on {feed.shapes[0].tokens:,} positions and "
         f"{feed.shapes[0].distinct:,} distinct words a device in {1e3 * layout:.1f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}

@@ -87,7 +87,7 @@ def measure(size: int) -> dict[str, Any]:
     from qpr_jax.training.stages import build_plan
 
     config = quora_sdml.get_config()
-    config.batch_size, config.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
+    config.batch_size, config.batch.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
     training = build_plan(config, load_dataset(config, find_quora()))
     mesh, state, (stage,) = training.mesh, training.state, training.stages
     feed, train = stage.turns[0]
@@ -105,8 +105,8 @@ def measure(size: int) -> dict[str, Any]:
         times.append(time.perf_counter() - start)
     return {
         "batch_size": size,
-        "filters": config.filters,
-        "encode_chunk": config.encode_chunk,
+        "filters": config.encoder.filters,
+        "encode_chunk": config.batch.encode_chunk,
         "seconds": statistics.median(times),
         "peak_gib": peak_gib(),
         "loss": value,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.configs import (
     quora_best,
@@ -21,34 +20,42 @@ from experiments.measuring import rates_in_turns
 from experiments.rows import Row, search_row, training_row
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, exact_search
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import override
 
 # Of all rows, which are scored by exact search.
 STUDY: dict[str, Any] = {"index.factory": "Flat"}
 LOGS = os.path.join(os.environ.get("QPR_DATA_DIR", ""), "qa_logs")
-NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "word_dropout": 0.0}
+NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "base": ("`quora_distilled`, the student", {}),
     "imitation": ("no pair at all", NO_PAIRS),
     "imitation_crossed": (
         "no pair at all, and 150,000 made questions",
-        NO_PAIRS | {"data.crossed": 150_000},
+        NO_PAIRS | {"data.spliced": 150_000},
     ),
-    "crossed": ("150,000 made questions", {"data.crossed": 150_000}),
-    "unlabelled": ("the questions of the logs", {"data.unlabelled": LOGS}),
+    "crossed": ("150,000 made questions", {"data.spliced": 150_000}),
+    "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
     "weight_0": ("no imitation beside the pairs", {"teacher.weight": 0.0}),
-    "plain_words": ("the embedding drawn at random", {"teacher.words": False}),
-    "no_word_dropout": ("all words seen", {"word_dropout": 0.0}),
-    "char_ngrams": (
+    "plain_words": ("the embedding drawn at random", {"teacher.init_embeddings": False}),
+    "no_word_dropout": ("all words seen", {"batch.token_dropout": 0.0}),
+    "text.char_ngrams": (
         "rare words as runs of 3 characters",
-        {"char_ngrams": 3, "fewest_uses": 3, "hash_bins": 20_000},
+        {"text.char_ngrams": 3, "text.min_count": 3, "text.hash_bins": 20_000},
     ),
-    "filters_600": ("600 filters of each window", {"filters": 600}),
-    "windows_3_5": ("windows of 3 and 5 words, 450 filters", {"windows": (3, 5), "filters": 450}),
-    "window_5": ("one window of 5 words, 900 filters", {"windows": (5,), "filters": 900}),
-    "no_decay": ("a rate that does not decay", {"learning_rate_decay": "none"}),
-    "ema": ("an average of weights over 100 steps", {"ema_steps": 100}),
-    "output_128": ("vectors of 128 numbers", {"output_dim": 128}),
+    "filters_600": ("600 filters of each window", {"encoder.filters": 600}),
+    "windows_3_5": (
+        "windows of 3 and 5 words, 450 filters",
+        {"encoder.kernel_sizes": (3, 5), "encoder.filters": 450},
+    ),
+    "window_5": (
+        "one window of 5 words, 900 filters",
+        {"encoder.kernel_sizes": (5,), "encoder.filters": 900},
+    ),
+    "no_decay": ("a rate that does not decay", {"optimizer.learning_rate_decay": "none"}),
+    "ema": ("an average of weights over 100 steps", {"optimizer.ema_steps": 100}),
+    "output_128": ("vectors of 128 numbers", {"encoder.output_dim": 128}),
 }
 # Beside them: what there is without a teacher, and the transformer trained further, for as long as
 # 2 cores allow.
@@ -57,12 +64,12 @@ OTHERS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "minilm_triplet": (
         "`quora_minilm_triplet`, 8,000 triplets at most",
         quora_minilm_triplet,
-        {"max_steps": 500, "warmup_steps": 50},
+        {"max_steps": 500, "optimizer.warmup_steps": 50},
     ),
     "minilm_sdml": (
         "`quora_minilm_sdml`, 10,240 pairs",
         quora_minilm_sdml,
-        {"max_steps": 40, "warmup_steps": 4},
+        {"max_steps": 40, "optimizer.warmup_steps": 4},
     ),
 }
 UNTRAINED = {
@@ -74,7 +81,7 @@ Speeds = dict[str, float]
 _TIMED, _FEWER, _LAPS = 20_000, 1000, 5  # questions; of a transformer; rounds
 
 
-def row_config(name: str) -> ConfigDict:
+def row_config(name: str) -> TrainConfig:
     """The settings of a row; UserError where there is no such row."""
     if name not in OTHERS and name not in ROWS:
         raise UserError(
@@ -82,8 +89,8 @@ def row_config(name: str) -> ConfigDict:
         )
     changes: dict[str, Any]
     of, changes = (quora_distilled, ROWS[name][1]) if name in ROWS else OTHERS[name][1:]
-    config: ConfigDict = of.get_config()
-    config.update_from_flattened_dict(STUDY | changes)
+    config: TrainConfig = of.get_config()
+    config = override(config, STUDY | changes)
     return config
 
 

@@ -5,35 +5,35 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from experiments.configs import quora_best, quora_multitask
 from experiments.rows import Row, training_row
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import override
 
 PAIRS = 600 * 1024  # that a row trains on, of whichever kind
 # A third of the filters of `quora_best`, so that all rows fit into an hour of 2 cores. The
 # validation that training itself looks at is of retrieval, so nothing is chosen by it.
 STUDY: dict[str, Any] = {
-    "filters": 100,
-    "normalize": True,
-    "smoothing": 0.0,
-    "learning_rate_decay": "linear",
+    "encoder.filters": 100,
+    "encoder.normalize": True,
+    "loss.smoothing": 0.0,
+    "optimizer.learning_rate_decay": "linear",
     "max_epochs": 100,  # `max_steps` ends it
     "early_stopping.every_steps": 1_000_000,
     "checkpoint_every": 1000,
     "index.factory": "Flat",
 }
-RANKING: dict[str, Any] = {"loss": "ranking"}
-BOTH: dict[str, Any] = {"loss": "ranking+online_contrastive"}
-IN_TURNS: dict[str, Any] = BOTH | {"loss_turns": True}
+RANKING: dict[str, Any] = {"loss.names": ("ranking",)}
+BOTH: dict[str, Any] = {"loss.names": ("ranking", "online_contrastive")}
+IN_TURNS: dict[str, Any] = BOTH | {"loss.alternate": True}
 # name -> what it is called, its settings
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     # As the paper has it; of unit vectors it would be ranking.
-    "sdml": ("SDML, eps 0.3", {"normalize": False, "smoothing": 0.3}),
+    "sdml": ("SDML, eps 0.3", {"encoder.normalize": False, "loss.smoothing": 0.3}),
     "ranking": ("multiple negatives ranking", RANKING),
-    "contrastive": ("contrastive", {"loss": "contrastive"}),
-    "online_contrastive": ("online contrastive", {"loss": "online_contrastive"}),
+    "contrastive": ("contrastive", {"loss.names": ("contrastive",)}),
+    "online_contrastive": ("online contrastive", {"loss.names": ("online_contrastive",)}),
     "multitask_turns": ("ranking and online contrastive, in turns", IN_TURNS),
     # As many pairs for ranking as `ranking` has, and as many again for the other.
     "multitask_twice": (
@@ -45,22 +45,22 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ranking_256": ("ranking, batches of 256", RANKING | {"batch_size": 256}),
     "ranking_4096": ("ranking, batches of 4,096", RANKING | {"batch_size": 4096}),
     "ranking_seed1": ("ranking, another seed", RANKING | {"seed": 1}),
-    "contrastive_seed1": ("contrastive, another seed", {"loss": "contrastive", "seed": 1}),
+    "contrastive_seed1": ("contrastive, another seed", {"loss.names": ("contrastive",), "seed": 1}),
 }
 HELD_OUT = ("dev", "test")
 
 
-def row_config(name: str, parts: pathlib.Path) -> ConfigDict:
+def row_config(name: str, parts: pathlib.Path) -> TrainConfig:
     """The settings of a row on the training pairs of `qpr splits`; UserError if there is none."""
     if name not in ROWS:
         raise UserError(f"expected one of the rows {', '.join(ROWS)}, got {name!r}")
     config = (quora_multitask if "multitask" in name else quora_best).get_config()
-    config.update_from_flattened_dict(STUDY | ROWS[name][1])
+    config = override(config, STUDY | ROWS[name][1])
     config.data.path = str(training_pairs(parts))
     # Adam's steps for the batch, since fewer of larger ones fit into the budget.
-    config.learning_rate_scaling = "sqrt"
-    config.learning_rate = 1e-3 / 2**0.5  # 1e-3 for 1,024 pairs
-    both = "+" in config.loss and not config.loss_turns
+    config.optimizer.learning_rate_scaling = "sqrt"
+    config.optimizer.learning_rate = 1e-3 / 2**0.5  # 1e-3 for 1,024 pairs
+    both = len(config.loss.names) > 1 and not config.loss.alternate
     config.max_steps = config.max_steps or PAIRS // config.batch_size // (1 + both)
     return config
 

@@ -5,77 +5,97 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from qpr_jax.cli.program import run_absl, run_program, use_huge_pages
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.cli.spelling import flag_spelling
+from qpr_jax.errors import Interrupted, UserError, set_spelling
+from qpr_jax.training.config import TrainConfig, flatten
+from qpr_jax.training.overrides import from_flat, load_config, require_name
+from qpr_jax.training.presets import PRESETS
 
-CONFIGS = pathlib.Path(__file__).parent / "configs"
-
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", lock_config=True, help_string="Name of a file in experiments/configs/, or a path."
-)
 _WORKDIR = flags.DEFINE_string(
     "workdir", "", "Where the run is kept, and resumed from. Default: runs/NAME of the config."
 )
+_HELP = {"--help", "-help", "--helpfull", "--helpshort"}
 
 
-def known_configs() -> list[str]:
-    """Names of the configs that come with the project."""
-    return sorted(path.stem for path in CONFIGS.glob("[!_]*.py"))
-
-
-def resolve(arguments: list[str]) -> tuple[list[str], str]:
-    """Turn --config=NAME into the path of its file; the arguments, and the name of the config.
-
-    Raises:
-      UserError: no config is given, or none has this name.
-    """
-    resolved, name = list(arguments), ""
-    for i, argument in enumerate(arguments):
-        if argument in ("--config", "-config") and i + 1 < len(arguments):
-            place, value, prefix = i + 1, arguments[i + 1], ""
+def config_argument(arguments: list[str]) -> tuple[str, list[str]]:
+    """The value of `--config` (the last, if there are several), and the other arguments."""
+    spec, others, left = "", [], iter(arguments)
+    for argument in left:
+        if argument in ("--config", "-config"):
+            spec = next(left, "")
         elif argument.startswith(("--config=", "-config=")):
-            place, value, prefix = i, argument.partition("=")[2], "--config="
+            spec = argument.partition("=")[2]
         else:
-            continue
-        path = pathlib.Path(value)
-        if path.suffix != ".py":
-            path = CONFIGS / f"{value}.py"
-        if not value or not path.is_file():
-            raise UserError(
-                f"`--config`: expected one of {', '.join(known_configs())}, or the path of a "
-                f"Python file, got {value!r}"
-            )
-        resolved[place], name = f"{prefix}{path}", path.stem
-    if not name and not {"--help", "-help", "--helpfull", "--helpshort"} & set(arguments):
-        raise UserError(f"`--config`: expected one of {', '.join(known_configs())}, got none")
-    return resolved, name
+            others.append(argument)
+    return spec, others
 
 
-def main() -> int:
-    """Run the experiment; the exit status."""
-    # Imported late, so that a wrong flag is told at once.
-    from qpr_jax.training.main import train_and_evaluate
+def workdir_name(spec: str) -> str:
+    """The folder in runs/ of a config: NAME, or NAME_smoke."""
+    name, _, variant = spec.partition(":")
+    return pathlib.Path(name).stem + f"_{variant}" * bool(variant)
 
-    try:
-        train_and_evaluate(_CONFIG.value, _WORKDIR.value)
-    except Interrupted as interrupted:
-        return 128 + int(interrupted.args[0])
-    return 0
+
+def as_flags(config: TrainConfig) -> ConfigDict:
+    """The config as nested dictionaries for `config_flags`; several values are one text."""
+    nested: dict[str, Any] = {}
+    for name, value in flatten(config).items():
+        section, _, last = name.rpartition(".")
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+        (nested.setdefault(section, {}) if section else nested)[last] = text
+    return ConfigDict(nested)
+
+
+def from_flags(values: ConfigDict) -> TrainConfig:
+    """The config that the parsed flags describe."""
+    return from_flat({name: _value(values, name) for name in flatten(TrainConfig())})
+
+
+def _value(values: ConfigDict, name: str) -> Any:
+    for part in name.split("."):
+        values = values[part]
+    return values
 
 
 def run() -> int:
-    """The program, with one line instead of a traceback for what the user can put right."""
+    """The program: read the flags, then train; the exit status."""
 
     def start() -> int:
-        arguments, name = resolve(sys.argv)
-        flags.FLAGS.set_default("workdir", os.path.join("runs", name))
-        return run_absl(main, arguments, hint="--config=")
+        set_spelling(flag_spelling)
+        spec, arguments = config_argument(sys.argv)
+        if not spec and not _HELP & {*arguments}:
+            raise UserError(
+                f"expected one of {', '.join(sorted(PRESETS))}, got none", setting="config"
+            )
+        config = load_config(spec, python_files=True) if spec else TrainConfig()
+        for argument in arguments:
+            if argument.lstrip("-").startswith("config."):
+                require_name(argument.lstrip("-").removeprefix("config.").partition("=")[0])
+        values = config_flags.DEFINE_config_dict(
+            "config", as_flags(config), help_string="A preset or a file.", sys_argv=arguments
+        )
+        flags.FLAGS.set_default("workdir", os.path.join("runs", workdir_name(spec)))
+        return run_absl(lambda: train(from_flags(values.value)), arguments, hint="--config=")
 
     return run_program(start)
+
+
+def train(config: TrainConfig) -> int:
+    """Run the experiment; the exit status."""
+    # Imported late, so that a wrong flag is reported at once.
+    from qpr_jax.training.main import train_and_evaluate
+
+    try:
+        train_and_evaluate(config, _WORKDIR.value)
+    except Interrupted as interrupted:
+        return 128 + int(interrupted.args[0])
+    return 0
 
 
 if __name__ == "__main__":

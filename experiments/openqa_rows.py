@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pathlib
 
-from ml_collections import ConfigDict
-
 from experiments.configs import openqa_sdml
 from experiments.quora_rows import ROWS, STUDY, row_name
 from experiments.rows import Row, training_row
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import override
 
 FULL = "openqa_sdml"  # the config as it stands, beside the rows of the better filter
 
 
-def row_config(name: str, coherence: str, seed: int = 0) -> ConfigDict:
+def row_config(name: str, coherence: str, seed: int = 0) -> TrainConfig:
     """The settings of a row: those of the row on the Quora pairs, on these data."""
-    config: ConfigDict = openqa_sdml.get_config()
+    config: TrainConfig = openqa_sdml.get_config()
     if name != FULL:
-        config.update_from_flattened_dict(STUDY | ROWS[name])
+        config = override(config, STUDY | ROWS[name])
     config.data.coherence = coherence
     config.seed = seed
     return config

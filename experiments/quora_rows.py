@@ -5,52 +5,52 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from experiments.configs import quora_best, quora_sdml
 from experiments.rows import Row, search_row, training_row
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import override
 
 # What all rows change of `quora_sdml`: a quarter of its filters and less patience, so that thirty
 # trainings to their early stop fit into a few hours of 2 cores (and fewer checkpoints, which
 # changes no result).
 STUDY: dict[str, Any] = {
-    "filters": 150,
+    "encoder.filters": 150,
     "early_stopping.patience": 2,
     "checkpoint_every": 1000,
 }
 # Triplets learn slowly: with random ones some trainings gain after ten epochs.
-TRIPLET: dict[str, Any] = {"loss": "triplet", "max_epochs": 20}
+TRIPLET: dict[str, Any] = {"loss.names": ("triplet",), "max_epochs": 20}
 
 ROWS: dict[str, dict[str, Any]] = {
     "sdml": {},
-    **{f"eps_{eps}": {"smoothing": eps} for eps in (0.0, 0.1, 0.2, 0.4)},
+    **{f"eps_{eps}": {"loss.smoothing": eps} for eps in (0.0, 0.1, 0.2, 0.4)},
     **{f"n_{size}": {"batch_size": size} for size in (32, 64, 128, 256, 1024)},
-    "sdml_euc": {"distance": "euc"},
-    "tl_euc": TRIPLET | {"distance": "euc"},
+    "sdml_euc": {"loss.distance": "euc"},
+    "tl_euc": TRIPLET | {"loss.distance": "euc"},
     "tl_ssd": TRIPLET,
-    "tl_hard_ssd": TRIPLET | {"negatives": "hard"},
-    "tl_hard_euc": TRIPLET | {"distance": "euc", "negatives": "hard"},
-    "tl_hard_anchor_ssd": TRIPLET | {"negatives": "hard_anchor"},
+    "tl_hard_ssd": TRIPLET | {"loss.negatives": "hard"},
+    "tl_hard_euc": TRIPLET | {"loss.distance": "euc", "loss.negatives": "hard"},
+    "tl_hard_anchor_ssd": TRIPLET | {"loss.negatives": "hard_anchor"},
     # What random triplets make of a margin that more of them violate.
-    "tl_ssd_margin_5": TRIPLET | {"margin": 5.0},
-    "tl_ssd_margin_50": TRIPLET | {"margin": 50.0},
-    "distance_prior": {"prior": "distance"},
-    "mask": {"mask_own_cluster": True},
-    "symmetric": {"symmetric": True},
-    "even": {"sampling": "clusters"},
+    "tl_ssd_margin_5": TRIPLET | {"loss.margin": 5.0},
+    "tl_ssd_margin_50": TRIPLET | {"loss.margin": 50.0},
+    "distance_prior": {"loss.prior": "distance"},
+    "mask": {"loss.mask_own_cluster": True},
+    "loss.symmetric": {"loss.symmetric": True},
+    "even": {"batch.sampling": "clusters"},
     "even_mask_symmetric": {
-        "sampling": "clusters",
-        "mask_own_cluster": True,
-        "symmetric": True,
+        "batch.sampling": "clusters",
+        "loss.mask_own_cluster": True,
+        "loss.symmetric": True,
     },
-    "hard_negatives": {"hard_negatives": 32},
-    "windows_1_3_5": {"windows": (1, 3, 5), "filters": 100},
-    "word_dropout": {"word_dropout": 0.2},
-    "ema": {"ema_steps": 200},
-    "decay": {"learning_rate_decay": "linear"},
-    "bag_of_words": {"bag_of_words": True},
-    "char_ngrams": {"char_ngrams": 3, "fewest_uses": 3, "hash_bins": 20_000},
+    "batch.hard_negatives": {"batch.hard_negatives": 32},
+    "windows_1_3_5": {"encoder.kernel_sizes": (1, 3, 5), "encoder.filters": 100},
+    "batch.token_dropout": {"batch.token_dropout": 0.2},
+    "ema": {"optimizer.ema_steps": 200},
+    "decay": {"optimizer.learning_rate_decay": "linear"},
+    "encoder.bag_of_words": {"encoder.bag_of_words": True},
+    "text.char_ngrams": {"text.char_ngrams": 3, "text.min_count": 3, "text.hash_bins": 20_000},
 }
 # These are whole configs of their own, trained as they stand.
 CONFIGS = {"quora_sdml": quora_sdml, "quora_best": quora_best}
@@ -62,13 +62,13 @@ def row_name(name: str, seed: int) -> str:
     return f"{name}-seed{seed}" if seed else name
 
 
-def row_config(name: str, seed: int = 0) -> ConfigDict:
+def row_config(name: str, seed: int = 0) -> TrainConfig:
     """The settings of a row; UserError where there is no such row."""
     if name in CONFIGS:
-        config: ConfigDict = CONFIGS[name].get_config()
+        config: TrainConfig = CONFIGS[name].get_config()
     elif name in ROWS:
         config = quora_sdml.get_config()
-        config.update_from_flattened_dict(STUDY | ROWS[name])
+        config = override(config, STUDY | ROWS[name])
     else:
         raise UserError(
             f"expected one of the rows {', '.join((*CONFIGS, *ROWS, *LEXICAL))}, got {name!r}"

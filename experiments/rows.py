@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
-from qpr_jax.training.config import default_settings, identity
+from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.metric_writer import read_json_lines
 
 log = logging.getLogger("qpr_jax.rows")
@@ -33,7 +32,7 @@ class Row(NamedTuple):
 
 def training_row(
     name: str,
-    config: ConfigDict,
+    config: TrainConfig,
     workdir: pathlib.Path,
     *,
     keep_run: bool = False,
@@ -73,7 +72,9 @@ def training_row(
 
 
 def search_row(
-    name: str, config: ConfigDict, make_search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
+    name: str,
+    config: TrainConfig,
+    make_search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]],
 ) -> Row:
     """A search without training, scored on the same queries of the same data.
 
@@ -123,7 +124,7 @@ def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str | None) -> boo
     if not (kept / "config.json").exists():
         return False
     # A setting that came later than the row had its default's effect.
-    known = identity(default_settings()) | read_json(kept / "config.json")
+    known = identity(TrainConfig()) | read_json(kept / "config.json")
     for key, value in (wanted | {"data.sha256": data}).items():
         if known.get(key) != value:
             raise UserError(

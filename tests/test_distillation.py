@@ -44,7 +44,7 @@ def small(name):
     config.teacher.model = {str(TINY)!r}
     config.teacher.cache = "cache"
     config.teacher.batch_size = 64
-    config.windows = (3,)
+    config.encoder.kernel_sizes = (3,)
     config.early_stopping.every_steps = 100
     return config
 

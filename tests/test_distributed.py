@@ -23,13 +23,13 @@ COMMAND = (
     "--config=synthetic_sdml_smoke",
     "--config.max_steps=40",
     "--config.early_stopping.patience=99",
-    "--config.sampling=clusters",
-    "--config.mask_own_cluster=True",
-    "--config.symmetric=True",
-    "--config.word_dropout=0.1",
-    "--config.hard_negatives=8",
-    "--config.ema_steps=20",
-    "--config.encode_chunk=3",
+    "--config.batch.sampling=clusters",
+    "--config.loss.mask_own_cluster=True",
+    "--config.loss.symmetric=True",
+    "--config.batch.token_dropout=0.1",
+    "--config.batch.hard_negatives=8",
+    "--config.optimizer.ema_steps=20",
+    "--config.batch.encode_chunk=3",
 )
 
 
@@ -52,11 +52,11 @@ def start_two(workdir, *flags, second=()):
     together = (
         "--config.distributed.enabled=True",
         f"--config.distributed.coordinator=localhost:{port}",
-        "--config.distributed.processes=2",
+        "--config.distributed.num_processes=2",
         "--config.distributed.heartbeat=5",
     )
     return [
-        start(workdir, 2, *together, f"--config.distributed.process={i}", *flags, *more)
+        start(workdir, 2, *together, f"--config.distributed.process_id={i}", *flags, *more)
         for i, more in enumerate(((), second))
     ]
 
@@ -140,7 +140,7 @@ def test_a_run_that_is_trained_is_reported_and_one_that_is_finished_is_left_alon
 
 
 def test_processes_of_other_settings_do_not_train_together(tmp_path):
-    statuses, told = ended(start_two(tmp_path, second=["--config.smoothing=0.2"]))
+    statuses, told = ended(start_two(tmp_path, second=["--config.loss.smoothing=0.2"]))
     assert 0 not in statuses
     assert "process 1: error: `smoothing`: expected 0.3, as in process 0, got 0.2" in told[1]
     assert "Traceback" not in told[1]

@@ -83,8 +83,8 @@ plain = losses_by_task_rows.row_config
 def small(name, parts):
     config = synthetic_sdml_smoke.shrink(plain(name, parts))
     config.data.held_out_pairs = 100
-    config.windows = (3,)
-    config.learning_rate = 0.01
+    config.encoder.kernel_sizes = (3,)
+    config.optimizer.learning_rate = 0.01
     return config
 
 losses_by_task_rows.row_config = losses_by_task.row_config = small

@@ -10,28 +10,23 @@ import sys
 import numpy as np
 import pytest
 
-from experiments import main
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.publishing import publish
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.overrides import load_config
+from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.trainer import train
 from tests.distant.rows import log_rows, write_rows
-
-
-def config_of(name):
-    namespace = {}
-    exec((main.CONFIGS / f"{name}.py").read_text(), namespace)
-    return namespace["get_config"]()
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A finished smoke run on two devices, and its report."""
     workdir = tmp_path_factory.mktemp("smoke") / "run"
-    config = config_of("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml_smoke")
     config.devices = 2
     return workdir, train_and_evaluate(config, workdir)
 
@@ -126,7 +121,7 @@ def test_the_run_answers_through_the_retriever(finished):
 
 def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp_path):
     workdir, _ = finished
-    config = config_of("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml_smoke")
     dataset = load_dataset(config, None)
     from flax import nnx
 
@@ -141,8 +136,8 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
 
 
 def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
-    config = config_of("synthetic_sdml_smoke")
-    config.vocabulary_size = 10**6
+    config = load_config("synthetic_sdml_smoke")
+    config.text.vocabulary_size = 10**6
     dataset = load_dataset(config, None)
     from qpr_jax.text.tokenizer import tokenize
 
@@ -159,7 +154,7 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
     ("metric", "names"), [("mrr", {"roc_auc", "mrr", "hits@1"}), ("roc_auc", {"roc_auc"})]
 )
 def test_early_stopping_scores_what_it_watches_and_roc_auc_always(tmp_path, metric, names):
-    config = config_of("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml_smoke")
     config.early_stopping.metric = metric
     train_and_evaluate(config, tmp_path)
     rows = [json.loads(s) for s in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
@@ -169,8 +164,8 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(tmp_path, metr
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_what_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
-    config = config_of("synthetic_sdml_smoke")
-    config.learning_rate = 1e30
+    config = load_config("synthetic_sdml_smoke")
+    config.optimizer.learning_rate = 1e30
     config.early_stopping.every_steps = every
     with pytest.raises(
         UserError, match=r"expected finite numbers, got the .*nan.* at step \d+; the q"
@@ -186,11 +181,10 @@ def test_what_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
 def test_every_config_is_valid_and_has_a_smoke_variant():
     from qpr_jax.training.checks import validate
 
-    names = main.known_configs()
-    assert {"quora_sdml", "synthetic_sdml"} <= set(names)
-    for name in names:
-        validate(config_of(name))
-        assert name.endswith("_smoke") or f"{name}_smoke" in names
+    assert {"quora_sdml", "synthetic_sdml"} <= PRESETS.keys()
+    for name in PRESETS:
+        validate(load_config(name))
+        validate(load_config(f"{name}_smoke"))
 
 
 @pytest.mark.parametrize(
@@ -198,10 +192,10 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
     [
         ((), r"`--config`: expected one of distill, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
-        (("--config", "none.py"), r"or the path of a Python file, got 'none.py'"),
+        (("--config", "none.py"), r"or the path of a TOML or Python file, got 'none.py'"),
         (
             ("--config=synthetic_sdml", "--config.bach_size=3"),
-            r"Did you mean batch_size instead of bach_size",
+            r"no setting `bach_size`; did you mean `batch_size`",
         ),
         (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
         (("--config=synthetic_sdml", "--config.batch_size=0"), r"expected at least 1, got 0"),
@@ -227,7 +221,7 @@ def test_a_mistake_is_told_in_one_line(tmp_path, flags, message):
 
 
 def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_path):
-    config = config_of("quora_sdml_smoke")
+    config = load_config("quora_sdml_smoke")
     config.data.path = str(quora_file)
     report = train_and_evaluate(config, tmp_path)
     assert report["data"]["rows"] == 3000
@@ -235,11 +229,11 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
 
 
 def test_logs_of_questions_and_answers_train(tmp_path):
-    config = config_of("openqa_sdml_smoke")
+    config = load_config("openqa_sdml_smoke")
     rows = [{"asked": question, "said": answer} for question, answer in log_rows()]
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config.data.path = str(tmp_path / "logs.jsonl")
-    config.data.question, config.data.answer = "asked", "said"
+    config.data.question_column, config.data.answer_column = "asked", "said"
     config.data.min_coherence = 0.2
     report = train_and_evaluate(config, tmp_path / "run")
     counts = report["data"]["distant_supervision"]
@@ -261,7 +255,7 @@ def test_logs_of_questions_and_answers_train(tmp_path):
         tmp_path / "others.jsonl",
         [(f"OTHER {question}", answer) for question, answer in log_rows()],
     )
-    config.data.question, config.data.answer = "question", "answer"
+    config.data.question_column, config.data.answer_column = "question", "answer"
     config.overwrite = True
     train_and_evaluate(config, tmp_path / "run")
     assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()
@@ -271,7 +265,7 @@ def test_logs_of_questions_and_answers_train(tmp_path):
 
 
 def test_a_rate_of_false_negatives_trains(tmp_path):
-    config = config_of("synthetic_sdml_smoke")
+    config = load_config("synthetic_sdml_smoke")
     config.data.false_negatives = 0.3
     config.data.synthetic_clusters = 500
     report = train_and_evaluate(config, tmp_path / "run")

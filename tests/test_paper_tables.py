@@ -158,7 +158,7 @@ plain = quora_rows.row_config
 def small(name, seed=0):
     config = synthetic_sdml_smoke.shrink(plain(name, seed))
     if name == "mask":
-        config.learning_rate = 1e30
+        config.optimizer.learning_rate = 1e30
     return config
 
 quora_rows.row_config = small

@@ -16,6 +16,7 @@ import pytest
 
 from qpr_jax.files import sha256_of
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.overrides import load_config
 from tests.xla import QUICK_XLA
 
 KILLS = int(os.environ.get("QPR_KILLS", "2"))
@@ -30,19 +31,19 @@ COMMAND = (
     "--config.early_stopping.every_steps=10",
     "--config.early_stopping.patience=99",
     # All that a step draws or remembers besides.
-    "--config.sampling=clusters",
-    "--config.word_dropout=0.1",
-    "--config.hard_negatives=8",
-    "--config.loss=sdml+online_contrastive",
-    "--config.loss_turns=True",
-    "--config.ema_steps=50",
+    "--config.batch.sampling=clusters",
+    "--config.batch.token_dropout=0.1",
+    "--config.batch.hard_negatives=8",
+    "--config.loss.names=sdml,online_contrastive",
+    "--config.loss.alternate=True",
+    "--config.optimizer.ema_steps=50",
     # And of a teacher, the first steps alone, the others beside the pairs.
     f"--config.teacher.model={ROOT / 'tests' / 'encoders' / 'tiny_bert'}",
     "--config.teacher.epochs=2",
     "--config.teacher.batch_size=32",
     "--config.teacher.weight=0.5",
-    "--config.learning_rate_decay=linear",
-    "--config.normalize=True",
+    "--config.optimizer.learning_rate_decay=linear",
+    "--config.encoder.normalize=True",
 )
 
 
@@ -190,10 +191,9 @@ class Crash(BaseException):
 @pytest.mark.parametrize("call", [1, 4, 7, 10, 13])
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
     """Files and folders are renamed into place; a run may end before any of the renames."""
-    from experiments.configs import synthetic_sdml_smoke
     from qpr_jax.training.main import train_and_evaluate
 
-    config = synthetic_sdml_smoke.get_config()
+    config = load_config("synthetic_sdml:smoke")
     rename, calls = os.replace, []
 
     def crash(*arguments):

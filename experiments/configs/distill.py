@@ -6,25 +6,10 @@ On 2 cores of an AMD EPYC (Zen 3), of 5,000 questions drawn from public logs: 6.
 them the teacher's; agreement 0.400 on validation, 0.411 on test.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_distilled, quora_sdml
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The encoder of `quora_distilled`, imitation alone; `data.path` is to be given."""
-    config = quora_sdml.get_config()
-    student = quora_distilled.get_config()
-    for name in ("teacher", "windows", "filters", "output_dim", "normalize"):
-        config[name] = student[name]
-    config.data.source = "questions"
-    config.teacher.epochs = 6
-    config.teacher.min_steps = 1000
-    config.data.crossed = 50_000
-    config.teacher.weight = 0.0
-    config.max_epochs = 0
-    config.learning_rate_decay = "linear"
-    config.early_stopping.metric = "agreement"
-    config.early_stopping.every_steps = 200
-    config.early_stopping.patience = 10
-    return config
+    return load_config("distill")

@@ -6,15 +6,10 @@ On the 127,000 rows of `$QPR_DATA_DIR/qa_logs`: 7 minutes and 2.6 GiB on one cor
 (Zen 4); test H@1 0.844 and MRR 0.871 per pair, 0.784 and 0.816 per query, through the index.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from qpr_jax.training.config import default_settings
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The paper's vocabulary for this data."""
-    config = default_settings()
-    config.data.source = "qa_logs"
-    config.vocabulary_size = 100_000
-    config.hash_bins = 10_000
-    return config
+    return load_config("openqa_sdml")

@@ -8,23 +8,10 @@ test 0.803 and 0.862, 0.815 and 0.869.
 What each change is worth by itself: results/quora/README.md.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_sdml
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """Even draws, larger batches, three window sizes, word dropout."""
-    config = quora_sdml.get_config()
-    # Large clusters hold most pairs; drawn by pairs, they decide what is learned.
-    config.sampling = "clusters"
-    config.mask_own_cluster = True
-    config.symmetric = True
-    config.batch_size = 1024
-    # Single words have filters of their own; 0.9 times the sums a word of one window of 5 with 600,
-    # and 1.5 times the projection.
-    config.windows = (1, 3, 5)
-    config.filters = 300
-    config.word_dropout = 0.2
-    config.max_epochs = 12
-    return config
+    return load_config("quora_best")

@@ -8,23 +8,10 @@ all questions. By exact search, H@1 and MRR: validation 0.816 and 0.878 per pair
 results/distillation/README.md.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_best
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The teacher's space first, then the labels in it; the encoder of `quora_best`."""
-    config = quora_best.get_config()
-    config.teacher.model = "minilm"
-    config.teacher.words = True
-    config.teacher.epochs = 2
-    config.teacher.weight = 5.0
-    config.normalize = True
-    config.output_dim = 384
-    config.scale = 3.5
-    config.word_dropout = 0.15
-    config.learning_rate_decay = "linear"
-    config.max_epochs = 1
-    config.early_stopping.patience = 10
-    return config
+    return load_config("quora_distilled")

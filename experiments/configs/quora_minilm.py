@@ -7,15 +7,10 @@ By exact search, H@1 and MRR: validation 0.846 and 0.898 per pair, 0.860 and 0.9
 of an AMD EPYC (Zen 3) it encodes 261 questions a second, 165,493 in eleven minutes.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_sdml
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """No step at all."""
-    config = quora_sdml.get_config()
-    config.encoder = "bert"
-    config.pretrained = "minilm"
-    config.max_epochs = 0
-    return config
+    return load_config("quora_minilm")

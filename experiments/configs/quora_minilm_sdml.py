@@ -8,28 +8,10 @@ steps, the others for the encoding of all questions. By exact search, H@1 and MR
 and 0.902 per pair, 0.860 and 0.908 per query; test 0.839 and 0.892, 0.867 and 0.910.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_sdml
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The draws of `quora_best`, the rate that suits a transformer."""
-    config = quora_sdml.get_config()
-    config.sampling = "clusters"
-    config.mask_own_cluster = True
-    config.symmetric = True
-    config.encoder = "bert"
-    config.pretrained = "minilm"
-    config.scale = 3.0
-    config.batch_size = 256
-    config.learning_rate = 5e-5
-    config.learning_rate_decay = "linear"
-    config.weight_decay = 0.01
-    config.warmup_steps = 20
-    config.max_steps = 200
-    config.early_stopping.metric = "roc_auc"
-    config.early_stopping.every_steps = 100
-    config.checkpoint_every = 50
-    config.log_every = 10
-    return config
+    return load_config("quora_minilm_sdml")

@@ -9,21 +9,10 @@ validation 0.774 and 0.832 per pair, 0.780 and 0.834 per query; test 0.756 and 0
 0.832. That is less than it began with: results/distillation/README.md.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_minilm_sdml
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """72,810 triplets, one epoch, AdamW at 2e-5; a margin that all of them violate."""
-    config = quora_minilm_sdml.get_config()
-    config.loss = "triplet"
-    config.symmetric = False
-    config.distance = "euc"
-    config.margin = 5.0
-    config.scale = 1.0
-    config.batch_size = 16
-    config.learning_rate = 2e-5
-    config.max_steps = 72_810 // 16
-    config.warmup_steps = config.max_steps // 10
-    return config
+    return load_config("quora_minilm_triplet")

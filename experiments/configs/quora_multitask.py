@@ -9,15 +9,10 @@ them (`python -m experiments.losses_by_task`, 2 cores of an AMD EPYC, Zen 3;
 results/losses_by_task/README.md).
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from experiments.configs import quora_best
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The encoder of `quora_best`, vectors of length 1."""
-    config = quora_best.get_config()
-    config.normalize = True
-    config.loss = "ranking+online_contrastive"
-    config.smoothing = 0.0
-    return config
+    return load_config("quora_multitask")

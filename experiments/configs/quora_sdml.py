@@ -9,11 +9,10 @@ The paper's are all settings but those it does not give (600 filters) and two th
 BUILD.md: early stopping on MRR, and three lists for each question of the index.
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from qpr_jax.training.config import default_settings
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """The default settings, which are this experiment's: see `qpr_jax/training/config.py`."""
-    return default_settings()
+    return load_config("quora_sdml")

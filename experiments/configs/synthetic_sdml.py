@@ -7,19 +7,10 @@ H@1 0.980, MRR 0.986. Word overlap does not suffice here: BM25 has H@1 0.475 and
 (`python -m benchmarks.lexical_baselines --synthetic`).
 """
 
-from ml_collections import ConfigDict
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import load_config
 
-from qpr_jax.training.config import default_settings
 
-
-def get_config() -> ConfigDict:
+def get_config() -> TrainConfig:
     """A smaller encoder, fewer pairs."""
-    config = default_settings()
-    config.data.source = "synthetic"
-    config.data.held_out_pairs = 1500
-    config.embedding_dim = 128
-    config.filters = 256
-    config.output_dim = 128
-    config.batch_size = 256
-    config.max_epochs = 6
-    return config
+    return load_config("synthetic_sdml")

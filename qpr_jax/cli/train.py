@@ -9,7 +9,8 @@ import click
 
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import counted, use_huge_pages
-from qpr_jax.errors import Interrupted
+from qpr_jax.cli.spelling import train_spelling
+from qpr_jax.errors import Interrupted, UserError, set_spelling
 
 log = logging.getLogger("qpr_jax")
 
@@ -17,21 +18,31 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.argument("pairs", type=NamedPath())
-@click.option("--config", type=NamedPath(), help="Settings as TOML; see training/config.py.")
-def train(folder: str, pairs: str, config: str | None) -> int:
-    """Train on a file of labelled PAIRS, then index and score its questions, in FOLDER.
+@click.option("--config", default="quora_sdml", show_default=True, help="A preset, or a TOML file.")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
+def train(folder: str, pairs: str, config: str, changes: tuple[str, ...]) -> int:
+    """Train on a file of labeled PAIRS, then index and score its questions, in FOLDER.
 
-    PAIRS is in the format of Quora's question pairs, with or without `id`. The same command goes on
-    after a kill.
+    PAIRS has the format of Quora's question pairs, with or without `id`. The same command resumes
+    after a kill. Presets are the names of experiments/configs, NAME:smoke for a tiny run; PAIRS
+    replaces their data. docs/settings.md lists the settings.
 
-    Example: qpr train runs/mine pairs.tsv --config mine.toml
+    \b
+    Example: qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
+             qpr train runs/mine pairs.tsv --config mine.toml
     """
     use_huge_pages()
-    from qpr_jax.training.config import default_settings, from_toml
+    set_spelling(train_spelling(config if config.endswith(".toml") else ""))
+    from qpr_jax.training.overrides import load_config, override, parse_value
+
+    settings = override(load_config(config), {"data.source": "quora", "data.path": pairs})
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if not equals:
+            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
+        settings = override(settings, {name: parse_value(name, text)})
     from qpr_jax.training.main import train_and_evaluate
 
-    settings = from_toml(config) if config else default_settings()
-    settings.data.path = pairs
     try:
         train_and_evaluate(settings, folder)
     except Interrupted as interrupted:

@@ -1,208 +1,225 @@
-"""What settings must satisfy, and which of them nothing reads."""
+"""Checks of a config: what cannot be, and which settings nothing reads."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from qpr_jax.distant.method import LEAST
 from qpr_jax.errors import UserError
 from qpr_jax.index.faiss_index import Recipe, check_recipe
-from qpr_jax.losses.contrastive import PAIR_DISTANCES
-from qpr_jax.losses.distances import DISTANCES
-from qpr_jax.losses.ranking import SIMILARITIES
-from qpr_jax.losses.sdml import PRIORS
-from qpr_jax.losses.triplet import NEGATIVES
 from qpr_jax.training.config import (
-    LABELLED_LOSSES,
-    LOSSES,
-    default_settings,
+    Setting,
+    TrainConfig,
+    declarations,
     flatten,
+    has_teacher,
     trains,
     weighted_losses,
 )
-from qpr_jax.training.schedule import SCALINGS
+from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
+
+_LARGEST = 2**32 - 1  # of a whole number: the seeds of NumPy end there
 
 
-def validate(settings: ConfigDict) -> None:
-    """Raise UserError for the first setting that cannot be."""
-    positive = (
-        "vocabulary_size fewest_uses hash_bins max_words embedding_dim filters output_dim "
-        "batch_size teacher.batch_size log_every checkpoint_every distributed.heartbeat "
-        "data.held_out_pairs data.max_held_out_cluster data.synthetic_clusters "
-        "data.pairs_per_cluster "
-        "early_stopping.patience index.probes index.assignments"
+def validate(config: TrainConfig) -> None:
+    """Raise UserError for the first setting that is out of range or does not fit the others."""
+    for name, value in flatten(config).items():
+        _check_range(name, value)
+    _check_losses(config)
+    _check_kind(config)
+    _check_teacher(config)
+    _check_distributed(config)
+
+
+def unused_settings(config: TrainConfig) -> list[str]:
+    """Names of the settings that differ from their default but that nothing reads, in order."""
+    unused = _unused_loss_settings(config) | _unused_data_settings(config)
+    if not has_teacher(config):
+        unused |= {"data.unlabeled", "data.spliced"}
+        unused |= {name for name in declarations() if name.startswith("teacher.")}
+    if not trains(config):
+        unused |= {"max_steps", "batch.token_dropout"}
+        unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
+    if config.encoder.kind == "bert":
+        unused |= _CNN_SETTINGS
+    given, default = flatten(config), flatten(TrainConfig())
+    return [name for name in given if name in unused and given[name] != default[name]]
+
+
+def _check_range(name: str, value: Any) -> None:
+    """Raise UserError where a value lies outside what its declaration allows."""
+    declared, _ = declarations()[name]
+    for element in value if isinstance(value, tuple) else [value]:
+        expected = ""
+        if declared.choices and element not in declared.choices:
+            expected = " or ".join(declared.choices)
+        elif isinstance(element, int | float) and element != declared.unset:
+            expected = _violated_range(declared, element)
+        if expected:
+            raise UserError(f"expected {expected}, got {element!r}", setting=name)
+
+
+def _violated_range(declared: Setting, value: float) -> str:
+    """The range of a declaration in words, if `value` lies outside; else ""."""
+    at_least, at_most, above, below = declared.min, declared.max, declared.above, declared.below
+    inside = (
+        (at_least is None or value >= at_least)
+        and (at_most is None or value <= at_most)
+        and (above is None or value > above)
+        and (below is None or value < below)
     )
-    not_negative = (
-        "seed devices max_steps data.split_seed data.max_rows data.crossed hard_negatives "
-        "early_stopping.every_steps ema_steps char_ngrams encode_chunk warmup_steps "
-        "max_epochs teacher.epochs teacher.min_steps"
-    )
-    for least, names in ((1, positive), (0, not_negative)):
-        for name in names.split():
-            _require(settings, name, lambda value, least=least: value >= least, f"at least {least}")
-            _require(settings, name, lambda value: value < 2**32, "below 2**32")
-    if settings.encoder == "cnn":  # that of a transformer is seen when it is read
-        recipe = Recipe(settings.index.factory, probes=settings.index.probes)
-        check_recipe(recipe, settings.output_dim)
-    _check_teacher(settings)
-    _check_losses(settings)
-    _require(
-        settings, "data.false_negatives", lambda v: v == -1 or 0 <= v <= 0.9, "0 to 0.9, or -1"
-    )
-    _require(settings, "data.min_coherence", lambda v: v == -1 or 0 <= v <= 1, "0 to 1, or -1")
-    _require(settings, "smoothing", lambda value: 0 <= value <= 1, "from 0 to 1")
-    _require(settings, "word_dropout", lambda value: 0 <= value < 1, "at least 0 and below 1")
-    finite = "learning_rate teacher.learning_rate temperature margin scale similarity_scale"
-    for name in finite.split():
-        _require(settings, name, lambda value: 0 < value < float("inf"), "above 0 and finite")
-    for name in ("early_stopping.min_delta", "teacher.weight", "weight_decay"):
-        _require(settings, name, lambda value: 0 <= value < float("inf"), "at least 0 and finite")
-    _require(
-        settings,
-        "windows",
-        lambda value: len(value) > 0 and all(type(w) is int and w > 0 for w in value),
-        "one or more positive numbers of words, as (3,5)",
-    )
-    together = settings.distributed
-    who = (together.coordinator, together.processes, together.process)
-    port = together.coordinator.rpartition(":")[2]
-    if who != ("", 0, -1) and not (port.isdecimal() and 0 <= who[2] < who[1] and together.enabled):
+    if inside and isinstance(value, int):
+        return "" if value <= _LARGEST else "below 2**32"
+    if inside and value < float("inf"):
+        return ""
+    unset = f", or {declared.unset:g}" if declared.unset is not None else ""
+    if at_most is not None:
+        return f"from {at_least:g} to {at_most:g}{unset}"
+    start = f"at least {at_least:g}" if above is None else f"above {above:g}"
+    end = "" if isinstance(value, int) else " and finite"
+    return start + (end if below is None else f" and below {below:g}")
+
+
+def _check_losses(config: TrainConfig) -> None:
+    names, weights = config.loss.names, config.loss.weights
+    if not names or any(name not in LOSS_NAMES for name in names) or len({*names}) < len(names):
         raise UserError(
-            "`distributed`: expected `enabled=True` with `coordinator=HOST:PORT`, the number of "
-            "`processes`, and which of them, from 0, this `process` is, or none of the three, "
-            f"got {together.enabled}, {who[0]!r}, {who[1]} and {who[2]}"
+            f"expected {' or '.join(LOSS_NAMES)}, or several as ranking,online_contrastive, got "
+            f"{','.join(names)!r}",
+            setting="loss.names",
         )
-    if together.enabled and settings.devices:
+    if len(weights) not in (0, len(names)):
         raise UserError(
-            f"`devices`: expected 0 with several processes, got {settings.devices}; each uses all "
-            "that it sees"
+            f"expected a number above 0 for each of {','.join(names)}, or none, got {weights}",
+            setting="loss.weights",
         )
-    for name, choices in (
-        ("data.source", ("quora", "qa_logs", "questions", "synthetic")),
-        ("data.coherence", tuple(LEAST)),
-        ("early_stopping.metric", ("roc_auc", "mrr", "agreement")),
-        ("encoder", ("cnn", "bert")),
-        ("compute_dtype", ("float32", "bfloat16")),
-        ("distance", DISTANCES),
-        ("prior", PRIORS),
-        ("similarity", SIMILARITIES),
-        ("negatives", NEGATIVES),
-        ("pair_distance", PAIR_DISTANCES),
-        ("sampling", ("pairs", "clusters")),
-        ("learning_rate_scaling", tuple(SCALINGS)),
-        ("learning_rate_decay", ("none", "linear")),
-    ):
-        _require(settings, name, lambda value, of=choices: value in of, " or ".join(choices))
 
 
-def unused_settings(settings: ConfigDict) -> list[str]:
-    """Names of the settings that differ from their default but that nothing reads here."""
-    of_losses = dict.fromkeys(name for names in LOSSES.values() for name in names)
-    losses = weighted_losses(settings)
-    read = {name for loss in losses for name in LOSSES[loss]}
-    unread = [name for name in of_losses if name not in read]
-    if settings.prior == "uniform":
-        unread.append("temperature")
-    euclidean = settings.pair_distance == "euclidean"
-    scaled = {"ranking": settings.similarity == "dot"} | dict.fromkeys(LABELLED_LOSSES, euclidean)
-    if not any(scaled.get(loss, True) for loss in losses):
-        unread.append("scale")
-    if losses.keys() <= LABELLED_LOSSES.keys():
-        unread += ["sampling", "mask_own_cluster", "hard_negatives"]
-    if len(losses) == 1:
-        unread += ["loss_turns"] + ["loss_weights"] * (not settings.teacher.weight)
-    of_logs = [
-        f"data.{name}"
-        for name in ("question", "answer", "coherence", "min_coherence", "pairs_per_cluster")
-    ]
-    generated = ["data.synthetic_clusters", "data.false_negatives"]
-    unread += {
-        "quora": of_logs + generated,
-        "qa_logs": ["data.max_rows", *generated],
-        "questions": [name for name in of_logs if name != "data.question"] + generated,
-        "synthetic": ["data.path", "data.max_rows", "data.skip_bad_rows", *of_logs],
-    }[settings.data.source]
-    if settings.data.unlabelled:  # files like those of the questions
-        unread = [name for name in unread if name not in ("data.question", "data.skip_bad_rows")]
-    if not (settings.teacher.model or settings.teacher.vectors):
-        unread += ["data.unlabelled", "data.crossed"]
-        unread += [name for name in flatten(settings) if name.startswith("teacher.")]
-    if not settings.max_epochs:
-        unread += [*of_losses, "sampling", "mask_own_cluster", "hard_negatives", "learning_rate"]
-        unread += ["loss", "loss_turns", "loss_weights"]
-    if not trains(settings):
-        unread += ["max_steps", "warmup_steps", "weight_decay", "word_dropout", "ema_steps"]
-    if settings.encoder == "bert":
-        unread += ["vocabulary_size", "fewest_uses", "hash_bins", "char_ngrams", "embedding_dim"]
-        unread += ["windows", "filters", "output_dim", "bag_of_words", "normalize", "teacher.words"]
-    given, default = flatten(settings), flatten(default_settings())
-    return [name for name in dict.fromkeys(unread) if given[name] != default[name]]
-
-
-def _check_losses(settings: ConfigDict) -> None:
-    names, weights = settings.loss.split("+"), settings.loss_weights
-    if any(name not in LOSSES for name in names) or len(set(names)) < len(names):
+def _check_kind(config: TrainConfig) -> None:
+    encoder = config.encoder
+    if encoder.kind not in ("cnn", "bert"):
+        raise UserError(f"expected cnn or bert, got {encoder.kind!r}", setting="encoder.kind")
+    if encoder.kind == "cnn":  # the dimension of a transformer is known when its folder is read
+        if not encoder.kernel_sizes:
+            raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
+        recipe = Recipe(config.index.factory, probes=config.index.probes)
+        check_recipe(recipe, encoder.output_dim)
+    if (encoder.kind == "bert") != bool(encoder.pretrained):
         raise UserError(
-            f"`loss`: expected {' or '.join(LOSSES)}, or several as `ranking+online_contrastive`, "
-            f"got {settings.loss!r}; set `--config.loss`"
+            "expected `bert` with a folder to start from, or `cnn` without one, got "
+            f"{encoder.kind!r} and {encoder.pretrained!r}",
+            remedy="set {encoder.kind} and {encoder.pretrained}",
         )
-    _require(
-        settings,
-        "loss_weights",
-        lambda value: (
-            len(value) in (0, len(names))
-            and all(isinstance(w, int | float) and 0 < w < float("inf") for w in weights)
-        ),
-        f"a number above 0 for each of {settings.loss!r}, or none, as ()",
-    )
 
 
-def _check_teacher(settings: ConfigDict) -> None:
-    teacher = settings.teacher
+def _check_teacher(config: TrainConfig) -> None:
+    teacher, metric = config.teacher, config.early_stopping.metric
+    of_list = config.data.source == "questions"
     if teacher.model and teacher.vectors:
-        raise UserError("`teacher`: expected `model` or `vectors`, got both; set one of them to ''")
-    if teacher.vectors and teacher.words:
         raise UserError(
-            "`teacher.words`: expected a teacher's model, got its vectors alone; set "
-            "`--config.teacher.words=False`"
+            f"expected a teacher's model or its vectors, got {teacher.model!r} and "
+            f"{teacher.vectors!r}",
+            remedy="set {teacher.model} or {teacher.vectors}",
         )
-    has_pairs = settings.max_epochs and settings.data.source != "questions"
-    if teacher.model or teacher.vectors:
-        if not settings.max_epochs and not teacher.epochs:
+    if teacher.vectors and teacher.init_embeddings:
+        raise UserError(
+            "expected a teacher's model, got its vectors alone",
+            setting="teacher.init_embeddings",
+            remedy="set {teacher.init_embeddings=False}, or {teacher.model}",
+        )
+    if has_teacher(config):
+        if not config.max_epochs and not teacher.epochs:
             raise UserError(
-                "`max_epochs`, `teacher.epochs`: expected 1 or more of one, got 0 and 0"
+                "expected 1 epoch or more of imitation or of pairs, got 0 and 0",
+                remedy="set {teacher.epochs} or {max_epochs}",
             )
-        if settings.data.source == "questions" and settings.max_epochs:
+        if of_list and config.max_epochs:
             raise UserError(
-                f"`max_epochs`: expected 0, since a list of questions has no pairs, got "
-                f"{settings.max_epochs}; set `--config.max_epochs=0`"
+                f"expected 0, since a list of questions has no pairs, got {config.max_epochs}",
+                setting="max_epochs",
+                remedy="set {max_epochs=0}",
             )
-    elif not has_pairs and settings.encoder == "cnn":
+    elif (of_list or not config.max_epochs) and config.encoder.kind == "cnn":
         raise UserError(
-            "expected pairs to train on or a teacher, got neither; set `--config.teacher.model` or "
-            "`--config.teacher.vectors`, or, with pairs, `--config.max_epochs` to 1 or more"
+            "expected pairs to train on or a teacher, got neither",
+            remedy="set {teacher.model} or {teacher.vectors}, or, with pairs, {max_epochs=10}",
         )
-    elif settings.early_stopping.metric == "agreement" or teacher.words:
+    elif metric == "agreement" or teacher.init_embeddings:
+        name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
+        raise UserError("expected a teacher, got none", setting=name, remedy="set {teacher.model}")
+    if of_list and metric != "agreement":
         raise UserError(
-            "`early_stopping.metric=agreement`, `teacher.words`: expected a teacher, got none; set "
-            "`--config.teacher.model`"
-        )
-    if settings.data.source == "questions" and settings.early_stopping.metric != "agreement":
-        raise UserError(
-            "`early_stopping.metric`: expected agreement, all that a list of questions can be "
-            f"scored by, got {settings.early_stopping.metric}; set "
-            "`--config.early_stopping.metric=agreement`"
-        )
-    if (settings.encoder == "bert") != bool(settings.pretrained):
-        raise UserError(
-            "`encoder`, `pretrained`: expected `bert` with a folder to start from, or `cnn` "
-            f"without one, got {settings.encoder!r} and {settings.pretrained!r}; set both"
+            f"expected agreement, all that a list of questions can be scored by, got {metric}",
+            setting="early_stopping.metric",
+            remedy="set {early_stopping.metric=agreement}",
         )
 
 
-def _require(settings: ConfigDict, name: str, accept: Any, expected: str) -> None:
-    value = flatten(settings)[name]
-    if not accept(value):
-        raise UserError(f"`{name}`: expected {expected}, got {value!r}; set `--config.{name}`")
+def _check_distributed(config: TrainConfig) -> None:
+    distributed = config.distributed
+    who = (distributed.coordinator, distributed.num_processes, distributed.process_id)
+    port = distributed.coordinator.rpartition(":")[2]
+    whole = port.isdecimal() and 0 <= who[2] < who[1] and distributed.enabled
+    if who != ("", 0, -1) and not whole:
+        raise UserError(
+            "expected HOST:PORT, the number of processes and the number of this one, with "
+            f"distributed.enabled, or none of the three, got {who[0]!r}, {who[1]} and {who[2]}, "
+            f"enabled: {distributed.enabled}",
+            remedy="set {distributed.coordinator}, {distributed.num_processes}, "
+            "{distributed.process_id} and {distributed.enabled=True}",
+        )
+    if distributed.enabled and config.devices:
+        raise UserError(
+            f"expected 0 with several processes, each of which uses all devices that it sees, got "
+            f"{config.devices}",
+            setting="devices",
+            remedy="set {devices=0}",
+        )
+
+
+def _unused_loss_settings(config: TrainConfig) -> set[str]:
+    """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
+    specs = [LOSSES[name] for name in weighted_losses(config)]
+    known = {name for spec in LOSSES.values() for name in spec.settings.values()} | {"scale"}
+    used = {
+        name
+        for spec in specs
+        for name in {*spec.settings.values(), "scale"} - {*spec.unused(config.loss)}
+    }
+    unused = {f"loss.{name}" for name in known - used}
+    of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
+    if all(spec.data == "labeled" for spec in specs):
+        unused |= of_pairs
+    if len(specs) == 1:
+        unused |= {"loss.alternate"} | ({"loss.weights"} if not config.teacher.weight else set())
+    if not config.max_epochs:
+        unused |= {name for name in declarations() if name.startswith("loss.")} | of_pairs
+        unused |= {"optimizer.learning_rate"}
+    return unused
+
+
+_LOG_SETTINGS = {
+    f"data.{name}"
+    for name in (
+        *("question_column", "answer_column", "coherence", "min_coherence"),
+        "pairs_per_cluster",
+    )
+}
+_GENERATED_SETTINGS = {"data.synthetic_clusters", "data.false_negatives"}
+_UNUSED_BY_SOURCE = {
+    "quora": _LOG_SETTINGS | _GENERATED_SETTINGS,
+    "qa_logs": {"data.max_rows"} | _GENERATED_SETTINGS,
+    "questions": (_LOG_SETTINGS | _GENERATED_SETTINGS) - {"data.question_column"},
+    "synthetic": {"data.path", "data.max_rows", "data.skip_bad_rows"} | _LOG_SETTINGS,
+}
+_CNN_SETTINGS = {
+    *(f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "char_ngrams")),
+    *(f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters", "output_dim")),
+    *("encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"),
+}
+
+
+def _unused_data_settings(config: TrainConfig) -> set[str]:
+    unused = _UNUSED_BY_SOURCE[config.data.source]
+    if config.data.unlabeled:  # read like a list of questions
+        unused = unused - {"data.question_column", "data.skip_bad_rows"}
+    return unused

@@ -1,238 +1,339 @@
-"""All settings of a run with their defaults."""
+"""All settings of a training, in sections: types, defaults, ranges, help. Loads no JAX."""
 
 from __future__ import annotations
 
-import difflib
+import copy
+import dataclasses
+import functools
 import json
-import pathlib
-import tomllib
+import typing
+from dataclasses import dataclass, field
 from typing import Any
 
-from ml_collections import ConfigDict
 
-from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+@dataclass(frozen=True)
+class Setting:
+    """The declaration of a setting.
 
-# The losses, and the settings that each reads of those that are of losses alone: those of pairs
-# that mean the same, in which all else of a batch is a negative, and of pairs labelled either way.
-LABELLED_LOSSES = {
-    "contrastive": ("scale", "pair_distance", "margin"),
-    "online_contrastive": ("scale", "pair_distance", "margin"),
-}
-LOSSES = {
-    "sdml": ("scale", "distance", "smoothing", "prior", "temperature", "symmetric"),
-    "triplet": ("scale", "distance", "negatives", "margin"),
-    "ranking": ("scale", "similarity", "similarity_scale", "smoothing", "symmetric"),
-} | LABELLED_LOSSES
+    min, max: the range, both included. above, below: the same, excluded. choices: the values
+    allowed, if they are few. unset: a value outside the range that means none. result: whether
+    the result of a run depends on it beyond rounding.
+    """
 
-# What may change between two commands of one run: none alters its result beyond rounding.
-NOT_IDENTITY = (
-    *("overwrite", "devices", "distributed", "encode_chunk", "data.path", "data.unlabelled"),
-    *("pretrained", "teacher.model", "teacher.vectors", "teacher.cache"),
-)
+    help: str
+    min: float | None = None
+    max: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    unset: float | None = None
+    result: bool = True
 
 
-def default_settings() -> ConfigDict:
-    """The paper's experiment on the Quora pairs: every setting there is."""
-    settings = ConfigDict()
-    settings.seed = 0  # of the weights and of the order of the pairs
-    settings.overwrite = False  # start anew where the work directory holds a run
-    settings.devices = 0  # 0: all that JAX sees
-
-    settings.distributed = ConfigDict()
-    settings.distributed.enabled = False  # several processes train together
-    # Of process 0; empty, as JAX finds the three by itself under SLURM, MPI, or on a TPU pod.
-    settings.distributed.coordinator = ""  # HOST:PORT
-    settings.distributed.processes = 0
-    settings.distributed.process = -1  # the number of this one, from 0
-    settings.distributed.heartbeat = 30  # seconds without a sign of life: a process is lost
-
-    settings.data = ConfigDict()
-    # Or "qa_logs", questions and their answers, "questions", a list of them and nothing else, for
-    # a student of a teacher, or "synthetic", a generated question log.
-    settings.data.source = "quora"
-    # Of the pair file; else $QPR_DATA_DIR, the cache, the web. Of logs: a file, a folder of them or
-    # one that `qpr clusters` made; else $QPR_DATA_DIR.
-    settings.data.path = ""
-    settings.data.skip_bad_rows = False  # count and skip malformed rows
-    settings.data.max_rows = 0  # read only so many rows; 0: all
-    settings.data.split_seed = 0
-    settings.data.held_out_pairs = 5000  # at most, in each of validation and test
-    settings.data.max_held_out_cluster = 20  # larger clusters always train
-    settings.data.synthetic_clusters = 6000  # size of the generated log
-    # Share of its rows with an unlabelled paraphrase in their batch; -1: a few, as in real logs.
-    settings.data.false_negatives = -1.0
-    settings.data.question = "question"  # its column in logs
-    settings.data.answer = "answer"  # its column in logs
-    settings.data.coherence = "pairwise"  # of clusters of logs, or "paper"
-    settings.data.min_coherence = -1.0  # clusters of less are removed; -1: 0.3, of "paper" 0.1
-    settings.data.pairs_per_cluster = 100  # at most, of logs
-    # More questions, of no pair, for a teacher's vectors alone: a file, or a folder of them.
-    settings.data.unlabelled = ""
-    # And so many made of the training questions and these: from one into another at words that
-    # both have.
-    settings.data.crossed = 0
-
-    settings.vocabulary_size = 50_000  # most frequent words of the training questions
-    settings.fewest_uses = 1  # of a word in them that has an embedding of its own
-    settings.hash_bins = 5_000  # that all other words share
-    settings.char_ngrams = 0  # cut them into runs of so many characters first, as words; 0: no
-    settings.max_words = 64  # words of a question that are read
-
-    settings.encoder = "cnn"  # or "bert", a transformer that is trained further
-    # Of "bert": a folder in the format of sentence-transformers, or "minilm", that of the extra.
-    settings.pretrained = ""
-    settings.embedding_dim = 300
-    settings.windows = (5,)  # words; several give each its own filters
-    settings.filters = 600  # of each window; the paper does not say
-    settings.output_dim = 300
-    settings.bag_of_words = False  # the projection also sees the sum of the word embeddings
-    settings.normalize = False  # vectors have length 1
-    settings.compute_dtype = "float32"  # of the encoder's products, or "bfloat16"
-
-    # Or "triplet", or "ranking", multiple negatives ranking, in which SDML's softmax is of
-    # similarities; plain with `smoothing` 0. Searches go by distance, whose order is that of the
-    # similarities where vectors have length 1 (`normalize`). Or, of pairs labelled 1 and 0,
-    # "contrastive" or "online_contrastive". Or several, as "ranking+online_contrastive".
-    settings.loss = "sdml"
-    settings.loss_weights = ()  # of several, as (1.0,0.5); none: 1 each
-    # Of several: a step of each in turn, or, else, steps on their sum. Those of pairs and those of
-    # labelled pairs have batches of their own; an epoch is that of the first.
-    settings.loss_turns = False
-    settings.scale = 1.0  # that the loss sees the vectors at; those of length 1 are too near
-    settings.distance = "ssd"  # the sum of squared differences, or "euc", its root
-    settings.mask_own_cluster = False  # known paraphrases in a batch are no negatives
-    settings.smoothing = 0.3  # of SDML, ranking: the mass that the other candidates share
-    settings.prior = "uniform"  # of SDML: they share it evenly, or, "distance", by nearness
-    settings.temperature = 1.0  # of the distance prior
-    settings.symmetric = False  # of SDML, ranking: candidates look for their queries too
-    settings.similarity = "cosine"  # of ranking, to which `scale` is nothing, or "dot"
-    settings.similarity_scale = 20.0  # what it is multiplied by; 1 is usual for dot products
-    settings.negatives = "random"  # of triplets; or "hard" (to the positive), "hard_anchor"
-    settings.margin = 0.5  # of triplets, and of contrastive losses
-    settings.pair_distance = "cosine"  # of contrastive losses, or "euclidean"
-
-    settings.batch_size = 512  # pairs, over all devices; on a sum, so many of either kind
-    settings.sampling = "pairs"  # each pair as often, or "clusters", each cluster as often
-    settings.hard_negatives = 0  # candidates of a batch from pairs labelled non-duplicates
-    settings.word_dropout = 0.0  # share of the words that a step does not see
-    settings.encode_chunk = 0  # questions that a device encodes at a time, to save memory; 0: all
-    settings.learning_rate = 1e-3  # of Adam, for 512 pairs
-    settings.learning_rate_scaling = "none"  # or "sqrt", "linear": times (batch_size / 512)^0.5, ^1
-    settings.weight_decay = 0.0  # of AdamW, for matrices other than the embedding
-    settings.warmup_steps = 0  # over which it rises from 0
-    settings.learning_rate_decay = "none"  # or "linear", to 0 at the last of the steps allowed
-    settings.ema_steps = 0  # score and keep an average of weights over about so many; 0: the last
-    settings.max_epochs = 10  # of the pairs; with a teacher, 0 is no pairs at all
-    settings.max_steps = 0  # of pairs, or, without, of imitation; 0: as many as the epochs hold
-
-    settings.teacher = ConfigDict()
-    # Whose vectors the encoder learns to give: a run, a folder in the format of
-    # sentence-transformers, or "minilm"; "": nobody's. Computed once, kept in `cache`.
-    settings.teacher.model = ""
-    # Or vectors of any model: a .npy file, a row for each question, in their order.
-    settings.teacher.vectors = ""
-    settings.teacher.cache = ""  # a folder; "": in $XDG_CACHE_HOME, or ~/.cache
-    settings.teacher.epochs = 9  # of all training questions, imitation alone, before the pairs
-    settings.teacher.min_steps = 0  # at least, however few the questions are
-    settings.teacher.batch_size = 512  # questions of a step, in these epochs
-    settings.teacher.learning_rate = 1e-3
-    settings.teacher.weight = 0.0  # of imitation beside the loss, when the pairs come
-    settings.teacher.words = False  # the embedding starts at the teacher's vectors of the words
-
-    settings.early_stopping = ConfigDict()
-    # "mrr" of exact search among all questions, or the paper's "roc_auc", which saturates and
-    # keeps a worse checkpoint (measured in BUILD.md).
-    settings.early_stopping.metric = "mrr"
-    settings.early_stopping.min_delta = 0.0  # a smaller gain counts as none
-    settings.early_stopping.patience = 3  # evaluations without a gain before the end
-    settings.early_stopping.every_steps = 0  # 0: once an epoch
-
-    settings.index = ConfigDict()
-    settings.index.factory = "IVF2000,Flat"
-    settings.index.probes = 10  # lists that a search reads
-    settings.index.assignments = 3  # lists that a question is stored in; 1 is plain FAISS
-
-    settings.log_every = 20  # steps between two writes of the metrics
-    settings.checkpoint_every = 200  # steps
-    return settings
+def setting(default: Any, help: str, **limits: Any) -> Any:
+    """Declare a field of a section; `limits` as in `Setting`."""
+    return field(default=default, metadata={"setting": Setting(help, **limits)})
 
 
-def weighted_losses(settings: ConfigDict) -> dict[str, float]:
-    """The losses that the settings name, in their order, with their weights."""
-    names = settings.loss.split("+")
-    return dict(zip(names, settings.loss_weights or [1.0] * len(names), strict=True))
+@dataclass(slots=True, kw_only=True)
+class DistributedConfig:
+    """Several processes that train together."""
+
+    enabled: bool = setting(False, "train together with other processes", result=False)
+    coordinator: str = setting(
+        "", "HOST:PORT of process 0; empty: JAX finds it (SLURM, MPI, TPU pods)", result=False
+    )
+    num_processes: int = setting(0, "number of processes; 0: JAX finds it", min=0, result=False)
+    process_id: int = setting(-1, "number of this process, from 0; -1: JAX finds it", result=False)
+    heartbeat: int = setting(
+        30, "seconds of silence after which a process counts as lost", min=1, result=False
+    )
 
 
-def tasks_of(settings: ConfigDict) -> list[ConfigDict]:
-    """The settings of each turn: with all losses, which are summed, or with one of them each."""
-    if not settings.loss_turns:
-        return [settings]
-    turns = []
-    for name, weight in weighted_losses(settings).items():
-        turn = settings.copy_and_resolve_references()
-        turn.loss, turn.loss_weights = name, (weight,)
-        turns.append(turn)
-    return turns
+@dataclass(slots=True, kw_only=True)
+class DataConfig:
+    """The questions, their pairs, and how they are split."""
+
+    source: str = setting(
+        "quora",
+        "labeled pairs, logs of questions and answers, a list of questions, or a generated log",
+        choices=("quora", "qa_logs", "questions", "synthetic"),
+    )
+    path: str = setting(
+        "", "file or folder; empty: $QPR_DATA_DIR, the cache or the web", result=False
+    )
+    skip_bad_rows: bool = setting(False, "count and skip malformed rows")
+    max_rows: int = setting(0, "rows to read; 0: all", min=0)
+    split_seed: int = setting(0, "seed of the splits and of generated data", min=0)
+    held_out_pairs: int = setting(5000, "most pairs of validation, and of test", min=1)
+    max_held_out_cluster: int = setting(20, "larger clusters are always trained on", min=1)
+    synthetic_clusters: int = setting(6000, "clusters of the generated log", min=1)
+    false_negatives: float = setting(
+        -1.0,
+        "share of generated rows with an unlabeled paraphrase in their batch; -1: a few",
+        min=0,
+        max=0.9,
+        unset=-1,
+    )
+    question_column: str = setting("question", "column of the question, in logs and lists")
+    answer_column: str = setting("answer", "column of the answer, in logs")
+    coherence: str = setting(
+        "pairwise", "how the clusters of logs are filtered", choices=("pairwise", "paper")
+    )
+    min_coherence: float = setting(
+        -1.0,
+        "clusters of logs with less are removed; -1: 0.3, with `paper` 0.1",
+        min=0,
+        max=1,
+        unset=-1,
+    )
+    pairs_per_cluster: int = setting(100, "most pairs of a cluster of logs", min=1)
+    unlabeled: str = setting(
+        "", "further questions for the teacher to encode: a file or a folder", result=False
+    )
+    spliced: int = setting(
+        0, "further questions for the teacher, spliced from the training questions", min=0
+    )
 
 
-def trains(settings: ConfigDict) -> bool:
-    """Whether there are steps at all; an encoder from elsewhere can be taken as it is."""
-    return bool(settings.max_epochs or settings.teacher.model or settings.teacher.vectors)
+@dataclass(slots=True, kw_only=True)
+class TextConfig:
+    """From a question to token ids."""
+
+    vocabulary_size: int = setting(50_000, "most frequent words of the training questions", min=1)
+    min_count: int = setting(1, "uses of a word in the training questions to be one of them", min=1)
+    hash_bins: int = setting(5_000, "embeddings that all other words share, by hash", min=1)
+    char_ngrams: int = setting(0, "cut other words into runs of this many characters; 0: no", min=0)
+    max_tokens: int = setting(64, "tokens of a question that are read", min=1)
 
 
-def from_toml(path: Path) -> ConfigDict:
-    """The default settings with those of a TOML file; UserError where one is unknown or wrong."""
-    settings = default_settings()
-    try:
-        given = tomllib.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: expected a TOML file of settings, found none") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: expected TOML ({error}); mend it") from None
-    known = flatten(settings)
-    for name, value in _flat(given).items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean `{near[0]}`?" if near else "see training/config.py"
-            raise UserError(f"{path}: there is no setting `{name}`; {hint}")
-        value = tuple(value) if isinstance(value, list) else value
-        default = known[name]
-        if isinstance(default, float) and type(value) is int:
-            value = float(value)
-        if type(value) is not type(default):
-            raise UserError(
-                f"{path}: `{name}`: expected {type(default).__name__}, as {default!r}, "
-                f"got {value!r}"
-            )
-        settings.update_from_flattened_dict({name: value})
-    return settings
+@dataclass(slots=True, kw_only=True)
+class EncoderConfig:
+    """The model."""
+
+    kind: str = setting("cnn", "convolutional, or a transformer that is trained further")
+    pretrained: str = setting(
+        "", "what a transformer starts from: a folder, or minilm", result=False
+    )
+    embedding_dim: int = setting(300, "dimension of a token's embedding", min=1)
+    kernel_sizes: tuple[int, ...] = setting(
+        (5,), "tokens of a convolution; several sizes have filters of their own", min=1
+    )
+    filters: int = setting(600, "filters of each kernel size; the paper does not say", min=1)
+    output_dim: int = setting(300, "dimension of a question's vector", min=1)
+    bag_of_words: bool = setting(False, "the projection also reads the sum of the embeddings")
+    normalize: bool = setting(False, "vectors have length 1")
+    compute_dtype: str = setting(
+        "float32", "of the encoder's products", choices=("float32", "bfloat16")
+    )
 
 
-def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in tables.items():
-        inner = _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else None
-        flat |= {f"{prefix}{name}": value} if inner is None else inner
-    return flat
+@dataclass(slots=True, kw_only=True)
+class LossConfig:
+    """What is minimized. Which loss reads which setting: `training/losses_config.py`."""
+
+    names: tuple[str, ...] = setting(("sdml",), "one loss or several")
+    weights: tuple[float, ...] = setting((), "of several losses; none: 1 each", above=0)
+    alternate: bool = setting(
+        False,
+        "with several losses: alternate between them step by step (otherwise minimize their "
+        "weighted sum)",
+    )
+    scale: float = setting(1.0, "factor of the vectors, before the loss", above=0)
+    distance: str = setting(
+        "ssd", "sum of squared differences, or its root", choices=("ssd", "euc")
+    )
+    smoothing: float = setting(0.3, "mass of the target on other candidates", min=0, max=1)
+    prior: str = setting("uniform", "how SDML spreads that mass", choices=("uniform", "distance"))
+    temperature: float = setting(1.0, "of the distance prior", above=0)
+    symmetric: bool = setting(False, "candidates are also scored against all queries")
+    mask_own_cluster: bool = setting(
+        False, "known paraphrases of a query in its batch are not its negatives"
+    )
+    similarity: str = setting("cosine", "of the ranking loss", choices=("cosine", "dot"))
+    similarity_scale: float = setting(
+        20.0, "factor of the similarities; 1 is usual for dot products", above=0
+    )
+    negatives: str = setting(
+        "random",
+        "of triplets: random, closest to the positive, or closest to the anchor",
+        choices=("random", "hard", "hard_anchor"),
+    )
+    margin: float = setting(0.5, "of triplet and contrastive losses", above=0)
+    pair_distance: str = setting(
+        "cosine", "of the contrastive losses", choices=("cosine", "euclidean")
+    )
 
 
-def flatten(settings: ConfigDict) -> dict[str, Any]:
-    """Settings as one flat dictionary, `early_stopping.metric` and so on."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, ConfigDict):
-            flat |= {f"{name}.{inner}": v for inner, v in flatten(value).items()}
+@dataclass(slots=True, kw_only=True)
+class BatchConfig:
+    """Which pairs a batch holds, and how it is encoded."""
+
+    sampling: str = setting(
+        "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
+    )
+    hard_negatives: int = setting(0, "candidates from pairs labeled as non-duplicates", min=0)
+    token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
+    encode_chunk: int = setting(
+        0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class OptimizerConfig:
+    """Adam and its learning rate."""
+
+    learning_rate: float = setting(1e-3, "of Adam, for 512 pairs", above=0)
+    learning_rate_scaling: str = setting(
+        "none",
+        "multiply by (batch_size / 512) to the power 0, 0.5 or 1",
+        choices=("none", "sqrt", "linear"),
+    )
+    learning_rate_decay: str = setting(
+        "none", "constant, or linear to 0 at the last step allowed", choices=("none", "linear")
+    )
+    warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
+    weight_decay: float = setting(0.0, "of AdamW, for matrices other than the embedding", min=0)
+    ema_steps: int = setting(
+        0, "score and keep an average of the weights of about so many steps; 0: the last", min=0
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class TeacherConfig:
+    """An encoder whose vectors are imitated."""
+
+    model: str = setting(
+        "", "a run, a folder of sentence-transformers, or minilm; empty: none", result=False
+    )
+    vectors: str = setting(
+        "", "or its vectors: a .npy file, one row a question, in their order", result=False
+    )
+    cache: str = setting(
+        "", "folder of its vectors; empty: in $XDG_CACHE_HOME or ~/.cache", result=False
+    )
+    epochs: int = setting(9, "of imitation alone, over all training questions", min=0)
+    min_steps: int = setting(0, "steps of imitation alone, at least", min=0)
+    batch_size: int = setting(512, "questions of such a step", min=1)
+    learning_rate: float = setting(1e-3, "of such a step", above=0)
+    weight: float = setting(0.0, "of imitation beside the loss on pairs", min=0)
+    init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
+
+
+@dataclass(slots=True, kw_only=True)
+class EarlyStoppingConfig:
+    """When training ends, and which checkpoint is kept."""
+
+    metric: str = setting(
+        "mrr",
+        "MRR of exact search, the paper's ROC AUC, or agreement with the teacher",
+        choices=("roc_auc", "mrr", "agreement"),
+    )
+    min_delta: float = setting(0.0, "a smaller gain counts as none", min=0)
+    patience: int = setting(3, "evaluations without a gain before the end", min=1)
+    every_steps: int = setting(0, "steps between evaluations; 0: an epoch", min=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class IndexConfig:
+    """The index of a finished run."""
+
+    factory: str = setting("IVF2000,Flat", "FAISS index, as `faiss.index_factory` reads it")
+    probes: int = setting(10, "lists that a search reads", min=1)
+    assignments: int = setting(3, "lists that a question is stored in; 1: plain FAISS", min=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainConfig:
+    """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
+
+    seed: int = setting(0, "of the weights and of the order of the pairs", min=0)
+    batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
+    max_epochs: int = setting(10, "of the pairs; 0: imitate the teacher alone", min=0)
+    max_steps: int = setting(0, "of pairs, or without, of imitation; 0: all epochs", min=0)
+    devices: int = setting(0, "number of devices; 0: all that JAX finds", min=0, result=False)
+    overwrite: bool = setting(False, "replace the run of the work directory", result=False)
+    log_every: int = setting(20, "steps between two writes of the metrics", min=1)
+    checkpoint_every: int = setting(200, "steps between two checkpoints", min=1)
+    data: DataConfig = field(default_factory=DataConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+
+
+@functools.cache
+def declarations() -> dict[str, tuple[Setting, Any]]:
+    """All settings by dotted name: the declaration and the type."""
+    found: dict[str, tuple[Setting, Any]] = {}
+    for name, (section, fields) in _sections().items():
+        types = typing.get_type_hints(section)
+        prefix = f"{name}." if name else ""
+        found |= {f"{prefix}{f.name}": (f.metadata["setting"], types[f.name]) for f in fields}
+    return found
+
+
+def _sections() -> dict[str, tuple[type, list[dataclasses.Field[Any]]]]:
+    """The sections by name, the settings at the top under ""."""
+    top, sections = [], {}
+    for f in dataclasses.fields(TrainConfig):
+        if "setting" in f.metadata:
+            top.append(f)
         else:
-            flat[name] = value
-    return flat
+            section = typing.cast(type, f.default_factory)
+            sections[f.name] = section, [*dataclasses.fields(section)]
+    return {"": (TrainConfig, top), **sections}
 
 
-def identity(settings: ConfigDict) -> dict[str, Any]:
-    """The settings that a run's result depends on, flat, as JSON gives them back."""
-    kept = {
-        name: v
-        for name, v in flatten(settings).items()
-        if name not in NOT_IDENTITY and name.partition(".")[0] not in NOT_IDENTITY
-    }
-    return json.loads(json.dumps(kept))
+def flatten(config: TrainConfig) -> dict[str, Any]:
+    """All settings by dotted name, as `early_stopping.metric`."""
+    return {name: read(config, name) for name in declarations()}
+
+
+def read(config: TrainConfig, name: str) -> Any:
+    """The value of a setting, by its dotted name."""
+    return functools.reduce(getattr, name.split("."), config)
+
+
+def write(config: TrainConfig, name: str, value: Any) -> None:
+    """Set a setting in place, by its dotted name; neither name nor value is checked."""
+    section, _, last = name.rpartition(".")
+    setattr(read(config, section) if section else config, last, value)
+
+
+def identity(config: TrainConfig) -> dict[str, Any]:
+    """The settings that the result of a run depends on, flat, as JSON gives them back."""
+    kept = {name: v for name, v in flatten(config).items() if declarations()[name][0].result}
+    return dict(json.loads(json.dumps(kept)))
+
+
+def weighted_losses(config: TrainConfig) -> dict[str, float]:
+    """The losses in their order, with their weights."""
+    weights = config.loss.weights or (1.0,) * len(config.loss.names)
+    return dict(zip(config.loss.names, weights, strict=True))
+
+
+def objectives(config: TrainConfig) -> list[TrainConfig]:
+    """One config for each objective: with all losses, which are summed, or one loss of them."""
+    if not config.loss.alternate:
+        return [config]
+    alone = []
+    for name, weight in weighted_losses(config).items():
+        alone.append(copy.deepcopy(config))
+        alone[-1].loss.names, alone[-1].loss.weights = (name,), (weight,)
+    return alone
+
+
+def has_teacher(config: TrainConfig) -> bool:
+    """Whether there are vectors to imitate."""
+    return bool(config.teacher.model or config.teacher.vectors)
+
+
+def trains(config: TrainConfig) -> bool:
+    """Whether there are steps at all; a pretrained encoder can be indexed as it is."""
+    return bool(config.max_epochs or has_teacher(config))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
 from qpr_jax.data.quora import QuestionPairs, read_quora
@@ -37,6 +36,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.batch_layout import lengths_of
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.teacher import Teacher, make_teacher
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class TrainDataset:
 
     clusters: int32 [Q + U], -1 for none. words: ids, int32 [Q + U, L]. others: for each held-out
     split, int [P], a question of another cluster for each pair: the negatives of ROC AUC.
-    unlabelled: the U others. pretrained: what training starts from, if not from nothing. teacher:
+    unlabeled: the U others. pretrained: what training starts from, if not from nothing. teacher:
     None where none was asked for, and until `with_teacher`.
     """
 
@@ -58,7 +58,7 @@ class TrainDataset:
     others: dict[str, np.ndarray]
     vocabulary: Vocabulary | WordPieces
     words: np.ndarray
-    unlabelled: list[str]
+    unlabeled: list[str]
     report: dict[str, Any]
     pretrained: TransformerEncoder | None = None
     teacher: Teacher | None = None
@@ -72,27 +72,27 @@ class TrainDataset:
     def shown(self) -> np.ndarray:
         """Rows that a student may see: the training questions and the U others, int [S]."""
         first = len(self.data.questions)
-        more = np.arange(first, first + len(self.unlabelled))
+        more = np.arange(first, first + len(self.unlabeled))
         return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
 
 
 def load_dataset(
-    settings: ConfigDict, path: pathlib.Path | None, pretrained: TransformerEncoder | None = None
+    config: TrainConfig, path: pathlib.Path | None, pretrained: TransformerEncoder | None = None
 ) -> TrainDataset:
     """Read, cluster, split and tokenise the data at `path`.
 
     That is the pair file; of logs of questions and answers, a folder that `qpr clusters` made; a
     list of questions; None for a generated log.
     """
-    data, clusters, splits = _read(settings, path)
+    data, clusters, splits = _read(config, path)
     others = {
         split: other_candidates(splits.pairs[split], clusters, seed=0)
         for split in HELD_OUT
         if len(splits.pairs[split])
     }
-    given, made = _unlabelled(settings, data.questions, splits)
-    unlabelled = given + made
-    everything = data.questions + unlabelled
+    given, made = _unlabeled(config, data.questions, splits)
+    unlabeled = given + made
+    everything = data.questions + unlabeled
     vocabulary: Vocabulary | WordPieces
     if pretrained:
         vocabulary = pretrained.pieces
@@ -100,14 +100,14 @@ def load_dataset(
         seen = np.flatnonzero(splits.split_of == TRAIN)
         vocabulary = build_vocabulary(
             itertools.chain((data.questions[i] for i in seen), given),
-            size=settings.vocabulary_size,
-            bins=settings.hash_bins,
-            fewest=settings.fewest_uses,
-            char_ngrams=settings.char_ngrams,
+            size=config.text.vocabulary_size,
+            bins=config.text.hash_bins,
+            fewest=config.text.min_count,
+            char_ngrams=config.text.char_ngrams,
         )
-    longest = min(settings.max_words, pretrained.model.max_words if pretrained else 1 << 30)
+    longest = min(config.text.max_tokens, pretrained.model.max_words if pretrained else 1 << 30)
     words, cut = vocabulary.word_ids(everything, longest)
-    clusters = np.concatenate([clusters, np.full(len(unlabelled), -1, clusters.dtype)])
+    clusters = np.concatenate([clusters, np.full(len(unlabeled), -1, clusters.dtype)])
     report: dict[str, Any] = {
         "questions": len(data.questions),
         **data.report,
@@ -116,7 +116,7 @@ def load_dataset(
         "words_per_question": float(lengths_of(words).mean()),
         "vocabulary": vocabulary.first_bin - 1,
         "hashed_words": float((words >= vocabulary.first_bin).sum() / max(1, (words > 0).sum())),
-        "unlabelled": len(unlabelled),
+        "unlabelled": len(unlabeled),
         "splits": {
             name: {
                 "questions": int((splits.split_of == i).sum()),
@@ -130,33 +130,33 @@ def load_dataset(
     }
     _log_report(report)
     return TrainDataset(
-        data, clusters, splits, others, vocabulary, words, unlabelled, report, pretrained
+        data, clusters, splits, others, vocabulary, words, unlabeled, report, pretrained
     )
 
 
 def with_teacher(
-    settings: ConfigDict, dataset: TrainDataset, encoder: Encoder | None
+    config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None
 ) -> TrainDataset:
     """The same with the teacher that the settings name, if they do; see `teacher.make_teacher`."""
-    if not (encoder or settings.teacher.vectors):
+    if not (encoder or config.teacher.vectors):
         return dataset
-    questions = (dataset.data.questions, dataset.unlabelled)
+    questions = (dataset.data.questions, dataset.unlabeled)
     pretrained = dataset.pretrained
-    wanted = pretrained.dimension if pretrained else settings.output_dim
-    teacher = make_teacher(settings, encoder, questions, dataset.shown, wanted)
+    wanted = pretrained.dimension if pretrained else config.encoder.output_dim
+    teacher = make_teacher(config, encoder, questions, dataset.shown, wanted)
     return dataclasses.replace(dataset, teacher=teacher)
 
 
-def _unlabelled(
-    settings: ConfigDict, questions: list[str], splits: Splits
+def _unlabeled(
+    config: TrainConfig, questions: list[str], splits: Splits
 ) -> tuple[list[str], list[str]]:
-    """The questions of `data.unlabelled`, and those made by crossing, each once.
+    """The questions of `data.unlabeled`, and those made by crossing, each once.
 
     None that a held-out one says too.
     """
     found: list[str] = []
     made: list[str] = []
-    if not (settings.data.unlabelled or settings.data.crossed):
+    if not (config.data.unlabeled or config.data.spliced):
         return found, made
     held_out = {normalized_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
@@ -164,65 +164,63 @@ def _unlabelled(
     def is_new(question: str) -> bool:
         return question not in known and normalized_text(question) not in held_out
 
-    for file in unlabelled_files(settings):
-        for question in _questions_of(settings, file):
+    for file in unlabeled_files(config):
+        for question in _questions_of(config, file):
             if is_new(question):
                 known.add(question)
                 found.append(question)
-    if settings.data.unlabelled:
-        log.info("data: %s unlabelled questions", f"{len(found):,}")
-    if settings.data.crossed:
+    if config.data.unlabeled:
+        log.info("data: %s unlabeled questions", f"{len(found):,}")
+    if config.data.spliced:
         real = [questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)] + found
         made = crossed_questions(
-            real, settings.data.crossed, accept=is_new, seed=settings.data.split_seed
+            real, config.data.spliced, accept=is_new, seed=config.data.split_seed
         )
         log.info("data: %s questions made by crossing", f"{len(made):,}")
     return found, made
 
 
-def unlabelled_files(settings: ConfigDict) -> list[pathlib.Path]:
-    """The files of `data.unlabelled`; UserError where there is none, though it names one."""
-    if not settings.data.unlabelled:
+def unlabeled_files(config: TrainConfig) -> list[pathlib.Path]:
+    """The files of `data.unlabeled`; UserError where there is none, though it names one."""
+    if not config.data.unlabeled:
         return []
-    path = pathlib.Path(settings.data.unlabelled).expanduser()
+    path = pathlib.Path(config.data.unlabeled).expanduser()
     if not path.exists():
         raise UserError(
-            f"`data.unlabelled`: expected a file of questions or a folder of them, found none at "
-            f"{path}; name another, or set `--config.data.unlabelled=''`"
+            f"expected a file of questions or a folder of them, found none at {path}",
+            setting="data.unlabeled",
         )
     return [pathlib.Path(name) for name in log_files([str(path)])]
 
 
 def _read(
-    settings: ConfigDict, path: pathlib.Path | None
+    config: TrainConfig, path: pathlib.Path | None
 ) -> tuple[QuestionPairs, np.ndarray, Splits]:
-    if settings.data.source == "qa_logs" and path is not None:
+    if config.data.source == "qa_logs" and path is not None:
         return _supervised(read_clusters(path))
-    if settings.data.source == "questions" and path is not None:
-        return _listed(settings, path)
-    if path is None and settings.data.false_negatives != -1:
+    if config.data.source == "questions" and path is not None:
+        return _listed(config, path)
+    if path is None and config.data.false_negatives != -1:
         made = noisy_log(
-            settings.data.false_negatives,
-            pairs=settings.data.synthetic_clusters,
-            batch_size=settings.batch_size,
-            seed=settings.data.split_seed,
+            config.data.false_negatives,
+            pairs=config.data.synthetic_clusters,
+            batch_size=config.batch_size,
+            seed=config.data.split_seed,
         )
         return made.data, made.clusters, made.splits
     if path is None:
-        data = synthetic_pairs(
-            seed=settings.data.split_seed, clusters=settings.data.synthetic_clusters
-        )
+        data = synthetic_pairs(seed=config.data.split_seed, clusters=config.data.synthetic_clusters)
     else:
         data = read_quora(
-            path, skip_bad_rows=settings.data.skip_bad_rows, max_rows=settings.data.max_rows
+            path, skip_bad_rows=config.data.skip_bad_rows, max_rows=config.data.max_rows
         )
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(
         data,
         clusters,
-        seed=settings.data.split_seed,
-        held_out_pairs=settings.data.held_out_pairs,
-        max_held_out_cluster=settings.data.max_held_out_cluster,
+        seed=config.data.split_seed,
+        held_out_pairs=config.data.held_out_pairs,
+        max_held_out_cluster=config.data.max_held_out_cluster,
     )
     return data, clusters, splits
 
@@ -249,11 +247,9 @@ def _supervised(made: ClusterData) -> tuple[QuestionPairs, np.ndarray, Splits]:
     return data, made.clusters, splits
 
 
-def _listed(settings: ConfigDict, path: pathlib.Path) -> tuple[QuestionPairs, np.ndarray, Splits]:
+def _listed(config: TrainConfig, path: pathlib.Path) -> tuple[QuestionPairs, np.ndarray, Splits]:
     """A list of questions, of which nothing else is known, as pairs of which there are none."""
-    questions = list(
-        itertools.islice(_questions_of(settings, path), settings.data.max_rows or None)
-    )
+    questions = list(itertools.islice(_questions_of(config, path), config.data.max_rows or None))
     none = np.zeros((0, 2), np.int32)
     data = QuestionPairs(
         questions,
@@ -263,17 +259,17 @@ def _listed(settings: ConfigDict, path: pathlib.Path) -> tuple[QuestionPairs, np
         {"skipped_rows": 0},
     )
     split_of = split_by_text(
-        questions, seed=settings.data.split_seed, most=settings.data.held_out_pairs
+        questions, seed=config.data.split_seed, most=config.data.held_out_pairs
     )
     pairs = dict.fromkeys(SPLITS, none)
     return data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs)
 
 
-def _questions_of(settings: ConfigDict, path: pathlib.Path) -> Iterator[str]:
+def _questions_of(config: TrainConfig, path: pathlib.Path) -> Iterator[str]:
     for entry in read_questions(
         str(path),
-        column=settings.data.question,
-        skip_bad_rows=settings.data.skip_bad_rows,
+        column=config.data.question_column,
+        skip_bad_rows=config.data.skip_bad_rows,
         log=log.warning,
     ):
         yield entry.question

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-from ml_collections import ConfigDict
 
 from qpr_jax.encoders.sentence_transformers import BertShape
 from qpr_jax.errors import UserError
@@ -15,7 +15,8 @@ from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.machine import available_memory
 from qpr_jax.models.conv_max_pool import MAX_SCORES
 from qpr_jax.training.batch_layout import BatchShape
-from qpr_jax.training.config import LABELLED_LOSSES, weighted_losses
+from qpr_jax.training.config import TrainConfig, weighted_losses
+from qpr_jax.training.losses_config import LOSSES
 
 GIB = 2**30
 # Questions at a time of which the kept activations are small beside everything else.
@@ -33,7 +34,7 @@ class Memory(NamedTuple):
 
 
 def estimated(
-    settings: ConfigDict,
+    config: TrainConfig,
     shape: BatchShape,
     *,
     devices: int,
@@ -45,45 +46,48 @@ def estimated(
     shape: of a batch's share, the tightest; `devices`: which share the batch. bert: where the
     encoder is one.
     """
-    pairs = settings.batch_size // devices
-    everyone = settings.batch_size + settings.hard_negatives
-    copies = 4 if settings.ema_steps else 3  # the values, two moments, and the average
+    pairs = config.batch_size // devices
+    everyone = config.batch_size + config.batch.hard_negatives
+    copies = 4 if config.optimizer.ema_steps else 3  # the values, two moments, and the average
     if bert:
         output = bert.hidden_size
-        state, encoder = copies * _bert_size(bert), _bert_work(bert, shape, settings.encode_chunk)
+        state, encoder = (
+            copies * _bert_size(bert),
+            _bert_work(bert, shape, config.batch.encode_chunk),
+        )
     else:
-        output = settings.output_dim
-        state = copies * sum(_parts(settings, vocabulary_size).values())
-        encoder = _cnn_work(settings, shape)
-    losses = weighted_losses(settings)
+        output = config.encoder.output_dim
+        state = copies * sum(_parts(config, vocabulary_size).values())
+        encoder = _cnn_work(config, shape)
+    losses = weighted_losses(config)
     loss = (6 * everyone + 3 * pairs) * output
-    loss += sum(_distances(settings, name, pairs, everyone) for name in losses)
+    loss += sum(_distances(config, name, pairs, everyone) for name in losses)
     return Memory(*(4 * numbers for numbers in (state, encoder, loss)))
 
 
-def _distances(settings: ConfigDict, loss: str, pairs: int, everyone: int) -> int:
+def _distances(config: TrainConfig, loss: str, pairs: int, everyone: int) -> int:
     """Numbers that a loss holds of the distances of a share's queries to all candidates."""
-    if loss in LABELLED_LOSSES:
+    if LOSSES[loss].data == "labeled":
         return 0
     if loss == "triplet":
         return 4 * pairs * everyone
-    by_hand = loss == "ranking" or tiled_by_hand(settings.distance, settings.prior)
+    by_hand = loss == "ranking" or tiled_by_hand(config.loss.distance, config.loss.prior)
     rows = tile_of("auto", pairs, everyone, by_hand=by_hand) or pairs
-    return int((3 if by_hand else 6 * (1 + settings.symmetric)) * rows * everyone)
+    return int((3 if by_hand else 6 * (1 + config.loss.symmetric)) * rows * everyone)
 
 
-def _cnn_work(settings: ConfigDict, shape: BatchShape) -> int:
+def _cnn_work(config: TrainConfig, shape: BatchShape) -> int:
     """Numbers that the convolutional encoder holds for a gradient."""
     questions = sum(rows for rows, _ in shape.blocks)
-    embedding, filters = settings.embedding_dim, settings.filters
-    products = shape.distinct * sum(settings.windows) * filters
-    at_once = settings.encode_chunk or questions
+    embedding, filters = config.encoder.embedding_dim, config.encoder.filters
+    products = shape.distinct * sum(config.encoder.kernel_sizes) * filters
+    at_once = config.batch.encode_chunk or questions
     largest = max(min(rows, at_once) * width for rows, width in shape.blocks) * filters
     # The table of products and its gradient; a word's row, its moments, and the gradient of them;
     # a few arrays of the sums of a chunk; of each question the maxima and where they are.
     encoder = 2 * products + 6 * shape.words * embedding + 3 * min(MAX_SCORES, largest)
-    if not settings.encode_chunk:
-        encoder += 2 * questions * len(settings.windows) * filters
+    if not config.batch.encode_chunk:
+        encoder += 2 * questions * len(config.encoder.kernel_sizes) * filters
     return int(encoder)
 
 
@@ -112,7 +116,7 @@ def available(device: jax.Device) -> int:
 
 
 def refuse_too_large(
-    settings: ConfigDict,
+    config: TrainConfig,
     shape_of: Callable[[int], BatchShape],
     *,
     devices: int,
@@ -134,13 +138,13 @@ def refuse_too_large(
     """
 
     def memory_of(size: int, chunk: int) -> Memory:
-        changed = settings.copy_and_resolve_references()
-        changed.batch_size, changed.encode_chunk = size, chunk
+        changed = copy.deepcopy(config)
+        changed.batch_size, changed.batch.encode_chunk = size, chunk
         return estimated(
             changed, shape_of(size), devices=devices, vocabulary_size=vocabulary_size, bert=bert
         )
 
-    size, chunk = settings.batch_size, settings.encode_chunk
+    size, chunk = config.batch_size, config.batch.encode_chunk
     found = memory_of(size, chunk)
     if sharing * sum(found) <= limit:
         return found
@@ -149,39 +153,39 @@ def refuse_too_large(
     raise UserError(
         f"a step needs about {sharing * sum(found) / GIB:.1f} GiB of memory, and "
         f"{limit / GIB:.1f} GiB are there; "
-        + _remedy(settings, lambda *sizes: sharing * sum(memory_of(*sizes)) <= limit, devices)
+        + _remedy(config, lambda *sizes: sharing * sum(memory_of(*sizes)) <= limit, devices)
         + (", or train on more devices" if more else "")
     )
 
 
-def _remedy(settings: ConfigDict, fits: Callable[[int, int], bool], devices: int) -> str:
+def _remedy(config: TrainConfig, fits: Callable[[int, int], bool], devices: int) -> str:
     """What would make a step fit; fits: (batch size, chunk) -> whether they do."""
-    size, chunk = settings.batch_size, settings.encode_chunk
+    size, chunk = config.batch_size, config.batch.encode_chunk
     small = min(chunk or SMALL_CHUNK, SMALL_CHUNK)
     while size >= max(devices, FEWEST_PAIRS) and not fits(size, small):
         size = size // 2 - size // 2 % devices
     if size < max(devices, FEWEST_PAIRS):
-        if settings.encoder == "bert":
-            return "give more memory, or a smaller `--config.pretrained`"
-        rows = settings.vocabulary_size + settings.hash_bins
-        largest = max(_parts(settings, rows).items(), key=lambda part: part[1])[0]
+        if config.encoder.kind == "bert":
+            return "give more memory, or a smaller `--config.encoder.pretrained`"
+        rows = config.text.vocabulary_size + config.text.hash_bins
+        largest = max(_parts(config, rows).items(), key=lambda part: part[1])[0]
         return f"lower {largest}"
-    settled = [f"`--config.batch_size={size}`"] if size < settings.batch_size else []
+    settled = [f"`--config.batch_size={size}`"] if size < config.batch_size else []
     if not fits(size, chunk):
-        settled.append(f"`--config.encode_chunk={small}`")
+        settled.append(f"`--config.batch.encode_chunk={small}`")
     return f"set {' and '.join(settled)}"
 
 
-def _parts(settings: ConfigDict, vocabulary_size: int) -> dict[str, int]:
+def _parts(config: TrainConfig, vocabulary_size: int) -> dict[str, int]:
     """How many numbers the model's parts have, by the settings that say so."""
-    embedding, filters = settings.embedding_dim, settings.filters
+    embedding, filters = config.encoder.embedding_dim, config.encoder.filters
     return {
-        "`--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`": embedding
+        "`--config.text.vocabulary_size`, `--config.text.hash_bins` or `--config.encoder.embedding_dim`": embedding
         * vocabulary_size,
-        "`--config.filters`, `--config.windows` or `--config.embedding_dim`": embedding
+        "`--config.encoder.filters`, `--config.encoder.kernel_sizes` or `--config.encoder.embedding_dim`": embedding
         * filters
-        * sum(settings.windows),
-        "`--config.output_dim` or `--config.filters`": filters
-        * len(settings.windows)
-        * settings.output_dim,
+        * sum(config.encoder.kernel_sizes),
+        "`--config.encoder.output_dim` or `--config.encoder.filters`": filters
+        * len(config.encoder.kernel_sizes)
+        * config.encoder.output_dim,
     }

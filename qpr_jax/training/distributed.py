@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from ml_collections import ConfigDict
 
 from qpr_jax.errors import Interrupted, UserError, format_error
+from qpr_jax.training.config import DistributedConfig
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def is_first() -> bool:
 
 
 @contextlib.contextmanager
-def joined(distributed: ConfigDict) -> Iterator[None]:
+def joined(distributed: DistributedConfig) -> Iterator[None]:
     """Train together with the other processes that the settings name; alone if they name none.
 
     A process that fails says why and ends at once: an orderly end would wait for the others, which
@@ -78,13 +78,13 @@ def leave() -> None:
         jax.distributed.shutdown()
 
 
-def _initialize(distributed: ConfigDict) -> None:
+def _initialize(distributed: DistributedConfig) -> None:
     given: dict[str, Any] = {}
     if distributed.coordinator:
         given = {
             "coordinator_address": distributed.coordinator,
-            "num_processes": distributed.processes,
-            "process_id": distributed.process,
+            "num_processes": distributed.num_processes,
+            "process_id": distributed.process_id,
         }
     # It would catch SIGTERM in place of the loop, and before there is a loop to end.
     jax.config.update("jax_enable_preemption_service", False)
@@ -93,9 +93,10 @@ def _initialize(distributed: ConfigDict) -> None:
     except (RuntimeError, ValueError) as error:
         reason = str(error).split("\n")[0]
         raise UserError(
-            f"the processes did not find together ({reason}); set `--config.distributed."
-            "coordinator=HOST:PORT` of process 0, `.processes`, and `.process` of each from 0 on, "
-            "or start them under SLURM, MPI or on a TPU pod, which JAX recognises"
+            f"could not connect to the other processes ({reason})",
+            remedy="set {distributed.coordinator} to HOST:PORT of process 0, "
+            "{distributed.num_processes}, and {distributed.process_id} of each, from 0, or start "
+            "them under SLURM, MPI or on a TPU pod, which JAX recognizes",
         ) from error
     # JAX ends this process, with the reason, when it hears that another was lost; what Python was
     # doing then would only bury the reason.

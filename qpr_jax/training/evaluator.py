@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
@@ -18,6 +17,7 @@ from qpr_jax.evaluation.retrieval import (
     retrieval_scores,
     roc_auc,
 )
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import NEIGHBOURS, neighbours
 
@@ -25,7 +25,7 @@ ASKED = 2000  # questions that agreement is measured on
 
 
 def make_evaluator(
-    dataset: TrainDataset, settings: ConfigDict
+    dataset: TrainDataset, config: TrainConfig
 ) -> Callable[[CnnEncoder | TransformerEncoder], dict[str, float]]:
     """A function from an encoder to its scores on the validation split.
 
@@ -36,7 +36,7 @@ def make_evaluator(
     """
     pairs = dataset.splits.pairs["validation"]
 
-    metric = settings.early_stopping.metric
+    metric = config.early_stopping.metric
     agreement = make_agreement(dataset, "validation") if metric == "agreement" else None
 
     def score(encoder: CnnEncoder | TransformerEncoder) -> dict[str, float]:

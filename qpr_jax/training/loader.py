@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
@@ -19,8 +18,9 @@ from qpr_jax.training.batch_layout import (
     make_batch,
     plan_shapes,
 )
-from qpr_jax.training.config import LABELLED_LOSSES, tasks_of, weighted_losses
+from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.sampler import (
     IMITATION,
     LABELLED,
@@ -53,7 +53,7 @@ class BatchLoader(NamedTuple):
 
 
 def pairs_loader(
-    settings: ConfigDict,
+    config: TrainConfig,
     dataset: TrainDataset,
     *,
     devices: int,
@@ -69,8 +69,8 @@ def pairs_loader(
     turn: of as many `turns` that share the batches of their data, one after the other.
     """
     draws = [
-        (_labelled_at if labeled else _pairs_at)(settings, dataset, devices)
-        for labeled in data_kinds(settings)
+        (_labeled_at if labeled else _pairs_at)(config, dataset, devices)
+        for labeled in data_kinds(config)
     ]
 
     @functools.lru_cache(maxsize=1)  # the batch, and what is counted of it
@@ -85,45 +85,43 @@ def pairs_loader(
         candidates = np.concatenate([draw.pairs[:, 1], draw.extras])
         return false_negatives(dataset.clusters[candidates], len(draw.pairs))
 
-    epoch = max(1, _steps_of_data(settings, dataset) // turns)
-    teacher = dataset.teacher if settings.teacher.weight else None
-    batch_at, shapes = _batches(settings, dataset, draw_at, epoch, teacher, devices, own)
-    return BatchLoader(
-        draw_at, batch_at, false_negatives_at, shapes, pairs_of_batch(settings), epoch
-    )
+    epoch = max(1, _steps_of_data(config, dataset) // turns)
+    teacher = dataset.teacher if config.teacher.weight else None
+    batch_at, shapes = _batches(config, dataset, draw_at, epoch, teacher, devices, own)
+    return BatchLoader(draw_at, batch_at, false_negatives_at, shapes, pairs_of_batch(config), epoch)
 
 
-def data_kinds(settings: ConfigDict) -> list[bool]:
+def data_kinds(config: TrainConfig) -> list[bool]:
     """Whether the losses are of labelled pairs, each kind once, the first loss's first."""
-    return list(dict.fromkeys(name in LABELLED_LOSSES for name in weighted_losses(settings)))
+    return list(dict.fromkeys(LOSSES[name].data == "labeled" for name in weighted_losses(config)))
 
 
-def turn_of_kind(turns: Sequence[ConfigDict], number: int) -> tuple[int, int]:
+def turn_of_kind(turns: Sequence[TrainConfig], number: int) -> tuple[int, int]:
     """The place of a turn among those that share its kind of data, and how many these are."""
     kinds = [data_kinds(turn) for turn in turns]
     return kinds[:number].count(kinds[number]), kinds.count(kinds[number])
 
 
-def epoch_steps(settings: ConfigDict, dataset: TrainDataset) -> int:
+def epoch_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     """Steps in which the first of the turns goes through its data, all turns counted."""
-    turns = tasks_of(settings)
+    turns = objectives(config)
     _, sharing = turn_of_kind(turns, 0)
     return len(turns) * max(1, _steps_of_data(turns[0], dataset) // sharing)
 
 
-def pairs_of_batch(settings: ConfigDict) -> int:
+def pairs_of_batch(config: TrainConfig) -> int:
     """How many pairs a step reads."""
-    return int(settings.batch_size) * (1 if settings.loss_turns else len(data_kinds(settings)))
+    return int(config.batch_size) * (1 if config.loss.alternate else len(data_kinds(config)))
 
 
-def _steps_of_data(settings: ConfigDict, dataset: TrainDataset) -> int:
+def _steps_of_data(config: TrainConfig, dataset: TrainDataset) -> int:
     """Full batches that the data of the first loss hold."""
-    labeled = data_kinds(settings)[0]
-    count = len(_labelled(dataset) if labeled else dataset.splits.pairs["train"])
-    return steps_per_epoch(count, settings.batch_size)
+    labeled = data_kinds(config)[0]
+    count = len(_labeled(dataset) if labeled else dataset.splits.pairs["train"])
+    return steps_per_epoch(count, config.batch_size)
 
 
-def _labelled(dataset: TrainDataset) -> np.ndarray:
+def _labeled(dataset: TrainDataset) -> np.ndarray:
     """The labelled pairs of training questions, int32 [P, 3]: both, and 1 if they mean the same.
 
     Without those labelled apart, though by other pairs they mean the same.
@@ -140,18 +138,18 @@ def _labelled(dataset: TrainDataset) -> np.ndarray:
 _Part = Callable[[int], dict[str, np.ndarray]]
 
 
-def _pairs_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _Part:
+def _pairs_at(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
     """Pairs that mean the same, and candidates of no query."""
-    pairs, size, seed = dataset.splits.pairs["train"], settings.batch_size, settings.seed
-    _check_shared("hard_negatives", settings.hard_negatives, devices)
-    if settings.sampling == "clusters":
+    pairs, size, seed = dataset.splits.pairs["train"], config.batch_size, config.seed
+    _check_shared("batch.hard_negatives", config.batch.hard_negatives, devices)
+    if config.batch.sampling == "clusters":
         pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
     else:
         pairs_at = permuted_pairs(pairs, size, seed=seed)
     extras_at = hard_negatives(
         dataset.splits.non_duplicates["train"],
         len(dataset.words),
-        settings.hard_negatives,
+        config.batch.hard_negatives,
         seed=seed,
     )
 
@@ -162,15 +160,17 @@ def _pairs_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _Par
     return at
 
 
-def _labelled_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _Part:
+def _labeled_at(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
     """Pairs labelled either way."""
-    rows = _labelled(dataset)
+    rows = _labeled(dataset)
     if rows[:, 2].all():
         raise UserError(
-            f"`loss`: got {settings.loss!r}, but no training pair is labelled non-duplicate; give "
-            "labelled pairs, or set `--config.loss`"
+            f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the "
+            "training split has none",
+            setting="loss.names",
+            remedy="give labeled pairs, or another loss",
         )
-    rows_at = permuted_pairs(rows, settings.batch_size, seed=[settings.seed, LABELLED])
+    rows_at = permuted_pairs(rows, config.batch_size, seed=[config.seed, LABELLED])
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
@@ -180,43 +180,44 @@ def _labelled_at(settings: ConfigDict, dataset: TrainDataset, devices: int) -> _
 
 
 def imitation_loader(
-    settings: ConfigDict, dataset: TrainDataset, *, devices: int, own: slice = slice(None)
+    config: TrainConfig, dataset: TrainDataset, *, devices: int, own: slice = slice(None)
 ) -> BatchLoader:
     """Batches of any questions that a student may see, with the teacher's vectors of them.
 
     They are laid out as pairs, which they are not.
     """
     assert dataset.teacher
-    count = settings.teacher.batch_size
+    count = config.teacher.batch_size
     _check_shared("teacher.batch_size", count, 2 * devices)
     shown = dataset.shown.astype(np.int32)
     if len(shown) < count:
         raise UserError(
-            f"expected at least one batch of `teacher.batch_size` {count:,} questions, got "
-            f"{len(shown):,}; lower `--config.teacher.batch_size`"
+            f"expected at least one batch of {count:,} questions, got {len(shown):,}",
+            setting="teacher.batch_size",
+            remedy="lower it, or give more questions",
         )
     epoch = len(shown) // count
     # A permutation of its own.
-    questions_at = permuted_pairs(shown, count, seed=[settings.seed, IMITATION])
+    questions_at = permuted_pairs(shown, count, seed=[config.seed, IMITATION])
 
     @functools.lru_cache(maxsize=1)
     def draw_at(step: int) -> BatchIndices:
         return BatchIndices(questions_at(step).reshape(-1, 2))
 
-    batch_at, shapes = _batches(settings, dataset, draw_at, epoch, dataset.teacher, devices, own)
+    batch_at, shapes = _batches(config, dataset, draw_at, epoch, dataset.teacher, devices, own)
     return BatchLoader(draw_at, batch_at, lambda step: {}, shapes, count // 2, epoch)
 
 
-def imitation_steps(settings: ConfigDict, dataset: TrainDataset) -> int:
+def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     """How many steps a student imitates its teacher alone before any pair; 0 without a teacher."""
-    if not dataset.teacher or not settings.teacher.epochs:
+    if not dataset.teacher or not config.teacher.epochs:
         return 0
-    epoch = len(dataset.shown) // settings.teacher.batch_size
-    return max(int(settings.teacher.epochs) * epoch, int(settings.teacher.min_steps))
+    epoch = len(dataset.shown) // config.teacher.batch_size
+    return max(int(config.teacher.epochs) * epoch, int(config.teacher.min_steps))
 
 
 def _batches(
-    settings: ConfigDict,
+    config: TrainConfig,
     dataset: TrainDataset,
     draw_at: Callable[[int], BatchIndices],
     epoch: int,
@@ -228,8 +229,8 @@ def _batches(
     first = draw_at(0)
     # Where the questions of one device's batch stand in the shares of so many.
     ends = list(itertools.accumulate([first.pairs.size, first.extras.size, first.labeled.size]))
-    in_pairs, in_extras, in_labelled = np.split(np.arange(ends[-1]), ends[:-1])
-    dealt = BatchIndices(in_pairs.reshape(2, -1).T, in_extras, in_labelled.reshape(2, -1).T).shares(
+    in_pairs, in_extras, in_labeled = np.split(np.arange(ends[-1]), ends[:-1])
+    dealt = BatchIndices(in_pairs.reshape(2, -1).T, in_extras, in_labeled.reshape(2, -1).T).shares(
         devices
     )
     share = len(first.pairs) // devices
@@ -237,8 +238,10 @@ def _batches(
 
     def words_of(draw: BatchIndices, step: int) -> np.ndarray:
         words = dataset.words[draw.questions]
-        if settings.word_dropout:  # before they are dealt out, so that it is the same on any number
-            words = drop_tokens(words, settings.word_dropout, seed=settings.seed, step=step)
+        if (
+            config.batch.token_dropout
+        ):  # before they are dealt out, so that it is the same on any number
+            words = drop_tokens(words, config.batch.token_dropout, seed=config.seed, step=step)
         return words[dealt]
 
     vocabulary_size = dataset.vocabulary.size
@@ -272,6 +275,6 @@ def _batches(
 def _check_shared(name: str, number: int, parts: int) -> None:
     if number % parts:
         raise UserError(
-            f"`{name}`: expected a multiple of {parts}, which the devices can share evenly, got "
-            f"{number}; set `--config.{name}`"
+            f"expected a multiple of {parts}, which the devices can share evenly, got {number}",
+            setting=name,
         )

@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
-from ml_collections import ConfigDict
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.text.vocabulary import Vocabulary
-from qpr_jax.training.config import identity
+from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.train_step import Params
 
@@ -33,19 +32,19 @@ def weights(params: Params) -> dict[str, Any]:
 
 
 def exported(
-    params: Params, dataset: TrainDataset, settings: ConfigDict
+    params: Params, dataset: TrainDataset, config: TrainConfig
 ) -> CnnEncoder | TransformerEncoder:
     """The encoder in memory, to score it between steps or to save it."""
     if dataset.pretrained:
-        return dataset.pretrained.trained(_copied(params), identity(settings))
+        return dataset.pretrained.trained(_copied(params), identity(config))
     assert isinstance(dataset.vocabulary, Vocabulary)
     return CnnEncoder(
         **weights(params),
         vocabulary=dataset.vocabulary,
-        max_words=settings.max_words,
+        max_words=config.text.max_tokens,
         identity="",
-        settings=identity(settings),
-        normalize=settings.normalize,
+        settings=identity(config),
+        normalize=config.encoder.normalize,
     )
 
 

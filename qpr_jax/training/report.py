@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import (
@@ -28,7 +27,7 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.retriever import Retriever
-from qpr_jax.training.config import identity
+from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.loader import epoch_steps, imitation_steps, pairs_of_batch
@@ -44,7 +43,7 @@ PACKAGES = ("faiss-cpu", "flax", "jax", "numpy", "optax", "orbax-checkpoint")
 
 def write_report(
     folder: pathlib.Path,
-    settings: ConfigDict,
+    config: TrainConfig,
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
@@ -90,14 +89,14 @@ def write_report(
         **time_queries(
             retriever, [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
         ),
-        **_training_times(folder, settings, dataset),
+        **_training_times(folder, config, dataset),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
     }
-    report["settings"] = identity(settings)
+    report["settings"] = identity(config)
     report["machine"] = {
         "device": jax.devices()[0].device_kind,
-        "devices": settings.devices or jax.device_count(),
+        "devices": config.devices or jax.device_count(),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
@@ -146,16 +145,16 @@ def score_searches(
 
 
 def _training_times(
-    folder: pathlib.Path, settings: ConfigDict, dataset: TrainDataset
+    folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
 ) -> dict[str, float]:
     """What the steps took; of two phases, the rates and the epoch are the pairs'."""
-    size = pairs_of_batch(settings)
+    size = pairs_of_batch(config)
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
-    alone = settings.teacher.batch_size
+    alone = config.teacher.batch_size
     steps_alone = len(dataset.shown) // alone if dataset.teacher else 0
-    imitated = imitation_steps(settings, dataset) if settings.max_epochs else len(rates)
+    imitated = imitation_steps(config, dataset) if config.max_epochs else len(rates)
     # The medians leave out the first steps, which compile.
     seconds = sum(
         len(part) * pairs / statistics.median(part)
@@ -163,11 +162,11 @@ def _training_times(
         if part
     )
     found = {"steps": len(rates), "train_seconds": seconds}
-    if not settings.max_epochs:
+    if not config.max_epochs:
         rate = 2 * statistics.median(rates)
         return found | {"questions_per_second": rate, "epoch_seconds": steps_alone * alone / rate}
     rate = statistics.median(rates[imitated:] or rates)
-    seconds = epoch_steps(settings, dataset) * size / rate
+    seconds = epoch_steps(config, dataset) * size / rate
     return found | {"pairs_per_second": rate, "epoch_seconds": seconds}
 
 

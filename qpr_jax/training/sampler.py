@@ -50,8 +50,9 @@ def steps_per_epoch(pairs: int, batch_size: int) -> int:
     """Full batches in an epoch; UserError where there is none."""
     if pairs < batch_size:
         raise UserError(
-            f"expected at least one batch of `batch_size` {batch_size} training pairs, got "
-            f"{pairs} pairs; lower `--config.batch_size`"
+            f"expected at least one batch of {batch_size} training pairs, got {pairs} pairs",
+            setting="batch_size",
+            remedy="lower it, or give more pairs",
         )
     return pairs // batch_size
 
@@ -125,8 +126,9 @@ def hard_negatives(
     starts = np.cumsum(sizes) - sizes
     if count and not len(both):
         raise UserError(
-            f"`hard_negatives`: got {count}, but no training pair is labelled non-duplicate; set "
-            "`--config.hard_negatives=0`"
+            f"got {count}, but no training pair is labeled as a non-duplicate",
+            setting="batch.hard_negatives",
+            remedy="set {batch.hard_negatives=0}",
         )
 
     def at(step: int, pairs: np.ndarray) -> np.ndarray:

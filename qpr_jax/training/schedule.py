@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from ml_collections import ConfigDict
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig
 
 # The batch that `learning_rate` is meant for: the paper's.
 BASE_BATCH = 512
@@ -15,7 +15,7 @@ BASE_BATCH = 512
 SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
-def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> optax.Schedule:
+def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> optax.Schedule:
     """A function from the steps done (an array of any shape) to the rate of the next.
 
     total: the steps that a training takes at most, of which the first `imitation` have a rate of
@@ -26,15 +26,16 @@ def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> op
     warm-up); Malladi et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient
     Algorithms" (square root, for Adam).
     """
-    if settings.warmup_steps > (imitation or total):
+    if config.optimizer.warmup_steps > (imitation or total):
         raise UserError(
-            f"`warmup_steps`: expected at most the {imitation or total} steps of the training, got "
-            f"{settings.warmup_steps}; set `--config.warmup_steps`"
+            f"expected at most the {imitation or total} steps of the training, got "
+            f"{config.optimizer.warmup_steps}",
+            setting="optimizer.warmup_steps",
         )
-    power = SCALINGS[settings.learning_rate_scaling]
-    factor = (settings.batch_size / BASE_BATCH) ** power
-    factor_alone = (settings.teacher.batch_size / BASE_BATCH) ** power
-    warmup, decays = settings.warmup_steps, settings.learning_rate_decay == "linear"
+    power = SCALINGS[config.optimizer.learning_rate_scaling]
+    factor = (config.batch_size / BASE_BATCH) ** power
+    factor_alone = (config.teacher.batch_size / BASE_BATCH) ** power
+    warmup, decays = config.optimizer.warmup_steps, config.optimizer.learning_rate_decay == "linear"
 
     def part(peak: float, steps: int, warmup: int) -> optax.Schedule:
         def rate(done: jax.Array) -> jax.Array:
@@ -48,7 +49,7 @@ def make_schedule(settings: ConfigDict, total: int, *, imitation: int = 0) -> op
         return rate
 
     if not imitation:
-        return part(settings.learning_rate * factor, total, warmup)
-    first = part(settings.teacher.learning_rate * factor_alone, imitation, warmup)
-    then = part(settings.learning_rate * factor, max(1, total - imitation), 0)
+        return part(config.optimizer.learning_rate * factor, total, warmup)
+    first = part(config.teacher.learning_rate * factor_alone, imitation, warmup)
+    then = part(config.optimizer.learning_rate * factor, max(1, total - imitation), 0)
     return lambda done: jnp.where(done < imitation, first(done), then(done - imitation))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 from typing import NamedTuple
@@ -10,14 +11,13 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.text.vocabulary import Vocabulary
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import BatchShape
-from qpr_jax.training.config import tasks_of
+from qpr_jax.training.config import TrainConfig, objectives
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.loader import (
     BatchLoader,
@@ -27,7 +27,7 @@ from qpr_jax.training.loader import (
     pairs_loader,
     turn_of_kind,
 )
-from qpr_jax.training.losses_config import imitation, make_objective
+from qpr_jax.training.losses_config import imitation_terms, loss_terms
 from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.schedule import make_schedule
@@ -101,45 +101,45 @@ class Plan(NamedTuple):
         return turn.feed.draw_at(at)
 
 
-def build_plan(settings: ConfigDict, dataset: TrainDataset) -> Plan:
+def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     """The training that the settings describe, before its first step; nothing is compiled yet.
 
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. What it
     takes is logged. UserError where a batch does not fit the devices or their memory.
     """
-    size = settings.batch_size if settings.max_epochs else settings.teacher.batch_size // 2
-    mesh = make_mesh(size, settings.devices)
+    size = config.batch_size if config.max_epochs else config.teacher.batch_size // 2
+    mesh = make_mesh(size, config.devices)
     own = own_devices(mesh)
     # (setting of the rate, feeds with what is learned from each in turns, steps)
     parts: list[tuple[str, list[tuple[BatchLoader, LossTerms]], int]] = []
     alone = 0
-    if dataset.teacher and settings.teacher.epochs:
-        feed = imitation_loader(settings, dataset, devices=mesh.size, own=own)
+    if dataset.teacher and config.teacher.epochs:
+        feed = imitation_loader(config, dataset, devices=mesh.size, own=own)
         log.info("imitation: %d questions a batch, %d steps an epoch", 2 * feed.size, feed.epoch)
-        alone = imitation_steps(settings, dataset)
-        if settings.max_steps and not settings.max_epochs:
-            alone = settings.max_steps
-        parts.append(("teacher.learning_rate", [(feed, imitation)], alone))
-    if settings.max_epochs:
-        turns, all_turns = [], tasks_of(settings)
+        alone = imitation_steps(config, dataset)
+        if config.max_steps and not config.max_epochs:
+            alone = config.max_steps
+        parts.append(("teacher.learning_rate", [(feed, imitation_terms(config))], alone))
+    if config.max_epochs:
+        turns, all_turns = [], objectives(config)
         for i, own_settings in enumerate(all_turns):
             turn, sharing = turn_of_kind(all_turns, i)
             feed = pairs_loader(
                 own_settings, dataset, devices=mesh.size, own=own, turn=turn, turns=sharing
             )
             log_batch_size(own_settings, dataset, feed, mesh)
-            turns.append((feed, make_objective(own_settings)))
-        steps = settings.max_steps or settings.max_epochs * epoch_steps(settings, dataset)
-        parts.append(("learning_rate", turns, steps))
+            turns.append((feed, loss_terms(own_settings)))
+        steps = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
+        parts.append(("optimizer.learning_rate", turns, steps))
     ends = list(itertools.accumulate(steps for *_, steps in parts))
-    schedule = make_schedule(settings, ends[-1], imitation=alone)
-    graph, params = first_encoder(settings, dataset)
-    decay = settings.weight_decay
+    schedule = make_schedule(config, ends[-1], imitation=alone)
+    graph, params = first_encoder(config, dataset)
+    decay = config.optimizer.weight_decay
 
     def compiled(feed: BatchLoader, objective: LossTerms) -> Objective:
-        loss = make_loss(graph, mesh, objective, encode_chunk=settings.encode_chunk)
+        loss = make_loss(graph, mesh, objective, encode_chunk=config.batch.encode_chunk)
         step = make_train_step(
-            loss, schedule, seed=settings.seed, weight_decay=decay, named=settings.loss_turns
+            loss, schedule, seed=config.seed, weight_decay=decay, named=config.loss.alternate
         )
         return Objective(feed, step)
 
@@ -147,25 +147,25 @@ def build_plan(settings: ConfigDict, dataset: TrainDataset) -> Plan:
         Stage(tuple(itertools.starmap(compiled, turns)), end - steps, end, rate)
         for (rate, turns, steps), end in zip(parts, ends, strict=True)
     ]
-    state = init_state(params, average=settings.ema_steps > 0, weight_decay=decay)
+    state = init_state(params, average=config.optimizer.ema_steps > 0, weight_decay=decay)
     return Plan(mesh, tuple(stages), replicate(state, mesh))
 
 
-def first_encoder(settings: ConfigDict, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
+def first_encoder(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
     """The encoder as it is before the first step: drawn, or what training starts from."""
     if dataset.pretrained:
         model = dataset.pretrained.model
         # Copies: a step donates its state, and the model's weights stay.
         weights = jax.tree.map(jnp.array, model.weights)
-        return init_bert(model.shape, weights, settings.compute_dtype)
-    graph, params = make_encoder(settings, dataset.vocabulary.size)
-    if dataset.teacher and settings.teacher.words:
+        return init_bert(model.shape, weights, config.encoder.compute_dtype)
+    graph, params = make_encoder(config, dataset.vocabulary.size)
+    if dataset.teacher and config.teacher.init_embeddings:
         assert isinstance(dataset.vocabulary, Vocabulary)
         words = word_vectors(
             dataset.teacher,
-            settings.teacher.cache,
+            config.teacher.cache,
             dataset.vocabulary.words,
-            settings.embedding_dim,
+            config.encoder.embedding_dim,
         )
         words *= EMBEDDING_SCALE / words.std()
         table = params["embedding"]
@@ -173,25 +173,25 @@ def first_encoder(settings: ConfigDict, dataset: TrainDataset) -> tuple[nnx.Grap
     return graph, params
 
 
-def make_encoder(settings: ConfigDict, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
+def make_encoder(config: TrainConfig, vocabulary_size: int) -> tuple[nnx.GraphDef, Params]:
     """The convolutional encoder of `settings`: its structure and freshly drawn parameters."""
     return nnx.split(
         ConvEncoder(
             vocabulary_size=vocabulary_size,
-            embedding_dim=settings.embedding_dim,
-            windows=settings.windows,
-            filters=settings.filters,
-            output_dim=settings.output_dim,
-            bag_of_words=settings.bag_of_words,
-            normalize=settings.normalize,
-            compute_dtype=settings.compute_dtype,
-            rngs=nnx.Rngs(settings.seed),
+            embedding_dim=config.encoder.embedding_dim,
+            windows=config.encoder.kernel_sizes,
+            filters=config.encoder.filters,
+            output_dim=config.encoder.output_dim,
+            bag_of_words=config.encoder.bag_of_words,
+            normalize=config.encoder.normalize,
+            compute_dtype=config.encoder.compute_dtype,
+            rngs=nnx.Rngs(config.seed),
         )
     )
 
 
 def log_batch_size(
-    settings: ConfigDict, dataset: TrainDataset, feed: BatchLoader, mesh: Mesh
+    config: TrainConfig, dataset: TrainDataset, feed: BatchLoader, mesh: Mesh
 ) -> None:
     """Log what a step takes; UserError where memory is too small for it."""
     size, shape, device = feed.size, feed.shapes[0], mesh.devices[0]
@@ -206,14 +206,14 @@ def log_batch_size(
     limit = device_memory.available(mesh.local_devices[0])
 
     def shape_of(size: int) -> BatchShape:
-        if size == settings.batch_size:
+        if size == config.batch_size:
             return shape
-        smaller = settings.copy_and_resolve_references()
+        smaller = copy.deepcopy(config)
         smaller.batch_size = size
         return pairs_loader(smaller, dataset, devices=mesh.size).shapes[0]
 
     found = device_memory.refuse_too_large(
-        settings,
+        config,
         shape_of,
         devices=mesh.size,
         sharing=here if device.platform == "cpu" else 1,

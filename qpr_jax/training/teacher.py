@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from qpr_jax.encoders.load import Encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, ref
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
@@ -27,6 +26,7 @@ from qpr_jax.files import (
     write_manifest,
 )
 from qpr_jax.index.vectors_file import encode_to_file
+from qpr_jax.training.config import TeacherConfig, TrainConfig
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension:
 
 
 def make_teacher(
-    settings: ConfigDict,
+    config: TrainConfig,
     encoder: Encoder | None,
     questions: Sequence[Sequence[str]],
     shown: np.ndarray,
@@ -93,20 +93,23 @@ def make_teacher(
       shown: int [S], positions in the lists, one after the other, that a student may see.
       wanted: how many numbers a vector of the student has.
     """
-    parts: tuple[np.ndarray, ...] = () if encoder else (_given(settings.teacher, questions),)
+    parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]
     if wanted > size:
         raise UserError(
-            f"expected a student of at most {size} numbers, the length of the teacher's vectors, "
-            f"got {wanted}; set `--config.output_dim={size}`, or, of a transformer, another teacher"
+            f"expected vectors of at most {size} dimensions, as the teacher's, got {wanted}",
+            setting="encoder.output_dim",
+            remedy=f"set {ref('encoder.output_dim', size)}, or, for a transformer, another teacher",
         )
-    if settings.teacher.words and settings.embedding_dim > size:
+    if config.teacher.init_embeddings and config.encoder.embedding_dim > size:
         raise UserError(
-            f"`embedding_dim`: expected at most {size}, the teacher's, with `teacher.words`, got "
-            f"{settings.embedding_dim}; set `--config.embedding_dim`"
+            f"expected at most {size}, the teacher's dimension, to start from its vectors, got "
+            f"{config.encoder.embedding_dim}",
+            setting="encoder.embedding_dim",
+            remedy="lower it, or set {teacher.init_embeddings=False}",
         )
     if encoder:
-        cache = settings.teacher.cache
+        cache = config.teacher.cache
         parts = tuple(cached_vectors(cache, encoder, part) for part in questions if len(part))
     teacher = Teacher(parts, None, encoder)
     if wanted < size:
@@ -172,7 +175,7 @@ def cache_folder(given: Path) -> pathlib.Path:
     return user_cache() / "teacher"
 
 
-def _given(teacher: ConfigDict, questions: Sequence[Sequence[str]]) -> np.ndarray:
+def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.ndarray:
     """Vectors of a user's file; UserError, and a list of the questions, where they do not fit."""
     path, count = teacher.vectors, sum(map(len, questions))
 
@@ -183,8 +186,10 @@ def _given(teacher: ConfigDict, questions: Sequence[Sequence[str]]) -> np.ndarra
         with write_atomically(listed, "w") as file:
             file.writelines(lines)
         return UserError(
-            f"`teacher.vectors`: {path}: expected a .npy file of floats, {count:,} rows, got {got};"
-            f" make it of the questions in {listed}, in their order"
+            f"{path}: expected a .npy file of floats, {count:,} rows, got {got}; the questions, in "
+            f"order, are in {listed}",
+            setting="teacher.vectors",
+            remedy="make the file from these questions",
         )
 
     try:

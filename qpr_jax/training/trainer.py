@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from ml_collections import ConfigDict
 
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import Interrupted, UserError, spell
 from qpr_jax.files import write_json
 from qpr_jax.training import checkpoints, distributed
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.evaluator import make_evaluator
@@ -35,23 +35,23 @@ log = logging.getLogger(__name__)
 EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
 
 
-def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
+def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     """Train until the validation score stops rising; the best parameters.
 
     Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
     often the training was killed (on one CPU machine, with one number of devices). Of several
     processes all call this with the same arguments; the first writes, scores, and reports.
     """
-    training = build_plan(settings, dataset)
+    training = build_plan(config, dataset)
     mesh, state, stages = training.mesh, training.state, training.stages
     _, averaged, params_of = stages[-1].turns[0].train
     total = stages[-1].ends
-    evaluates_at = functools.partial(training.evaluates, every=settings.early_stopping.every_steps)
+    evaluates_at = functools.partial(training.evaluates, every=config.early_stopping.every_steps)
     metric, patience, min_delta = (
-        settings.early_stopping[name] for name in ("metric", "patience", "min_delta")
+        getattr(config.early_stopping, name) for name in ("metric", "patience", "min_delta")
     )
-    score = make_evaluator(dataset, settings)
-    averages = settings.ema_steps > 0
+    score = make_evaluator(dataset, config)
+    averages = config.optimizer.ema_steps > 0
 
     def current(state: TrainState) -> Params:
         return state.average if averages else params_of(state)
@@ -73,18 +73,18 @@ def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
                 done += 1
                 evaluates = evaluates_at(done)
                 if averages and (evaluates or done % EMA_EVERY == 0):
-                    weight = ema_weight(done, evaluates_at, settings.ema_steps)
+                    weight = ema_weight(done, evaluates_at, config.optimizer.ema_steps)
                     state = averaged(state, weight)
                 flush.add(done, feed.size, metrics | feed.false_negatives_at(at))
                 # Looked at once a step: a signal that comes below is for the next. Several
                 # processes agree on it now and then, since asking is a step's work for a network.
-                if jax.process_count() == 1 or done % settings.log_every == 0:
+                if jax.process_count() == 1 or done % config.log_every == 0:
                     stop = distributed.any_of_all(bool(signalled))
-                if done % settings.log_every == 0:
+                if done % config.log_every == 0:
                     progress(done, flush())
                 if evaluates:
                     flush()
-                    encoder = exported(current(state), dataset, settings)
+                    encoder = exported(current(state), dataset, config)
                     row = distributed.broadcast_from_first(functools.partial(score, encoder))
                     if not all(map(np.isfinite, row.values())):
                         flush.refuse(done, f"the scores {row}")
@@ -95,13 +95,13 @@ def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
                     checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
                     flush.restart()
-                elif stop or done % settings.checkpoint_every == 0:
+                elif stop or done % config.checkpoint_every == 0:
                     flush()
                     checkpoints.save(manager, state, stopping, best=False)
         checkpoints.wait(manager)
         if distributed.any_of_all(bool(signalled)):
-            but = " without `--config.overwrite`" if settings.overwrite else ""
-            log.info("stopped at step %d, saved; the same command%s goes on", done, but)
+            but = spell(" without {overwrite}") if config.overwrite else ""
+            log.info("stopped at step %d, saved; the same command%s resumes", done, but)
             raise Interrupted(*(signalled or [signal.SIGTERM]))
         log.info("best %s at step %d", metric, stopping.best_step)
         best, _ = checkpoints.restore(manager, state, stopping.best_step)
@@ -190,8 +190,9 @@ class MetricBuffer:
             write_json(path, {"step": step, "got": what, "pairs": ids})
         raise UserError(
             f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
-            f"are in {path}; start anew with a lower `--config.{rate}` and "
-            "`--config.overwrite=True`"
+            f"are in {path}",
+            setting=rate,
+            remedy="lower it, and start again with {overwrite=True}",
         )
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, locked, read_json, write_json
+from qpr_jax.old_names import rename_settings
 
 RUN_FILE = "run.json"
+FORMAT = 2  # of run.json; 1, of version 0.1, had none
 LOCK_FILE = ".lock"
 REMOVAL = "removal not finished"
 # All that a run writes, and all that `overwrite` removes.
@@ -47,16 +49,17 @@ def open_workdir(
         that are not of a run, or another process works in it.
     """
     if not str(workdir):
-        raise UserError("`--workdir`: expected a folder, got none; name one or leave the flag out")
+        raise UserError("expected a folder, got none", setting="workdir")
+    run = {"format": FORMAT} | run
     folder = pathlib.Path(workdir)
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"`--workdir`: expected a folder, got the file {folder}; name another")
+        raise UserError(f"expected a folder, got the file {folder}", setting="workdir")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK_FILE) as ours:
         if not ours:
             raise UserError(
-                f"{folder}: another process works in this folder; wait for it or give another "
-                "`--workdir`"
+                f"{folder}: another process works in this folder",
+                remedy="wait for it, or give another {workdir}",
             )
         if (folder / RUN_FILE).exists():
             if overwrite:
@@ -66,7 +69,8 @@ def open_workdir(
         elif foreign := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
             raise UserError(
                 f"{folder}: expected an empty folder or a run, found {foreign[0]!r} and no "
-                f"{RUN_FILE}; give another `--workdir`"
+                f"{RUN_FILE}",
+                remedy="give another {workdir}",
             )
         write_json(folder / RUN_FILE, run)
         try:
@@ -81,10 +85,17 @@ def open_workdir(
 
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     known = read_json(folder / RUN_FILE)
+    if isinstance(known, dict) and "format" not in known and REMOVAL not in known:
+        if not (folder / "report.json").exists():
+            raise UserError(
+                f"{folder} holds an unfinished run of version 0.1",
+                remedy="finish it with 0.1, or replace it with {overwrite=True}",
+            )
+        known = rename_settings(known) | {"format": FORMAT}
     if not isinstance(known, dict) or REMOVAL in known:
         raise UserError(
-            f"{folder}: the removal of a run was cut off here; finish it with "
-            "`--config.overwrite=True`, or give another `--workdir`"
+            f"{folder}: the removal of a run was interrupted here",
+            remedy="finish it with {overwrite=True}, or give another {workdir}",
         )
     missing = "(none)"
     differences = [
@@ -94,8 +105,8 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     ]
     if differences:
         raise UserError(
-            f"{folder} holds a run with other settings: {'; '.join(differences)}. Use those, or "
-            "another `--workdir`, or start anew with `--config.overwrite=True`"
+            f"{folder} holds a run with other settings: {', '.join(differences)}",
+            remedy="use those, or another {workdir}, or replace it with {overwrite=True}",
         )
 
 

@@ -9,9 +9,10 @@ from qpr_jax.errors import UserError
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
-from qpr_jax.training.config import default_settings
-from qpr_jax.training.losses_config import make_objective
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.mesh import make_mesh
+from qpr_jax.training.overrides import override
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 VOCABULARY = 20_000
@@ -19,8 +20,8 @@ SHAPE = BatchShape(((3072, 8), (3072, 12), (2048, 24)), distinct=4096, words=409
 
 
 def settings(**changes):
-    result = default_settings()
-    result.update_from_flattened_dict({"batch_size": 4096} | changes)
+    result = TrainConfig()
+    result = override(result, {"batch_size": 4096} | changes)
     return result
 
 
@@ -42,15 +43,15 @@ def planned_by_xla(changed):
         nnx.eval_shape(
             lambda: ConvEncoder(
                 vocabulary_size=VOCABULARY,
-                filters=changed.filters,
-                windows=changed.windows,
+                filters=changed.encoder.filters,
+                windows=changed.encoder.kernel_sizes,
                 rngs=nnx.Rngs(0),
             )
         )
     )
     state = jax.eval_shape(lambda: init_state(jax.tree.map(jnp.zeros_like, params)))
     loss = make_loss(
-        encoder, make_mesh(4096, 1), make_objective(changed), encode_chunk=changed.encode_chunk
+        encoder, make_mesh(4096, 1), loss_terms(changed), encode_chunk=changed.batch.encode_chunk
     )
     questions = sum(rows for rows, _ in SHAPE.blocks)
     batch = Batch(
@@ -71,14 +72,19 @@ def planned_by_xla(changed):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"filters": 300},
-        {"filters": 300, "encode_chunk": 512},
-        {"windows": (1, 3), "filters": 100, "symmetric": True},
-        {"filters": 50, "distance": "euc"},
-        {"filters": 50, "prior": "distance", "symmetric": True},
-        {"filters": 50, "loss": "triplet", "negatives": "hard"},
-        {"filters": 50, "loss": "ranking", "symmetric": True},
-        {"filters": 50, "loss": "ranking", "similarity": "dot", "prior": "distance"},
+        {"encoder.filters": 300},
+        {"encoder.filters": 300, "batch.encode_chunk": 512},
+        {"encoder.kernel_sizes": (1, 3), "encoder.filters": 100, "loss.symmetric": True},
+        {"encoder.filters": 50, "loss.distance": "euc"},
+        {"encoder.filters": 50, "loss.prior": "distance", "loss.symmetric": True},
+        {"encoder.filters": 50, "loss.names": ("triplet",), "loss.negatives": "hard"},
+        {"encoder.filters": 50, "loss.names": ("ranking",), "loss.symmetric": True},
+        {
+            "encoder.filters": 50,
+            "loss.names": ("ranking",),
+            "loss.similarity": "dot",
+            "loss.prior": "distance",
+        },
     ],
     ids=str,
 )
@@ -91,7 +97,7 @@ def test_the_estimate_is_close_to_what_xla_plans(changes):
 
 
 def test_what_is_shared_by_more_devices_takes_less_of_each():
-    one, eight = (estimated(settings(distance="euc"), devices) for devices in (1, 8))
+    one, eight = (estimated(settings(**{"loss.distance": "euc"}), devices) for devices in (1, 8))
     assert eight.state == one.state
     assert eight.loss < one.loss
 
@@ -110,24 +116,40 @@ def refuse(limit, devices=1, sharing=1, **changes):
 @pytest.mark.parametrize(
     ("limit", "changes", "remedy"),
     [
-        (0.5, {}, "set `--config.encode_chunk=4096`, or train"),
-        (0.4, {}, "set `--config.batch_size=2048` and `--config.encode_chunk=4096`, or train"),
-        (0.4, {"encode_chunk": 256}, "set `--config.batch_size=2048`, or train"),
-        (0.4, {"encode_chunk": 9999}, "set `--config.batch_size=2048`, or train"),
+        (0.5, {}, "set `--config.batch.encode_chunk=4096`, or train"),
+        (
+            0.4,
+            {},
+            "set `--config.batch_size=2048` and `--config.batch.encode_chunk=4096`, or train",
+        ),
+        (0.4, {"batch.encode_chunk": 256}, "set `--config.batch_size=2048`, or train"),
+        (0.4, {"batch.encode_chunk": 9999}, "set `--config.batch_size=2048`, or train"),
         (
             0.09,
             {},
-            "lower `--config.vocabulary_size`, `--config.hash_bins` or `--config.embedding_dim`",
+            "lower `--config.text.vocabulary_size`, `--config.text.hash_bins` or `--config.encoder.embedding_dim`",
         ),
-        (1, {"embedding_dim": 10**8}, "lower `--config.vocabulary_size`, `--config.hash_bins` or"),
-        (1, {"windows": (10**6,)}, "lower `--config.filters`, `--config.windows` or"),
-        (1, {"output_dim": 10**8}, "lower `--config.output_dim` or `--config.filters`"),
+        (
+            1,
+            {"encoder.embedding_dim": 10**8},
+            "lower `--config.text.vocabulary_size`, `--config.text.hash_bins` or",
+        ),
+        (
+            1,
+            {"encoder.kernel_sizes": (10**6,)},
+            "lower `--config.encoder.filters`, `--config.encoder.kernel_sizes` or",
+        ),
+        (
+            1,
+            {"encoder.output_dim": 10**8},
+            "lower `--config.encoder.output_dim` or `--config.encoder.filters`",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_what_would(monkeypatch, limit, changes, remedy):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(UserError, match=re.escape(remedy)) as caught:
-        refuse(limit, **({"filters": 1200} | changes))
+        refuse(limit, **({"encoder.filters": 1200} | changes))
     found = dict(re.findall(r"--config\.(\w+)=(\d+)", str(caught.value)))
     if found:  # it would indeed
         refuse(limit, filters=1200, **(changes | {key: int(v) for key, v in found.items()}))

@@ -4,19 +4,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.configs import synthetic_sdml_smoke
 from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import epoch_steps, pairs_loader, pairs_of_batch
+from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan
 
 
 @pytest.fixture(scope="module")
 def config():
-    config = synthetic_sdml_smoke.get_config()
-    config.sampling = "clusters"
-    config.word_dropout = 0.2
-    config.hard_negatives = 8
+    config = load_config("synthetic_sdml:smoke")
+    config.batch.sampling = "clusters"
+    config.batch.token_dropout = 0.2
+    config.batch.hard_negatives = 8
     return config
 
 
@@ -71,14 +71,12 @@ def test_pairs_share_the_cluster_that_the_loss_is_told(config, dataset):
 
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):
-    with pytest.raises(UserError, match=r"`hard_negatives`: expected a multiple of 3"):
+    with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 3"):
         pairs_loader(config, dataset, devices=3)
 
 
 def with_losses(config, losses, **changes):
-    changed = config.copy_and_resolve_references()
-    changed.update(loss=losses, **changes)
-    return changed
+    return override(config, {"loss.names": losses.replace("+", ","), **changes})
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -123,7 +121,9 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
 
 
 def test_losses_in_turns_share_the_batches_of_their_data(config, dataset):
-    settings = with_losses(config, "sdml+contrastive+triplet", loss_turns=True, max_steps=0)
+    settings = with_losses(
+        config, "sdml+contrastive+triplet", **{"loss.alternate": True, "max_steps": 0}
+    )
     training = build_plan(settings, dataset)
     (stage,) = training.stages
     alone = {
@@ -149,7 +149,8 @@ def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
         dataset.splits, non_duplicates={"train": np.zeros((0, 2), np.int32)}
     )
     few = dataclasses.replace(dataset, splits=splits)
-    changed = config.copy_and_resolve_references()
-    changed.loss, changed.hard_negatives = "contrastive", 0
-    with pytest.raises(UserError, match=r"`loss`: got 'contrastive', but no training pair is"):
+    changed = override(config, {"loss.names": "contrastive", "batch.hard_negatives": 0})
+    with pytest.raises(
+        UserError, match=r"`loss.names`: contrastive reads pairs labeled as non-dup"
+    ):
         pairs_loader(changed, few, devices=1)

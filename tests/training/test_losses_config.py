@@ -12,8 +12,9 @@ from qpr_jax.losses import (
     triplet_loss,
 )
 from qpr_jax.training.batch_layout import Batch
-from qpr_jax.training.config import default_settings
-from qpr_jax.training.losses_config import make_objective
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.losses_config import loss_terms
+from qpr_jax.training.overrides import override
 
 LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
 PARTS = (8, 10, 6, 6)
@@ -46,7 +47,7 @@ def value_of(settings, vectors, clusters, **given):
 
 
 def losses_of(settings, vectors, clusters, *, targets=None, key=None):
-    objective = make_objective(settings)
+    objective = loss_terms(settings)
     nothing = np.zeros(0, np.int32)
     targets = np.zeros((len(vectors), 0), np.float32) if targets is None else targets
     batch = Batch(nothing, nothing, (), np.arange(len(vectors)), clusters, LABELS, targets)
@@ -65,37 +66,60 @@ def losses_of(settings, vectors, clusters, *, targets=None, key=None):
     ("changes", "expected"),
     [
         ({}, {}),
-        ({"smoothing": 0.1}, {"smoothing": 0.1}),
-        ({"distance": "euc"}, {"distance": "euc"}),
-        ({"prior": "distance", "temperature": 0.3}, {"prior": "distance", "temperature": 0.3}),
-        ({"symmetric": True}, {"symmetric": True}),
-        ({"mask_own_cluster": True}, {"clusters": True}),
-        ({"loss": "triplet"}, {"key": True}),
-        ({"loss": "triplet", "margin": 3.0}, {"key": True, "margin": 3.0}),
-        ({"loss": "triplet", "distance": "euc"}, {"key": True, "distance": "euc"}),
-        ({"loss": "triplet", "negatives": "hard"}, {"negatives": "hard"}),
-        ({"loss": "triplet", "negatives": "hard_anchor"}, {"negatives": "hard_anchor"}),
-        ({"loss": "triplet", "mask_own_cluster": True}, {"key": True, "clusters": True}),
-        ({"loss": "ranking"}, {"smoothing": 0.3}),
-        ({"loss": "ranking", "smoothing": 0.0, "similarity_scale": 5.0}, {"scale": 5.0}),
-        ({"loss": "ranking", "similarity": "dot"}, {"similarity": "dot", "smoothing": 0.3}),
-        ({"loss": "ranking", "symmetric": True}, {"symmetric": True, "smoothing": 0.3}),
-        ({"loss": "ranking", "mask_own_cluster": True}, {"clusters": True, "smoothing": 0.3}),
+        ({"loss.smoothing": 0.1}, {"smoothing": 0.1}),
+        ({"loss.distance": "euc"}, {"distance": "euc"}),
+        (
+            {"loss.prior": "distance", "loss.temperature": 0.3},
+            {"prior": "distance", "temperature": 0.3},
+        ),
+        ({"loss.symmetric": True}, {"symmetric": True}),
+        ({"loss.mask_own_cluster": True}, {"clusters": True}),
+        ({"loss.names": ("triplet",)}, {"key": True}),
+        ({"loss.names": ("triplet",), "loss.margin": 3.0}, {"key": True, "margin": 3.0}),
+        (
+            {"loss.names": ("triplet",), "loss.distance": "euc"},
+            {"key": True, "distance": "euc"},
+        ),
+        ({"loss.names": ("triplet",), "loss.negatives": "hard"}, {"negatives": "hard"}),
+        (
+            {"loss.names": ("triplet",), "loss.negatives": "hard_anchor"},
+            {"negatives": "hard_anchor"},
+        ),
+        (
+            {"loss.names": ("triplet",), "loss.mask_own_cluster": True},
+            {"key": True, "clusters": True},
+        ),
+        ({"loss.names": ("ranking",)}, {"smoothing": 0.3}),
+        (
+            {"loss.names": ("ranking",), "loss.smoothing": 0.0, "loss.similarity_scale": 5.0},
+            {"scale": 5.0},
+        ),
+        (
+            {"loss.names": ("ranking",), "loss.similarity": "dot"},
+            {"similarity": "dot", "smoothing": 0.3},
+        ),
+        (
+            {"loss.names": ("ranking",), "loss.symmetric": True},
+            {"symmetric": True, "smoothing": 0.3},
+        ),
+        (
+            {"loss.names": ("ranking",), "loss.mask_own_cluster": True},
+            {"clusters": True, "smoothing": 0.3},
+        ),
     ],
 )
 def test_every_setting_reaches_the_loss(changes, expected, vectors, clusters):
     key = jax.random.key(3)
-    settings = default_settings()
-    settings.update(changes)
+    settings = override(TrainConfig(), changes)
     value = value_of(settings, vectors, clusters, key=key)
     given = {"key": key, "clusters": clusters}
     options = {name: given.get(name, option) for name, option in expected.items()}
     losses = {"sdml": sdml_loss, "triplet": triplet_loss, "ranking": ranking_loss}
-    loss = losses[settings.loss]
+    loss = losses[settings.loss.names[0]]
     queries, candidates, *_ = parts_of(vectors)
     assert value == pytest.approx(float(loss(queries, candidates, **options)), rel=1e-5)
     if expected not in ({}, {"key": True}):
-        plain = {"key": key} if settings.loss == "triplet" else {}
+        plain = {"key": key} if settings.loss.names == ("triplet",) else {}
         assert abs(value - float(loss(queries, candidates, **plain))) > 1e-3
 
 
@@ -107,15 +131,17 @@ def test_every_setting_reaches_the_loss(changes, expected, vectors, clusters):
     ("changes", "expected"),
     [
         ({}, {}),
-        ({"margin": 1.3}, {"margin": 1.3}),
-        ({"pair_distance": "euclidean", "margin": 4.0}, {"distance": "euclidean", "margin": 4.0}),
+        ({"loss.margin": 1.3}, {"margin": 1.3}),
+        (
+            {"loss.pair_distance": "euclidean", "loss.margin": 4.0},
+            {"distance": "euclidean", "margin": 4.0},
+        ),
     ],
 )
 def test_labelled_pairs_are_those_of_contrastive_losses(
     loss, function, changes, expected, vectors, clusters
 ):
-    settings = default_settings()
-    settings.update(changes, loss=loss)
+    settings = override(TrainConfig(), changes | {"loss.names": (loss,)})
     *_, left, right = parts_of(vectors)
     wanted = float(function(left, right, LABELS, **expected))
     per = len(LABELS) if loss == "online_contrastive" else 1
@@ -124,11 +150,11 @@ def test_labelled_pairs_are_those_of_contrastive_losses(
 
 
 def test_several_losses_are_weighed(vectors, clusters):
-    settings = default_settings()
-    settings.update(loss="sdml+contrastive+ranking", loss_weights=(1.0, 2.0, 0.5))
+    settings = TrainConfig()
+    settings.loss.names, settings.loss.weights = ("sdml", "contrastive", "ranking"), (1.0, 2.0, 0.5)
     found = losses_of(settings, vectors, clusters)
     for name, weight in (("sdml", 1.0), ("contrastive", 2.0), ("ranking", 0.5)):
-        settings.update(loss=name, loss_weights=())
+        settings.loss.names, settings.loss.weights = (name,), ()
         alone = value_of(settings, vectors, clusters)
         assert found.pop(name) == pytest.approx(weight * alone, rel=1e-5)
     assert not found
@@ -137,8 +163,8 @@ def test_several_losses_are_weighed(vectors, clusters):
 def test_vectors_are_scaled_and_imitation_is_weighed(vectors, clusters):
     queries, candidates, *_ = parts_of(vectors)
     targets = np.roll(vectors, 1, axis=0)
-    settings = default_settings()
-    settings.scale, settings.teacher.weight = 0.5, 3.0
+    settings = TrainConfig()
+    settings.loss.scale, settings.teacher.weight = 0.5, 3.0
     value = value_of(settings, vectors, clusters, targets=targets)
     expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
     assert value == pytest.approx(float(expected), rel=1e-5)
@@ -148,8 +174,9 @@ def test_vectors_are_scaled_and_imitation_is_weighed(vectors, clusters):
 def test_the_scale_of_vectors_is_not_that_of_similarities(vectors, clusters, similarity, factor):
     """Half of both vectors is a quarter of their dot product, and no other cosine."""
     queries, candidates, *_ = parts_of(vectors)
-    settings = default_settings()
-    settings.update(loss="ranking", similarity=similarity, scale=0.5, similarity_scale=8.0)
+    settings = TrainConfig()
+    settings.loss.names, settings.loss.similarity = ("ranking",), similarity
+    settings.loss.scale, settings.loss.similarity_scale = 0.5, 8.0
     value = value_of(settings, vectors, clusters)
     expected = ranking_loss(
         queries, candidates, similarity=similarity, scale=8 * factor, smoothing=0.3

@@ -5,15 +5,16 @@ import logging
 
 import pytest
 
-from experiments.configs import synthetic_sdml_smoke
 from qpr_jax.errors import UserError
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.overrides import load_config, override
 
 
 def config_of(**changes):
-    config = synthetic_sdml_smoke.get_config()
-    config.update_from_flattened_dict(
-        {"loss": "ranking", "normalize": True, "smoothing": 0.0} | changes
+    config = load_config("synthetic_sdml:smoke")
+    config = override(
+        config,
+        {"loss.names": ("ranking",), "encoder.normalize": True, "loss.smoothing": 0.0} | changes,
     )
     return config
 
@@ -21,14 +22,19 @@ def config_of(**changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"mask_own_cluster": True, "symmetric": True, "sampling": "clusters"},
-        {"similarity": "dot", "similarity_scale": 20.0, "smoothing": 0.1, "devices": 4},
+        {"loss.mask_own_cluster": True, "loss.symmetric": True, "batch.sampling": "clusters"},
+        {
+            "loss.similarity": "dot",
+            "loss.similarity_scale": 20.0,
+            "loss.smoothing": 0.1,
+            "devices": 4,
+        },
     ],
     ids=str,
 )
 def test_a_training_learns(changes, tmp_path):
-    config = config_of(max_steps=60, learning_rate=1e-2, **changes)
-    config["early_stopping"]["every_steps"] = 30
+    config = config_of(**{"max_steps": 60, "optimizer.learning_rate": 1e-2, **changes})
+    config.early_stopping.every_steps = 30
     report = train_and_evaluate(config, tmp_path / "run")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
@@ -41,6 +47,8 @@ def test_vectors_of_different_lengths_are_warned_of(tmp_path, caplog):
     for normalize, times in ((False, 1), (True, 0)):
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="qpr_jax"), pytest.raises(UserError):
-            train_and_evaluate(config_of(normalize=normalize, **nothing), tmp_path / "run")
-        told = [line for line in caplog.messages if "set `--config.normalize=True`" in line]
+            train_and_evaluate(
+                config_of(**{"encoder.normalize": normalize, **nothing}), tmp_path / "run"
+            )
+        told = [line for line in caplog.messages if "set `--config.encoder.normalize=True`" in line]
         assert len(told) == times

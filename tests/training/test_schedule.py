@@ -3,13 +3,14 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.config import default_settings
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.overrides import override
 from qpr_jax.training.schedule import make_schedule
 
 
 def rates(done, total=100, **changes):
-    settings = default_settings()
-    settings.update_from_flattened_dict({"learning_rate": 0.5} | changes)
+    settings = TrainConfig()
+    settings = override(settings, {"optimizer.learning_rate": 0.5} | changes)
     return np.asarray(make_schedule(settings, total)(jnp.asarray(done)))
 
 
@@ -30,16 +31,17 @@ def test_decay_ends_at_0_after_the_last_step_and_goes_with_warm_up():
 
 
 def test_imitation_has_its_own_rate_batch_and_decay():
-    settings = default_settings()
-    settings.update_from_flattened_dict(
+    settings = TrainConfig()
+    settings = override(
+        settings,
         {
-            "learning_rate": 0.5,
+            "optimizer.learning_rate": 0.5,
             "batch_size": 8192,
             "teacher.learning_rate": 0.25,
             "teacher.batch_size": 2048,
-            "learning_rate_scaling": "sqrt",
-            "learning_rate_decay": "linear",
-        }
+            "optimizer.learning_rate_scaling": "sqrt",
+            "optimizer.learning_rate_decay": "linear",
+        },
     )
     found = make_schedule(settings, 100, imitation=40)(jnp.array([0, 20, 40, 70]))
     np.testing.assert_allclose(found, [0.5, 0.25, 2, 1], rtol=1e-6)

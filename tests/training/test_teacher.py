@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments.configs import distill, synthetic_sdml_smoke
 from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
@@ -17,6 +16,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.teacher import neighbours
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -31,16 +31,17 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def config(cache):
     """A student of sixteen numbers of the tiny transformer, on pairs."""
-    config = synthetic_sdml_smoke.get_config()
-    config.update_from_flattened_dict(
+    config = load_config("synthetic_sdml:smoke")
+    config = override(
+        config,
         {
             "teacher.model": str(TINY),
             "teacher.cache": str(cache),
             "teacher.epochs": 1,
             "teacher.batch_size": 64,
-            "output_dim": 16,
-            "normalize": True,
-        }
+            "encoder.output_dim": 16,
+            "encoder.normalize": True,
+        },
     )
     return config
 
@@ -124,20 +125,20 @@ def test_a_damaged_cache_is_told(config, cache, tmp_path):
 
 
 def test_held_out_questions_are_never_shown(config, tmp_path):
-    """Neither they nor an unlabelled question of the same words."""
+    """Neither they nor an unlabeled question of the same words."""
     dataset = load_dataset(config, None)
     held_out = np.flatnonzero(dataset.splits.split_of != 0)
     more = tmp_path / "more.jsonl"
     copied = dataset.data.questions[held_out[0]].upper()
     texts = [copied, "Which questions are new here?", "And this one?"]
     more.write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
-    config.data.unlabelled = str(more)
+    config.data.unlabeled = str(more)
     dataset = taught(config)
-    assert dataset.unlabelled == texts[1:]
+    assert dataset.unlabeled == texts[1:]
     assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.vocabulary.words)
     feed = imitation_loader(config, dataset, devices=1)
     shown = np.concatenate([feed.draw_at(step).questions for step in range(feed.epoch)])
-    everything = dataset.data.questions + dataset.unlabelled
+    everything = dataset.data.questions + dataset.unlabeled
     texts = {normalized_text(everything[i]) for i in shown}
     assert not texts & {normalized_text(everything[i]) for i in held_out}
     assert len(np.unique(shown)) == len(shown) > 0.9 * len(dataset.shown)
@@ -149,7 +150,7 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
     config.teacher.weight = 0.5
-    config.hard_negatives = 8
+    config.batch.hard_negatives = 8
     dataset = taught(config)
     for make in (pairs_loader, imitation_loader):
         feed = make(config, dataset, devices=devices)
@@ -174,7 +175,7 @@ def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_pat
 
 
 def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):
-    config.output_dim = 12
+    config.encoder.output_dim = 12
     teacher = taught(config).teacher
     rows = np.arange(100)
     targets, vectors = teacher.targets(rows), teacher.vectors(rows)
@@ -201,9 +202,7 @@ def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
     dataset = load_dataset(config, None)
     vectors = np.random.default_rng(0).normal(size=(len(dataset.data.questions), 20))
     np.save(tmp_path / "given.npy", vectors.astype(np.float16))
-    config.update_from_flattened_dict(
-        {"teacher.model": "", "teacher.vectors": str(tmp_path / "given.npy")}
-    )
+    config = override(config, {"teacher.model": "", "teacher.vectors": str(tmp_path / "given.npy")})
     teacher = taught(config).teacher
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
@@ -229,7 +228,7 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
         array[7] = 0
     if array is not None:
         np.save(path, array)
-    config.update_from_flattened_dict({"teacher.model": "", "teacher.vectors": str(path)})
+    config = override(config, {"teacher.model": "", "teacher.vectors": str(path)})
     with pytest.raises(UserError, match=said) as caught:
         taught(config)
     (listed,) = re.findall(r"the questions in (\S+),", str(caught.value))
@@ -239,9 +238,10 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
 
 
 def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
-    config.output_dim = 17
+    config.encoder.output_dim = 17
     with pytest.raises(
-        UserError, match=r"student of at most 16 numbers, .* got 17; set `--config.output_dim=16`"
+        UserError,
+        match=r"student of at most 16 numbers, .* got 17; set `--config.encoder.output_dim=16`",
     ):
         taught(config)
 
@@ -249,8 +249,8 @@ def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
     from qpr_jax.training.stages import build_plan
 
-    config.teacher.words = True
-    config.embedding_dim = 16
+    config.teacher.init_embeddings = True
+    config.encoder.embedding_dim = 16
     dataset = taught(config)
     table = np.asarray(build_plan(config, dataset).state.table.values)
     words = dataset.vocabulary.words
@@ -264,14 +264,15 @@ def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_pa
 
 def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
     """Imitation that gains nothing does not end a training before its pairs."""
-    config.update_from_flattened_dict(
+    config = override(
+        config,
         {
             "early_stopping.patience": 1,
             "early_stopping.min_delta": 10.0,
             "early_stopping.every_steps": 7,
             "teacher.epochs": 1,
             "max_steps": 20,
-        }
+        },
     )
     report = train_and_evaluate(config, tmp_path / "run")
     imitated = len(load_dataset(config, None).shown) // config.teacher.batch_size
@@ -291,22 +292,23 @@ def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
 
 
 def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
-    config = synthetic_sdml_smoke.shrink(distill.get_config())
-    config.update_from_flattened_dict(
+    config = load_config("distill:smoke")
+    config = override(
+        config,
         {
             "data.path": str(listed / "questions.txt"),
             "teacher.model": "",
             "teacher.cache": str(tmp_path / "cache"),
-            "teacher.words": False,
+            "teacher.init_embeddings": False,
             "teacher.epochs": 1,
             "teacher.min_steps": 300,
-            "data.crossed": 0,
+            "data.spliced": 0,
             "teacher.learning_rate": 1e-2,
             "teacher.batch_size": 64,
             "max_steps": 0,
             "early_stopping.every_steps": 100,
             "checkpoint_every": 100,
-        }
+        },
     )
     config.teacher.vectors = str(listed / "no.npy")
     with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
@@ -327,32 +329,32 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
 
 
 def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_ones(config):
-    config.data.crossed = 60
+    config.data.spliced = 60
     dataset = load_dataset(config, None)
     everything, count = dataset.data.questions, len(dataset.data.questions)
-    assert len(dataset.unlabelled) == dataset.report["unlabelled"] == 60
-    assert not set(dataset.unlabelled) & set(everything)
+    assert len(dataset.unlabeled) == dataset.report["unlabelled"] == 60
+    assert not set(dataset.unlabeled) & set(everything)
     held_out = np.flatnonzero(dataset.splits.split_of != 0)
     says = {normalized_text(everything[i]) for i in held_out}
-    assert not says & {normalized_text(question) for question in dataset.unlabelled}
+    assert not says & {normalized_text(question) for question in dataset.unlabeled}
     seen = {
         word for i in np.setdiff1d(np.arange(count), held_out) for word in everything[i].split()
     }
-    assert {word for question in dataset.unlabelled for word in question.split()} <= seen
+    assert {word for question in dataset.unlabeled for word in question.split()} <= seen
     assert np.isin(np.arange(count, count + 60), dataset.shown).all()
-    assert load_dataset(config, None).unlabelled == dataset.unlabelled
+    assert load_dataset(config, None).unlabeled == dataset.unlabeled
 
 
-def test_unlabelled_questions_that_are_not_there_are_told(config, tmp_path):
-    config.data.unlabelled = str(tmp_path / "none")
-    with pytest.raises(UserError, match=r"`data.unlabelled`: expected a file of questions"):
+def test_unlabeled_questions_that_are_not_there_are_told(config, tmp_path):
+    config.data.unlabeled = str(tmp_path / "none")
+    with pytest.raises(UserError, match=r"`data.unlabeled`: expected a file of questions"):
         taught(config)
 
 
 def test_a_list_too_short_to_split_is_refused(tmp_path):
     path = tmp_path / "few.txt"
     path.write_text("one?\nOne\ntwo?\n")
-    config = distill.get_config()
+    config = load_config("distill")
     config.data.path = str(path)
     with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
         load_dataset(config, path)

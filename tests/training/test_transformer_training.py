@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.configs import synthetic_sdml_smoke
 from qpr_jax import Retriever
 from qpr_jax.encoders.sentence_transformers import BertShape, nested, sentence_model, weights_file
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
@@ -19,9 +18,10 @@ from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import pairs_loader
-from qpr_jax.training.losses_config import make_objective
+from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.mesh import make_mesh
+from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, first_encoder
 from qpr_jax.training.train_step import init_state, make_loss
 
@@ -29,17 +29,18 @@ TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
 
 def config_of(**changes):
-    config = synthetic_sdml_smoke.get_config()
-    config.update_from_flattened_dict(
+    config = load_config("synthetic_sdml:smoke")
+    config = override(
+        config,
         {
-            "encoder": "bert",
-            "pretrained": str(TINY),
-            "scale": 3.0,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.01,
+            "encoder.kind": "bert",
+            "encoder.pretrained": str(TINY),
+            "loss.scale": 3.0,
+            "optimizer.learning_rate": 1e-3,
+            "optimizer.weight_decay": 0.01,
             "max_steps": 6,
         }
-        | changes
+        | changes,
     )
     return config
 
@@ -61,7 +62,7 @@ def loss_and_gradient(config, dataset, devices):
     feed = pairs_loader(config, dataset, devices=devices)
     mesh = make_mesh(config.batch_size, devices)
     graph, params = first_encoder(config, dataset)
-    loss = make_loss(graph, mesh, make_objective(config), encode_chunk=config.encode_chunk)
+    loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
     batch = feed.batch_at(0)
     held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.words])})
     value, gradient = jax.jit(jax.value_and_grad(lambda *given: loss(*given)[0]))(
@@ -82,7 +83,7 @@ def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
     def plain(params):
         encode = nnx.merge(graph, params)
         sides = (jnp.asarray(dataset.words[side]) for side in draw.pairs.T)
-        return sdml_loss(*(config.scale * encode(side) for side in sides))
+        return sdml_loss(*(config.loss.scale * encode(side) for side in sides))
 
     expected, expected_gradient = jax.value_and_grad(plain)(params)
     assert value == pytest.approx(float(expected), rel=1e-5)
@@ -101,7 +102,9 @@ def on_one_device(dataset):
 @pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 3)])
 def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, devices, chunk):
     expected, expected_gradient, _ = on_one_device
-    found, gradient, _ = loss_and_gradient(config_of(encode_chunk=chunk), dataset, devices)
+    found, gradient, _ = loss_and_gradient(
+        config_of(**{"batch.encode_chunk": chunk}), dataset, devices
+    )
     assert found == pytest.approx(expected, rel=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), gradient, expected_gradient
@@ -110,7 +113,7 @@ def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, 
 
 def test_weight_decay_is_of_matrices_alone(dataset):
     """Where no gradient reaches, they shrink; biases, norms and the embedding stay."""
-    config = config_of(weight_decay=0.5, learning_rate=0.1)
+    config = config_of(**{"optimizer.weight_decay": 0.5, "optimizer.learning_rate": 0.1})
     training = build_plan(config, dataset)
     before = nnx.to_pure_dict(jax.device_get(training.state.params))
     training_table = jax.device_get(training.state.table.values)
@@ -168,7 +171,7 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_pa
 
 
 def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
-    report = train_and_evaluate(config_of(max_epochs=0, max_steps=0), tmp_path / "run")
+    report = train_and_evaluate(config_of(**{"max_epochs": 0, "max_steps": 0}), tmp_path / "run")
     retriever = Retriever.load(tmp_path / "run")
     texts = ["how do i learn python", "what is rust"]
     np.testing.assert_array_equal(retriever.encode(texts), read_transformer(TINY).encode(texts))
@@ -181,10 +184,10 @@ def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
 @pytest.mark.parametrize("chunk", [0, 512])
 def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
     bert = BertShape(2000, 128, 4, 4, 512, 64)
-    config = config_of(batch_size=2048, encode_chunk=chunk)
+    config = config_of(**{"batch_size": 2048, "batch.encode_chunk": chunk})
     shape = BatchShape(((2048, 8), (1024, 12), (1024, 24)), distinct=1500, words=1500)
     graph, params = nnx.split(nnx.eval_shape(lambda: BertEncoder(bert, rngs=nnx.Rngs(0))))
-    loss = make_loss(graph, make_mesh(2048, 1), make_objective(config), encode_chunk=chunk)
+    loss = make_loss(graph, make_mesh(2048, 1), loss_terms(config), encode_chunk=chunk)
     questions = sum(rows for rows, _ in shape.blocks)
     batch = Batch(
         *(jnp.zeros(shape.words, jnp.int32), jnp.zeros(shape.distinct, jnp.int32)),
@@ -213,7 +216,9 @@ def test_a_folder_of_another_kind_is_refused(tmp_path):
 
     write_encoder(tmp_path / "cnn")
     with pytest.raises(UserError, match="expected a folder in the format of sentence-transformers"):
-        train_and_evaluate(config_of(pretrained=str(tmp_path / "cnn")), tmp_path / "run")
+        train_and_evaluate(
+            config_of(**{"encoder.pretrained": str(tmp_path / "cnn")}), tmp_path / "run"
+        )
 
 
 def test_weights_of_names_that_begin_with_bert_are_read_too():

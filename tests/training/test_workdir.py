@@ -10,14 +10,14 @@ from qpr_jax.training.workdir import open_workdir
 def test_the_same_settings_open_it_again(tmp_path):
     for _ in range(2):
         with open_workdir(tmp_path / "run", {"batch_size": 512}) as folder:
-            assert read_json(folder / "run.json") == {"batch_size": 512}
+            assert read_json(folder / "run.json") == {"format": 2, "batch_size": 512}
 
 
 def test_other_settings_are_refused_with_the_differences(tmp_path):
     with open_workdir(tmp_path, {"batch_size": 512, "seed": 0, "smoothing": 0.3}):
         pass
     with (
-        pytest.raises(UserError, match=r"batch_size: 512 there, 64 here; seed: 0 there, 1 here\. "),
+        pytest.raises(UserError, match=r"batch_size: 512 there, 64 here, seed: 0 there, 1 here; "),
         open_workdir(tmp_path, {"batch_size": 64, "seed": 1, "smoothing": 0.3}),
     ):
         pass
@@ -47,7 +47,7 @@ def test_overwrite_removes_the_run_and_nothing_else(tmp_path):
         (folder / "notes.txt").write_text("mine")
     with open_workdir(tmp_path, {"seed": 1}, overwrite=True) as folder:
         assert sorted(p.name for p in folder.iterdir()) == [".lock", "notes.txt", "run.json"]
-        assert read_json(folder / "run.json") == {"seed": 1}
+        assert read_json(folder / "run.json") == {"format": 2, "seed": 1}
 
 
 def test_a_removal_that_was_cut_off_is_not_taken_for_a_run(tmp_path, monkeypatch):

@@ -1,0 +1,140 @@
+"""Named changes of the default settings, under the names of `experiments/configs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_QUORA_BEST = {
+    # Large clusters hold most pairs; sampled by pairs, they decide what is learned.
+    "batch.sampling": "clusters",
+    "loss.mask_own_cluster": True,
+    "loss.symmetric": True,
+    "batch_size": 1024,
+    # Single words have filters of their own; 0.9 times the sums a word of one kernel of 5 with 600,
+    # and 1.5 times the projection.
+    "encoder.kernel_sizes": (1, 3, 5),
+    "encoder.filters": 300,
+    "batch.token_dropout": 0.2,
+    "max_epochs": 12,
+}
+
+_QUORA_DISTILLED = _QUORA_BEST | {
+    "teacher.model": "minilm",
+    "teacher.init_embeddings": True,
+    "teacher.epochs": 2,
+    "teacher.weight": 5.0,
+    "encoder.normalize": True,
+    "encoder.output_dim": 384,
+    "loss.scale": 3.5,
+    "batch.token_dropout": 0.15,
+    "optimizer.learning_rate_decay": "linear",
+    "max_epochs": 1,
+    "early_stopping.patience": 10,
+}
+
+_MINILM = {"encoder.kind": "bert", "encoder.pretrained": "minilm"}
+
+_MINILM_SDML = _MINILM | {
+    "batch.sampling": "clusters",
+    "loss.mask_own_cluster": True,
+    "loss.symmetric": True,
+    "loss.scale": 3.0,
+    "batch_size": 256,
+    "optimizer.learning_rate": 5e-5,
+    "optimizer.learning_rate_decay": "linear",
+    "optimizer.weight_decay": 0.01,
+    "optimizer.warmup_steps": 20,
+    "max_steps": 200,
+    "early_stopping.metric": "roc_auc",
+    "early_stopping.every_steps": 100,
+    "checkpoint_every": 50,
+    "log_every": 10,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "synthetic_sdml": {
+        "data.source": "synthetic",
+        "data.held_out_pairs": 1500,
+        "encoder.embedding_dim": 128,
+        "encoder.filters": 256,
+        "encoder.output_dim": 128,
+        "batch_size": 256,
+        "max_epochs": 6,
+    },
+    "quora_sdml": {},
+    "openqa_sdml": {
+        "data.source": "qa_logs",
+        "text.vocabulary_size": 100_000,
+        "text.hash_bins": 10_000,
+    },
+    "quora_best": _QUORA_BEST,
+    "quora_multitask": _QUORA_BEST
+    | {
+        "encoder.normalize": True,
+        "loss.names": ("ranking", "online_contrastive"),
+        "loss.smoothing": 0.0,
+    },
+    "quora_distilled": _QUORA_DISTILLED,
+    "distill": {
+        name: _QUORA_DISTILLED[name]
+        for name in (
+            *("teacher.model", "teacher.init_embeddings"),
+            *("encoder.kernel_sizes", "encoder.filters", "encoder.output_dim", "encoder.normalize"),
+        )
+    }
+    | {
+        "data.source": "questions",
+        "data.spliced": 50_000,
+        "teacher.epochs": 6,
+        "teacher.min_steps": 1000,
+        "max_epochs": 0,
+        "optimizer.learning_rate_decay": "linear",
+        "early_stopping.metric": "agreement",
+        "early_stopping.every_steps": 200,
+        "early_stopping.patience": 10,
+    },
+    "quora_minilm": _MINILM | {"max_epochs": 0},
+    "quora_minilm_sdml": _MINILM_SDML,
+    # 72,810 triplets, one epoch, AdamW at 2e-5; a margin that all of them violate.
+    "quora_minilm_triplet": _MINILM_SDML
+    | {
+        "loss.names": ("triplet",),
+        "loss.symmetric": False,
+        "loss.distance": "euc",
+        "loss.margin": 5.0,
+        "loss.scale": 1.0,
+        "batch_size": 16,
+        "optimizer.learning_rate": 2e-5,
+        "max_steps": 72_810 // 16,
+        "optimizer.warmup_steps": 72_810 // 160,
+    },
+}
+
+_SMOKE_DATA = {"data.held_out_pairs": 200, "index.factory": "IVF20,Flat"}
+_SMOKE_ROWS = {
+    "quora": {"data.max_rows": 3000},
+    "questions": {"data.max_rows": 3000},
+    "synthetic": {"data.synthetic_clusters": 300},
+}
+_SMOKE_TRAINING = {
+    "text.vocabulary_size": 1000,
+    "text.hash_bins": 50,
+    "encoder.embedding_dim": 16,
+    "encoder.filters": 24,
+    "encoder.output_dim": 16,
+    "batch_size": 32,
+    "max_steps": 12,
+    "early_stopping.every_steps": 5,
+    "log_every": 2,
+    "checkpoint_every": 3,
+}
+
+
+def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
+    """The changes that make a run of flat `settings` tiny: few rows, tiny shapes, 12 steps."""
+    changes = _SMOKE_DATA | _SMOKE_ROWS.get(settings["data.source"], {})
+    if settings["max_epochs"] or settings["teacher.model"] or settings["teacher.vectors"]:
+        changes = changes | _SMOKE_TRAINING
+        for name, most in (("data.spliced", 500), ("optimizer.warmup_steps", 2)):
+            changes[name] = min(settings[name], most)
+    return changes

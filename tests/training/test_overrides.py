@@ -1,0 +1,175 @@
+import pathlib
+
+import pytest
+
+from qpr_jax.cli.spelling import flag_spelling, qpr_spelling, train_spelling
+from qpr_jax.errors import UserError, ref
+from qpr_jax.old_names import OLD_NAMES, rename_settings
+from qpr_jax.training.checks import validate
+from qpr_jax.training.config import TrainConfig, declarations, flatten
+from qpr_jax.training.overrides import from_flat, load_config, override, parse_value
+from qpr_jax.training.presets import PRESETS
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "experiments" / "configs"
+
+
+def test_presets_and_configs_have_the_same_names():
+    assert {path.stem for path in CONFIGS.glob("[!_]*.py")} == PRESETS.keys()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid_as_they_are_and_small(name):
+    config, small = load_config(name), load_config(f"{name}:smoke")
+    assert load_config(f"{name}_smoke") == small
+    assert load_config(str(CONFIGS / f"{name}.py"), python_files=True) == config
+    validate(config)
+    validate(small)
+    assert small.index.factory == "IVF20,Flat"
+    assert small.data.held_out_pairs == 200
+    if config.max_epochs or config.teacher.model:
+        assert (small.max_steps, small.batch_size) == (12, 32)
+        assert small.optimizer.warmup_steps <= 2
+        assert small.data.spliced <= 500
+    else:
+        assert small.batch_size == config.batch_size
+
+
+def test_a_config_is_read_back_from_its_flat_settings():
+    config = load_config("quora_multitask")
+    assert from_flat(flatten(config)) == config
+    changed = override(config, {"batch_size": 7})
+    assert (changed.batch_size, config.batch_size) == (7, 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("batch_size", "2048", 2048),
+        ("optimizer.learning_rate", "1e-4", 1e-4),
+        ("loss.scale", "3", 3.0),
+        ("loss.symmetric", "True", True),
+        ("loss.symmetric", "false", False),
+        ("loss.names", "ranking,online_contrastive", ("ranking", "online_contrastive")),
+        ("loss.names", "ranking", ("ranking",)),
+        ("loss.names", '["ranking"]', ("ranking",)),
+        ("loss.weights", "1,0.5", (1.0, 0.5)),
+        ("loss.weights", "()", ()),
+        ("encoder.kernel_sizes", "(1, 3, 5)", (1, 3, 5)),
+        ("encoder.kernel_sizes", "5", (5,)),
+        ("data.path", "2024", "2024"),
+        ("data.path", "a b.tsv", "a b.tsv"),
+        ("data.path", "", ""),
+    ],
+)
+def test_a_value_is_read_from_a_word(name, text, value):
+    config = override(TrainConfig(), {name: parse_value(name, text)})
+    assert flatten(config)[name] == value
+    assert type(flatten(config)[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("batch_size", "many", "`batch_size`: expected int, as 512, got 'many'"),
+        ("batch_size", 1.5, "`batch_size`: expected int, as 512, got 1.5"),
+        ("batch_size", True, "`batch_size`: expected int, as 512, got True"),
+        ("loss.symmetric", 1, "`loss.symmetric`: expected bool, as False, got 1"),
+        ("data.path", 1, "`data.path`: expected str, as '', got 1"),
+        ("encoder.kernel_sizes", "1.5", r"expected one or more of int, as \(5,\), got '1.5'"),
+        (
+            "encoder.kernel_sizes",
+            [1, "a"],
+            r"expected one or more of int, as \(5,\), got \[1, 'a'\]",
+        ),
+        ("bach_size", 1, "there is no setting `bach_size`; did you mean `batch_size`?"),
+        ("loss", "ranking", "there is no setting `loss`; did you mean `loss.names`?"),
+        ("teacher", "minilm", "there is no setting `teacher`; did you mean `teacher.model`?"),
+        ("max_words", 3, "there is no setting `max_words`; it is now `text.max_tokens`"),
+        ("momentum", 3, "there is no setting `momentum`; did you mean|see docs/settings.md"),
+        ("patience", 3, "there is no setting `patience`; did you mean `early_stopping.patience`?"),
+    ],
+)
+def test_a_wrong_change_is_refused(name, value, message):
+    with pytest.raises(UserError, match=message):
+        override(TrainConfig(), {name: value})
+
+
+def test_old_names_are_of_present_settings_and_map_values():
+    assert {
+        new for new in OLD_NAMES.values() if not new.endswith("sha256")
+    } <= declarations().keys()
+    old = {"loss": "ranking+contrastive", "windows": [1, 3], "seed": 3, "teacher.words": True}
+    assert rename_settings(old) == {
+        "loss.names": ["ranking", "contrastive"],
+        "encoder.kernel_sizes": [1, 3],
+        "seed": 3,
+        "teacher.init_embeddings": True,
+    }
+    new = {"loss.names": ["sdml"], "seed": 1}
+    assert rename_settings(new) == new
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch_size = ", "expected TOML, got"),
+        ("batch_size = '3'", "expected int, as 512, got '3'"),
+        ("[loss]\nnames = 3", "`loss.names`: expected one or more of str"),
+        ("[lose]\nscale = 3", "there is no setting `lose.scale`; did you mean `loss.scale`?"),
+        ("[loss.scale]\nx = 3", "there is no setting `loss.scale.x`"),
+    ],
+)
+def test_a_wrong_file_of_settings_is_refused(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_config(str(path))
+
+
+def test_files_of_settings(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("batch_size = 64\n[loss]\nnames = ['sdml', 'triplet']\nscale = 2\n")
+    config = load_config(str(path))
+    assert (config.batch_size, config.loss.names, config.loss.scale) == (
+        64,
+        ("sdml", "triplet"),
+        2.0,
+    )
+    assert load_config(f"{path}:smoke").batch_size == 32
+    with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
+        load_config(str(tmp_path / "none.toml"))
+    python = tmp_path / "mine.py"
+    python.write_text("def get_config():\n    return 3\n")
+    with pytest.raises(UserError, match="that returns a `TrainConfig`"):
+        load_config(str(python), python_files=True)
+    with pytest.raises(UserError, match="or the path of a TOML file, got"):
+        load_config(str(python))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "line"),
+    [
+        (flag_spelling, "`--config.seed`: no; lower `--config.batch.encode_chunk=4096`"),
+        (qpr_spelling, "`--set seed`: no; lower `--set batch.encode_chunk=4096`"),
+        (train_spelling(""), "`--set seed`: no; lower `--set batch.encode_chunk=4096`"),
+        (
+            train_spelling("mine.toml"),
+            "`seed` in mine.toml: no; lower `encode_chunk = 4096` under `[batch]` in mine.toml",
+        ),
+    ],
+)
+def test_programs_spell_a_remedy_their_own_way(spelling, line):
+    error = UserError("no", setting="seed", remedy=f"lower {ref('batch.encode_chunk', 4096)}")
+    assert error.line(spelling) == line
+    assert str(error) == "`seed`: no; lower `batch.encode_chunk=4096`"
+
+
+def test_options_of_readers_are_settings_of_a_training():
+    error = UserError("no", remedy="set {skip_bad_rows}, or another {workdir}")
+    assert error.line(flag_spelling) == (
+        "no; set `--config.data.skip_bad_rows=True`, or another `--workdir`"
+    )
+    assert error.line(qpr_spelling) == "no; set `--skip-bad-rows`, or another `FOLDER`"
+    assert error.line(train_spelling("")) == (
+        "no; set `--set data.skip_bad_rows`, or another `FOLDER`"
+    )
