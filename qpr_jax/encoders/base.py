@@ -1,0 +1,69 @@
+"""What an encoder offers to the index, the server, the model card and the training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class EncoderSummary:
+    """The facts of an encoder that `qpr info`, the model card and the error analysis print.
+
+    Attributes:
+      library: the library that loads `Encoder.files`, as the Hugging Face hub spells it.
+      description: the architecture, in a sentence.
+      vocabulary_size: rows of the embedding table.
+      words: the words with an embedding of their own; None for a tokenizer of word pieces.
+      limits: what the encoder cannot distinguish, a sentence each.
+    """
+
+    library: str
+    description: str
+    vocabulary_size: int
+    words: tuple[str, ...] | None = None
+    limits: tuple[str, ...] = ()
+
+
+class Encoder(Protocol):
+    """From questions to vectors; safe to use from several threads.
+
+    `encoders.load.save_encoder` writes the folder of an encoder, `read_encoder` reads it.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Hash of what the encoder computes with, whatever files hold it."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a question that are read: the same in training, index and serving."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of its training, flat; empty if it was trained elsewhere."""
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        """Encode any strings: float32 [n, dimension], in the order of the questions."""
+
+    def encode_ids(self, token_ids: np.ndarray) -> np.ndarray:
+        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, dimension]."""
+
+    def warm_up(self) -> None:
+        """Compute and compile what the first question would wait for."""
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of its folder by name, without the manifest and the model card."""
+
+    def manifest(self) -> dict[str, Any]:
+        """The facts of its folder's manifest: the `format`, and what no file holds."""
+
+    def summary(self) -> EncoderSummary:
+        """Facts for people."""
