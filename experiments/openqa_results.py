@@ -10,7 +10,7 @@ from experiments.paper_results import claim_lines, write_table
 from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import HELD_OUT, SPLITS
 from qpr_jax.distant.method import LEAST
-from qpr_jax.distant.report import judged
+from qpr_jax.distant.report import score_verdicts
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import read_json, write_atomically
@@ -87,7 +87,7 @@ def _filters(results: pathlib.Path, known: list[str]) -> list[str]:
         path = results / name / "verdicts.tsv"
         cell = ""
         if path.exists():
-            found = judged(str(path))
+            found = score_verdicts(str(path))
             cell = (
                 f"{found['accuracy']:.3f} [{found['low']:.3f}, {found['high']:.3f}] "
                 f"of {found['judged']}"

@@ -65,9 +65,9 @@ def clusters(
     if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
         raise click.UsageError("say LOGS and --out, or --verdicts alone")
     if verdicts is not None:
-        from qpr_jax.distant.report import judged
+        from qpr_jax.distant.report import score_verdicts
 
-        click.echo(json.dumps(judged(verdicts)))
+        click.echo(json.dumps(score_verdicts(verdicts)))
         return
     from qpr_jax.distant import make_folder
     from qpr_jax.distant.logs import Logs, log_files

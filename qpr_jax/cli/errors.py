@@ -37,13 +37,12 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
              qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
     """
     from qpr_jax.data.splits import read_pairs
-    from qpr_jax.failures.analysis import analyse, questions_of_pairs, require_same_questions
-    from qpr_jax.failures.output import checked_ending, write_failures
-    from qpr_jax.failures.pages import summary
+    from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
+    from qpr_jax.failures.pages import check_ending, summarize, write_failures
     from qpr_jax.retriever import Retriever
     from qpr_jax.text.vocabulary import Vocabulary
 
-    checked_ending(out)
+    check_ending(out)
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
@@ -53,7 +52,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     for second in others:
         require_same_questions(first.index, second.index, str(other))
     vocabulary = getattr(first.encoder, "vocabulary", None)
-    analysis = analyse(
+    analysis = analyze(
         dict(zip(names, (retriever.search for retriever in (first, *others)), strict=True)),
         questions_of_pairs(first.index, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
@@ -61,7 +60,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
         vocabulary={*vocabulary.words} if isinstance(vocabulary, Vocabulary) else None,
     )
     write_failures(out, analysis, examples=examples)
-    log.info("%s: %s", out, summary(analysis))
+    log.info("%s: %s", out, summarize(analysis))
 
 
 def _names(run: str, other: str | None) -> list[str]:

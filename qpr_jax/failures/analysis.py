@@ -1,8 +1,8 @@
-"""Held-out queries whose first hit is no known paraphrase, in groups of what differs.
+"""Held-out queries whose first hit is not a known paraphrase, grouped by how the texts differ.
 
-Groups are taken twice. Of a query and the known paraphrase that shares most words with it: that
-does not depend on what an index finds, so the share that fails can be compared from group to group
-and from index to index. And of a query that fails and its first hit: what was mistaken for what.
+Pairs of texts are grouped in two ways. A query with the known paraphrase that shares most words
+with it: this does not depend on the index, so the shares of failing queries can be compared between
+groups and between indexes. A failing query with its first hit: this shows what it was mistaken for.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ import numpy as np
 from qpr_jax.data.clusters import linked
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
-from qpr_jax.failures.differences import Group, groups, overlap
+from qpr_jax.failures.differences import Group, make_groups, overlap
 from qpr_jax.index.question_index import Found, QuestionIndex
 
-RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # as of a `Retriever`
+RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # `Retriever.search`
 
-ALL, NONE = "all", "none"  # rows of a table that are no groups
-_BLOCK = 1024
+ALL, NONE = "all", "none"  # rows of a table besides the groups
+_BLOCK = 1024  # queries of a search
 _SEED = 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The first hit of an index for a query, the query itself left out, and how far off it is.
+    """What an index found for a query, without the query itself.
 
-    paraphrase: the first known one that was found, at `place`, from 1; None and 0 where there is
-    none among `DEPTH`.
+    Attributes:
+      first: the first hit.
+      paraphrase: the first hit that is a known paraphrase; None if none is among `DEPTH` hits.
+      place: the rank of `paraphrase`, from 1; 0 if there is none.
     """
 
     first: Found
@@ -40,16 +42,17 @@ class Answer:
 
     @property
     def failed(self) -> bool:
-        """Whether the first hit is no known paraphrase."""
+        """Whether the first hit is not a known paraphrase."""
         return self.place != 1
 
 
 @dataclass(frozen=True)
 class Case:
-    """A query with its known paraphrase of the most words in common, and an answer an index.
+    """A query, the known paraphrase that shares most words with it, and the answer of each run.
 
-    groups: names of the groups of query and paraphrase. mistakes: for each answer that failed,
-    those of query and first hit, else None.
+    Attributes:
+      groups: names of the groups of query and paraphrase.
+      mistakes: for each answer, the names of the groups of query and first hit if it failed.
     """
 
     id: int
@@ -63,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All queries of a split, by id, and their answers from one index or several."""
+    """All queries of a split, in the order of ids, with the answers of one run or several."""
 
     runs: tuple[str, ...]
     split: str
@@ -72,14 +75,14 @@ class Analysis:
 
 
 class Count(NamedTuple):
-    """A row of a table: a group, its queries, and how many of them each run fails at."""
+    """A row of a table: a group, its number of queries, and at how many of them each run fails."""
 
     group: str
     queries: int
     failing: tuple[int, ...]
 
 
-def analyse(
+def analyze(
     searches: Mapping[str, RankFn],
     questions: Mapping[int, str],
     pairs: np.ndarray,
@@ -87,26 +90,26 @@ def analyse(
     split: str = "test",
     vocabulary: Set[str] | None = None,
 ) -> Analysis:
-    """Ask each search for the queries of a split, and group queries and mistakes.
+    """Search for the queries of a split with each run, and group the queries and the mistakes.
 
     Args:
-      searches: what finds the nearest questions, by the name of the run; all of the same questions.
-      questions: the text of each id of the pairs.
-      pairs: int64 [P, 2] of ids, the query first. Known paraphrases of a query are all questions
+      searches: the search function of each run by its name; all search the same questions.
+      questions: the text of each id in `pairs`.
+      pairs: int64 [P, 2], ids, the query first. Known paraphrases of a query are all questions
         that pairs link to it, directly or through others.
-      vocabulary: words that the run knows; without them, the group of unseen words is left out.
+      vocabulary: words that the run knows; None leaves out the group of unseen words.
     """
     known = known_paraphrases(pairs)
-    of_texts = groups(vocabulary)
+    groups = make_groups(vocabulary)
 
     def names(query: str, other: str) -> tuple[str, ...]:
-        return tuple(group.name for group in of_texts if group.holds(query, other))
+        return tuple(group.name for group in groups if group.contains(query, other))
 
-    asked = {query: questions[query] for query in known}
-    by_run = [answers_of(search, asked, known) for search in searches.values()]
+    queries = {query: questions[query] for query in known}
+    by_run = [find_answers(search, queries, known) for search in searches.values()]
     cases = []
-    for (query, text), *answers in zip(asked.items(), *by_run, strict=True):
-        paraphrase = closest(text, {other: questions[other] for other in known[query]})
+    for (query, text), *answers in zip(queries.items(), *by_run, strict=True):
+        paraphrase = closest_paraphrase(text, {other: questions[other] for other in known[query]})
         cases.append(
             Case(
                 id=query,
@@ -121,13 +124,13 @@ def analyse(
                 ),
             )
         )
-    return Analysis(tuple(searches), split, of_texts, tuple(cases))
+    return Analysis(tuple(searches), split, groups, tuple(cases))
 
 
 def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
-    """The queries of pairs int64 [P, 2], by id, each with the other questions linked to it."""
-    ids, places = np.unique(pairs, return_inverse=True)
-    clusters = linked(len(ids), places.reshape(-1, 2)).tolist()
+    """Return the queries of pairs int64 [P, 2], by id, each with all questions linked to it."""
+    ids, rows = np.unique(pairs, return_inverse=True)
+    clusters = linked(len(ids), rows.reshape(-1, 2)).tolist()
     members: dict[int, list[int]] = {}
     for value, cluster in zip(ids.tolist(), clusters, strict=True):
         members.setdefault(cluster, []).append(value)
@@ -138,69 +141,79 @@ def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     }
 
 
-def closest(query: str, others: Mapping[int, str]) -> int:
-    """The id of the text that shares most words with the query; of equals the smallest."""
+def closest_paraphrase(query: str, others: Mapping[int, str]) -> int:
+    """Return the id of the text that shares most words with the query; of equals the smallest."""
     return min(others, key=lambda other: (-overlap(query, others[other]), other))
 
 
-def answers_of(
+def find_answers(
     search: RankFn, queries: Mapping[int, str], known: Mapping[int, Sequence[int]]
 ) -> list[Answer]:
-    """The answer to each query, many at a time, itself left out."""
+    """Search for all queries, in blocks, and return the answer to each, in the order given."""
     ids, answers = [*queries], []
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
-        found = search([queries[query] for query in block], DEPTH + 1)
-        for query, hits in zip(block, found, strict=True):
+        results = search([queries[query] for query in block], DEPTH + 1)
+        for query, hits in zip(block, results, strict=True):
             others = [hit for hit in hits if hit.id != query][:DEPTH]
             if not others:
-                raise UserError(f"question {query}: the index finds no other; build it again")
-            right = {*known[query]}
-            place = next((i for i, hit in enumerate(others, 1) if hit.id in right), 0)
+                raise UserError(
+                    f"question {query}: expected another question among its hits, got none",
+                    remedy="build the index again",
+                )
+            paraphrases = {*known[query]}
+            place = next((i for i, hit in enumerate(others, 1) if hit.id in paraphrases), 0)
             answers.append(Answer(others[0], others[place - 1] if place else None, place))
     return answers
 
 
 def questions_of_pairs(index: QuestionIndex, pairs: np.ndarray, source: str) -> dict[int, str]:
-    """The text of each id of pairs int64 [P, 2] of a file; UserError where the index lacks one."""
+    """Return the text of each id in pairs int64 [P, 2] of the file `source`.
+
+    Raises UserError if the index lacks one.
+    """
     ids = np.unique(pairs)
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for value, text in zip(ids.tolist(), index.questions(ids), strict=True):
         if text is None:
             raise UserError(
-                f"{source}: question {value} is not in the index; give a run whose questions were "
-                "not removed"
+                f"{source}: question {value} is not in the index",
+                remedy="give a run from whose index no question was removed",
             )
-        found[value] = text
-    return found
+        texts[value] = text
+    return texts
 
 
 def require_same_questions(index: QuestionIndex, other: QuestionIndex, folder: str) -> None:
-    """UserError, which names the `folder` of `other`, unless both hold the same ids and texts."""
-    remedy = f"index the same questions there: qpr index {folder} QUESTIONS --run RUN"
+    """Raise UserError, with `folder`, that of `other`, unless both have the same ids and texts."""
+    remedy = "index the same questions there with `qpr index`"
     if len(index) != len(other):
         raise UserError(
-            f"{folder}: expected the same questions, got {len(other):,} and not {len(index):,}; "
-            f"{remedy}"
+            f"{folder}: expected the same {len(index):,} questions, got {len(other):,}",
+            remedy=remedy,
         )
     ids = index.rows.ids[index.living()]
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
         texts = zip(block.tolist(), index.questions(block), other.questions(block), strict=True)
-        for value, text, there in texts:
-            if text != there:
-                got = "none" if there is None else f"{there!r:.80}"
+        for value, text, other_text in texts:
+            if text != other_text:
+                got = "none" if other_text is None else f"{other_text!r:.80}"
                 raise UserError(
-                    f"{folder}: expected the same questions, got {got} for id {value}; {remedy}"
+                    f"{folder}: expected the same questions, got {got} for id {value}",
+                    remedy=remedy,
                 )
 
 
-def table_of_queries(analysis: Analysis) -> list[Count]:
-    """All queries, those of each group, and those of none, with how many of them fail."""
-    chosen = {ALL: analysis.cases}
+def query_counts(analysis: Analysis) -> list[Count]:
+    """Count the queries and the failing ones: of all, of each group, and of none.
+
+    The groups are those of query and paraphrase.
+    """
+    cases_of = {ALL: analysis.cases}
     for group in analysis.groups:
-        chosen[group.name] = tuple(case for case in analysis.cases if group.name in case.groups)
-    chosen[NONE] = tuple(case for case in analysis.cases if not case.groups)
+        cases_of[group.name] = tuple(case for case in analysis.cases if group.name in case.groups)
+    cases_of[NONE] = tuple(case for case in analysis.cases if not case.groups)
     return [
         Count(
             name,
@@ -209,14 +222,14 @@ def table_of_queries(analysis: Analysis) -> list[Count]:
                 sum(case.answers[run].failed for case in cases) for run in range(len(analysis.runs))
             ),
         )
-        for name, cases in chosen.items()
+        for name, cases in cases_of.items()
     ]
 
 
-def table_of_mistakes(analysis: Analysis) -> dict[str, tuple[int, ...]]:
-    """How many of a run's failing queries there are in all, of each group, and of none.
+def mistake_counts(analysis: Analysis) -> dict[str, tuple[int, ...]]:
+    """Count the failing queries of each run: all, those of each group, and those of none.
 
-    Groups of query and first hit; a number a run.
+    The groups are those of query and first hit.
     """
     counts = {name: [0] * len(analysis.runs) for name in (ALL, *_names(analysis), NONE)}
     for case in analysis.cases:
@@ -228,47 +241,47 @@ def table_of_mistakes(analysis: Analysis) -> dict[str, tuple[int, ...]]:
 
 
 def examples_by_query(analysis: Analysis) -> dict[str, list[Case]]:
-    """The queries at which the first run fails, by group of query and paraphrase."""
+    """Return the queries at which the first run fails, by group of query and paraphrase."""
     return _by_group(analysis, lambda case: case.groups)
 
 
 def examples_by_mistake(analysis: Analysis) -> dict[str, list[Case]]:
-    """The queries at which the first run fails, by group of query and first hit."""
+    """Return the queries at which the first run fails, by group of query and first hit."""
     return _by_group(analysis, lambda case: case.mistakes[0] or ())
 
 
-def compared(analysis: Analysis) -> dict[str, list[Case]]:
-    """Of two runs, the queries at which only the first, only the second, and both fail."""
+def compare_runs(analysis: Analysis) -> dict[str, list[Case]]:
+    """Return the queries at which only the first of two runs, only the second, and both fail."""
     first, second = analysis.runs
     titles: dict[tuple[bool, ...], str] = {
         (True, False): f"Only {first} fails",
         (False, True): f"Only {second} fails",
         (True, True): "Both fail",
     }
-    found: dict[str, list[Case]] = {title: [] for title in titles.values()}
+    cases_of: dict[str, list[Case]] = {title: [] for title in titles.values()}
     for case in analysis.cases:
         failed = tuple(answer.failed for answer in case.answers)
         if any(failed):
-            found[titles[failed]].append(case)
-    return found
+            cases_of[titles[failed]].append(case)
+    return cases_of
 
 
-def drawn(cases: Sequence[Case], count: int) -> list[Case]:
-    """So many of the cases, or all where there are fewer, the same at each call, in order."""
+def sample_cases(cases: Sequence[Case], count: int) -> list[Case]:
+    """Sample at most `count` cases, the same ones at each call, in their order."""
     rng = np.random.default_rng(_SEED)
     chosen = rng.choice(len(cases), min(count, len(cases)), replace=False)
-    return [cases[at] for at in np.sort(chosen)]
+    return [cases[i] for i in np.sort(chosen)]
 
 
 def _by_group(
     analysis: Analysis, groups_of: Callable[[Case], tuple[str, ...]]
 ) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = {name: [] for name in (*_names(analysis), NONE)}
+    cases_of: dict[str, list[Case]] = {name: [] for name in (*_names(analysis), NONE)}
     for case in analysis.cases:
         if case.answers[0].failed:
             for name in groups_of(case) or (NONE,):
-                found[name].append(case)
-    return found
+                cases_of[name].append(case)
+    return cases_of
 
 
 def _names(analysis: Analysis) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""In what two questions differ: numbers, negation, names, word order, length, as groups of pairs.
+"""How two questions differ: numbers, negation, names, word order, length, as groups of pairs.
 
-All are pure functions of two texts, made for English; any strings work.
+Pure functions of two texts. They are written for English and accept any strings.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from dataclasses import dataclass
 
 from qpr_jax.text.tokenizer import nfkc, nfkc_lower, tokenize
 
-MUCH_LONGER = 1.5  # times the words
+MUCH_LONGER = 1.5  # times as many words
 SHORT, LONG = 4, 20  # words
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pairs of a query and another question that differ in one way; `holds` says which."""
+    """Pairs of a query and another question that differ in one way.
+
+    Attributes:
+      meaning: the difference, in words for a page.
+      contains: whether a pair (query, other question) belongs to the group.
+    """
 
     name: str
     title: str
     meaning: str
-    holds: Callable[[str, str], bool]
+    contains: Callable[[str, str], bool]
 
 
-def groups(vocabulary: Set[str] | None = None) -> tuple[Group, ...]:
-    """The groups, which overlap; without a vocabulary, that of unseen words is left out."""
+def make_groups(vocabulary: Set[str] | None = None) -> tuple[Group, ...]:
+    """Return all groups; a pair may be in several. The group "unseen" needs a vocabulary."""
     if vocabulary is None:
-        return _OF_TEXTS
+        return _GROUPS
     known = vocabulary
     unseen = Group(
         "unseen",
@@ -40,10 +45,10 @@ def groups(vocabulary: Set[str] | None = None) -> tuple[Group, ...]:
         "the query has a word outside the vocabulary of the run whose splits these are",
         lambda query, _: has_unseen_words(query, known),
     )
-    return (*_OF_TEXTS, unseen)
+    return (*_GROUPS, unseen)
 
 
-# A number with commas, Indian ones too (1,00,000); another number.
+# A number with commas, also the Indian ones (1,00,000), or one without.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
 _WORDS_TO_TWENTY = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -60,9 +65,9 @@ _SPELLED = {
 
 
 def numbers(text: str) -> frozenset[str]:
-    """The numbers of a text as digits: "2", "2.0", "two" and the "2" of "2nd" are one.
+    """Return the numbers of a text as digits: "2", "2.0", "two" and the "2" of "2nd" are equal.
 
-    "one" is none of them, as it mostly stands for something else ("which one").
+    "one" is not a number, because it mostly means something else ("which one").
     """
     found = {_plain(number) for number in _NUMBER.findall(nfkc(text))}
     return frozenset(found | {_SPELLED[word] for word in tokenize(text) if word in _SPELLED})
@@ -76,7 +81,7 @@ def _plain(number: str) -> str:
 
 
 def numbers_differ(first: str, second: str) -> bool:
-    """Whether the sets of numbers differ; a "1" is also that of a "one"."""
+    """Whether the sets of numbers differ; a "1" in one text equals a "one" in the other."""
     of_first, of_second = numbers(first), numbers(second)
     differing = of_first ^ of_second
     if "1" in differing and "one" in tokenize(first if "1" in of_second else second):
@@ -84,9 +89,9 @@ def numbers_differ(first: str, second: str) -> bool:
     return bool(differing)
 
 
-# Curly ones, accents that stand for one, a prime.
+# Curly apostrophes, accents typed as apostrophes, and a prime.
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\xb4`\u2032", "'"))
-_FIRST = "(?:is|are|was|were|has|could|would|should|must)n'?t"  # before their subject
+_FIRST = "(?:is|are|was|were|has|could|would|should|must)n'?t"  # before the subject
 _EITHER = "(?:do|does|did|have|ca|wo|need)n'?t"  # or before a verb: Don't eat that
 _PRONOUN = "(?:i|you|he|she|it|we|they|there|this|that|these|those)"
 _SUBJECT = rf"(?:{_PRONOUN}|the|an?|my|your|his|her|our|their|any|anyone|everyone|some|people)"
@@ -105,23 +110,23 @@ _NEGATION = re.compile(
 
 
 def negates(text: str) -> bool:
-    """Whether a text has not, no, never, nothing, without, a word in n't or the like.
+    """Whether a text contains not, no, never, nothing, without, a word in n't or the like.
 
-    Not where it leaves the question the same: "Isn't it better?", "..., isn't it?", "or not",
-    "not only", "no. 1".
+    Negations that do not change the question are ignored: "Isn't it better?", "..., isn't it?",
+    "or not", "not only", "no. 1".
     """
     return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
 
 
 def negation_differs(first: str, second: str) -> bool:
-    """Whether one of them negates and the other does not."""
+    """Whether exactly one of two texts has a negation."""
     return negates(first) != negates(second)
 
 
-# Letters with dots between (U.S.), or a word, apostrophes inside.
+# Letters with dots between them (U.S.), or a word that may contain apostrophes.
 _WORD = re.compile(r"(?<!\w)(?:[^\W\d_]\.)+[^\W\d_](?!\w)|[^\W_]+(?:'[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.?!:]")
-# Words that are no names, even where somebody wrote them with a capital.
+# Words that are not names, even with a capital.
 _SMALL_WORDS = (
     "a an and any are as at be by can could did do does dr for from had has have how i i'd i'll "
     "i'm i've if in into is its mr mrs ms my not of on or our should so than that the their then "
@@ -131,10 +136,11 @@ _SMALL = frozenset(_SMALL_WORDS.split())
 
 
 def names(text: str) -> frozenset[str]:
-    """The names of a text in lower case: words with a capital, and acronyms.
+    """Return the names in a text, in lower case: words with a capital, and acronyms.
 
     The first word of a sentence, small words (The, Why) and the words of a question in title case
-    are none, but for those with a capital or two inside (USA, iPhone). A text in capitals has none.
+    are not names, unless they have a capital after the first letter (USA, iPhone). A text that is
+    all capitals has no names.
     """
     text = nfkc(text.translate(_APOSTROPHES))
     words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
@@ -154,14 +160,14 @@ def names(text: str) -> frozenset[str]:
 
 
 def _ends_sentence(word: str, between: str) -> bool:
-    """Whether a sentence ends between a word and the next; not after "Dr." or an initial."""
+    """Whether a sentence ends between a word and the next one; not after "Dr." or an initial."""
     ends = _SENTENCE_END.search(between)
     short = word == "vs" or (len(word) <= 3 and word[0].isupper())
     return ends is not None and not (short and ends.group() == ".")
 
 
 def _in_title_case(words: list[str]) -> bool:
-    """Whether most words are capitalised, a small one or five long ones among them."""
+    """Whether most words are capitalized, among them a small word or five long words."""
     later = [word for word in words[1:] if word[0].isalpha() and not re.match(r"I\b", word)]
     capital = [word for word in later if word[0].isupper()]
     small = [word for word in capital if word.lower() in _SMALL]
@@ -171,7 +177,7 @@ def _in_title_case(words: list[str]) -> bool:
 
 
 def _name(word: str) -> str:
-    """A word without what is not of its name: dots, 's, the plural of an acronym."""
+    """Normalize a name: remove dots, a final 's, and the plural s of an acronym; lower case."""
     word = re.sub(r"'s$|\.", "", word)
     if len(word) > 2 and word[:-1].isupper() and word.endswith("s"):
         word = word[:-1]
@@ -179,7 +185,7 @@ def _name(word: str) -> str:
 
 
 def names_differ(first: str, second: str) -> bool:
-    """Whether one of them has a name that the other has not, not even without its capital."""
+    """Whether one text has a name that the other lacks in any spelling of its case."""
 
     def missing(named: str, other: str) -> bool:
         words = {_name(word) for word in _WORD.findall(nfkc(other.translate(_APOSTROPHES)))}
@@ -189,34 +195,37 @@ def names_differ(first: str, second: str) -> bool:
 
 
 def order_differs(first: str, second: str) -> bool:
-    """Whether they are of the same words, each as often, in another order."""
+    """Whether two texts have the same words, each equally often, in another order."""
     words, others = tokenize(first), tokenize(second)
     return words != others and sorted(words) == sorted(others)
 
 
 def same_words(first: str, second: str) -> bool:
-    """Whether they are of the same words in the same order, and differ in case or marks alone."""
+    """Whether two texts have the same words in the same order: only case or punctuation differ."""
     return tokenize(first) == tokenize(second)
 
 
 def has_unseen_words(query: str, vocabulary: Set[str]) -> bool:
-    """Whether a word of the query is not in the vocabulary, words as of `tokenize`."""
+    """Whether a word of the query, as `tokenize` gives it, is not in the vocabulary."""
     return any(word not in vocabulary for word in tokenize(query))
 
 
 def much_longer(first: str, second: str) -> bool:
-    """Whether the first has `MUCH_LONGER` times the words of the second, or more."""
+    """Whether the first text has at least `MUCH_LONGER` times as many words as the second."""
     return len(tokenize(first)) >= MUCH_LONGER * max(1, len(tokenize(second)))
 
 
 def overlap(first: str, second: str) -> float:
-    """The share of all their words that are in both (Jaccard's index); 1 where neither has one."""
+    """Return the Jaccard index of the sets of words; 1 if both are empty."""
     words, others = {*tokenize(first)}, {*tokenize(second)}
     return len(words & others) / len(words | others) if words | others else 1.0
 
 
-def marked(text: str, other: str) -> list[tuple[str, bool]]:
-    """The text in pieces, with True for those of words that the other has not, blanks between."""
+def mark_words(text: str, other: str) -> list[tuple[str, bool]]:
+    """Split a text into pieces, each with whether it is of words that `other` lacks.
+
+    The pieces joined are the text; blanks between two such words are marked with them.
+    """
     words = {*tokenize(other)}
     pieces = _PIECE.split(text)
     differs = [not words.issuperset(tokenize(piece)) for piece in pieces]
@@ -228,20 +237,20 @@ def marked(text: str, other: str) -> list[tuple[str, bool]]:
     return [(piece, differ) for piece, differ in joined if piece]
 
 
-def lacking(text: str, other: str) -> list[str]:
-    """The words of the other that the text has not, each once, in order."""
+def missing_words(text: str, other: str) -> list[str]:
+    """Return the words of `other` that the text lacks, each once, in order."""
     words = {*tokenize(text)}
     return [word for word in dict.fromkeys(tokenize(other)) if word not in words]
 
 
-# Blanks, and marks beside them; what is between two of these is a word, or words joined by marks.
+# Blanks with the punctuation beside them; they separate words, or words joined by punctuation.
 _MARKS = (
     re.escape(string.punctuation)
     + "\xa1\xab\xbb\xbf\u2013-\u201e\u2026\u0964\u3001\u3002\uff01\uff0c\uff1f"
 )
 _PIECE = re.compile(rf"((?:^|(?<=\s))[{_MARKS}]+|[{_MARKS}]{{0,9}}\s+|[{_MARKS}]{{1,9}}$)")
 
-_OF_TEXTS = (
+_GROUPS = (
     Group("numbers", "Numbers", "their sets of numbers differ", numbers_differ),
     Group("negation", "Negation", "one negates and the other does not", negation_differs),
     Group("names", "Names", "one has a name or acronym that the other has not", names_differ),

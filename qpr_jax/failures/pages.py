@@ -1,10 +1,14 @@
-"""What a page of failing queries says, from top to bottom, whatever it is written as."""
+"""The file of failing queries: an HTML page, Markdown, or JSON, which has all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.analysis import (
     ALL,
@@ -12,116 +16,185 @@ from qpr_jax.failures.analysis import (
     Analysis,
     Answer,
     Case,
-    compared,
-    drawn,
+    compare_runs,
     examples_by_mistake,
     examples_by_query,
-    table_of_mistakes,
-    table_of_queries,
+    mistake_counts,
+    query_counts,
+    sample_cases,
 )
+from qpr_jax.failures.differences import mark_words, missing_words
+from qpr_jax.files import Path, write_atomically
+from qpr_jax.rendering import render
+
+_TEMPLATES = {".html": "failures.html", ".md": "failures.md"}
+_ENDINGS = (*_TEMPLATES, ".json")
 
 
-@dataclass(frozen=True)
-class Heading:
-    """Of the level 1, 2 or 3."""
+def write_failures(path: Path, analysis: Analysis, *, examples: int = 10) -> None:
+    """Write an analysis in the format that `path` ends in: .html, .md or .json.
 
-    level: int
-    text: str
+    The file is written whole or not at all. A lone surrogate in a question becomes "?".
 
-
-@dataclass(frozen=True)
-class Table:
-    """Cells of text; the first of each row names it."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Some of the cases under a title, which are `total`."""
-
-    title: str
-    total: int
-    cases: Sequence[Case]
+    Args:
+      examples: how many queries to show of each group; JSON always has all failing queries.
+    """
+    ending = check_ending(path)
+    text = as_json(analysis)
+    if ending in _TEMPLATES:
+        text = render(_TEMPLATES[ending], **page_context(analysis, examples))
+    with write_atomically(path) as file:
+        file.write(text.encode("utf-8", "replace"))
 
 
-Block = Heading | Table | Examples | str  # a string is a paragraph
+def check_ending(path: Path) -> str:
+    """Return the suffix of a file's name; UserError unless `write_failures` can write it."""
+    ending = pathlib.Path(path).suffix.lower()
+    if ending not in _ENDINGS:
+        raise UserError(
+            f"expected a name that ends in {', '.join(_ENDINGS)}, got {str(path)!r}",
+            setting="out",
+        )
+    return ending
 
 
-def summary(analysis: Analysis) -> str:
-    """How many queries there are, and at how many each run fails, in a line."""
-    every, *_ = table_of_queries(analysis)
+def summarize(analysis: Analysis) -> str:
+    """One line: the number of queries, and at how many of them each run fails."""
+    every, *_ = query_counts(analysis)
     parts = [
         f"{run} fails at {failing:,} ({_share(failing, every.queries)})"
         for run, failing in zip(analysis.runs, every.failing, strict=True)
     ]
     if len(analysis.runs) == 2:
-        parts.append(f"both at {len([*compared(analysis).values()][-1]):,}")
+        parts.append(f"both at {len([*compare_runs(analysis).values()][-1]):,}")
     return f"{every.queries:,} {analysis.split} queries; " + ", ".join(parts)
 
 
-def blocks(analysis: Analysis, examples: int) -> list[Block]:
-    """The page from top to bottom."""
+def as_json(analysis: Analysis) -> str:
+    """The tables, and all queries at which a run fails, with their groups."""
+    value = {
+        "runs": analysis.runs,
+        "split": analysis.split,
+        "queries": len(analysis.cases),
+        "groups": {group.name: group.meaning for group in analysis.groups},
+        "by_query": [row._asdict() for row in query_counts(analysis)],
+        "by_mistake": [
+            {"group": name, "failing": row} for name, row in mistake_counts(analysis).items()
+        ],
+        "failing": [
+            _json_case(case) for case in analysis.cases if any(a.failed for a in case.answers)
+        ],
+    }
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+def _json_case(case: Case) -> dict[str, Any]:
+    answers = [
+        {
+            "failed": answer.failed,
+            "place": answer.place,
+            "first": answer.first._asdict(),
+            "paraphrase": answer.paraphrase._asdict() if answer.paraphrase else None,
+            "mistake": mistake,
+        }
+        for answer, mistake in zip(case.answers, case.mistakes, strict=True)
+    ]
+    fields = {k: v for k, v in dataclasses.asdict(case).items() if k not in ("mistakes", "answers")}
+    return fields | {"answers": answers}
+
+
+class Table(NamedTuple):
+    """A table of text cells under a title, and a paragraph about it; the first cell names a row."""
+
+    title: str
+    about: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class ExampleGroup(NamedTuple):
+    """Some of the `total` failing queries of a group, as `_example` describes each."""
+
+    title: str
+    total: int
+    examples: Sequence[Mapping[str, Any]]
+
+
+def page_context(analysis: Analysis, examples: int) -> dict[str, Any]:
+    """The variables of the templates failures.html and failures.md."""
     titles = {group.name: group.title for group in analysis.groups}
     titles |= {ALL: "All", NONE: "None of these"}
-    several = len(analysis.runs) == 2
+    first = analysis.runs[0]
+    sections = [
+        (f"{first} fails, by the paraphrase", examples_by_query(analysis)),
+        (f"{first} fails, by the first hit", examples_by_mistake(analysis)),
+    ]
+    if len(analysis.runs) == 2:
+        sections.insert(0, ("Side by side", compare_runs(analysis)))
+    return {
+        "summary": summarize(analysis),
+        "about": "A query is a held-out question with a known paraphrase: a question that the "
+        "pairs of the split link to it. It fails if the first hit, without the query itself, is "
+        "not a known paraphrase; the hit may be a paraphrase that the labels lack. Groups overlap.",
+        "tables": [
+            _query_table(analysis, titles),
+            _mistake_table(analysis, titles),
+            Table(
+                "The groups",
+                "",
+                ["group", "of a query and another question"],
+                [(group.title, group.meaning) for group in analysis.groups],
+            ),
+        ],
+        "about_examples": "Each query with the known paraphrase that shares most words with it, "
+        "and the first hit with its distance; the groups are in brackets. Words that the query "
+        "lacks are marked; words that only the query has follow.",
+        "sections": [
+            (
+                title,
+                [
+                    ExampleGroup(
+                        titles.get(name, name),
+                        len(cases),
+                        [_example(case, analysis.runs) for case in sample_cases(cases, examples)],
+                    )
+                    for name, cases in groups.items()
+                ],
+            )
+            for title, groups in sections
+        ],
+    }
+
+
+def _query_table(analysis: Analysis, titles: Mapping[str, str]) -> Table:
+    two = len(analysis.runs) == 2
     runs = [f"{run} fails" for run in analysis.runs]
-    page: list[Block] = [
-        Heading(1, "Queries that fail"),
-        summary(analysis) + ".",
-        "A query is a held-out question that has a known paraphrase: one that the pairs of the "
-        "split link to it. It fails where the first hit, the query itself left out, is none of "
-        "its known paraphrases; that may be a paraphrase nobody labelled. Groups overlap.",
-        Heading(2, "Which queries fail"),
-        "A query is in the groups of what differs between it and the known paraphrase that shares "
-        "most words with it, whatever was found. The share of each group that fails, and how many.",
-        Table(
-            ["group", "queries", *runs, *(["difference"] if several else [])],
-            [
-                [titles[row.group], f"{row.queries:,}"]
-                + [_share_and_count(failing, row.queries) for failing in row.failing]
-                + ([_difference(row.failing, row.queries)] if several else [])
-                for row in table_of_queries(analysis)
-            ],
-        ),
-        Heading(2, "What a failing query is mistaken for"),
-        "What differs between a failing query and the wrong question that came first. The share of "
-        "all that fail, and how many.",
-    ]
-    mistakes = table_of_mistakes(analysis)
-    page += [
-        Table(
-            ["group", *analysis.runs],
-            [
-                [titles[name], *map(_share_and_count, row, mistakes[ALL])]
-                for name, row in mistakes.items()
-            ],
-        ),
-        Heading(2, "The groups"),
-        Table(
-            ["group", "of a query and another question"],
-            [(group.title, group.meaning) for group in analysis.groups],
-        ),
-    ]
-    page += [
-        Heading(2, "Examples"),
-        "Each query, the known paraphrase that shares most words with it, and what came first with "
-        "its distance; in brackets, the groups. Marked are words that the query has not; those "
-        "that it alone has follow.",
-    ]
-    sections: list[tuple[str, dict[str, list[Case]]]] = [
-        (f"{analysis.runs[0]} fails, by the paraphrase", examples_by_query(analysis)),
-        (f"{analysis.runs[0]} fails, by the first hit", examples_by_mistake(analysis)),
-    ]
-    if several:
-        sections.insert(0, ("Side by side", compared(analysis)))
-    for heading, found in sections:
-        page.append(Heading(3, heading))
-        for name, cases in found.items():
-            shown = drawn(cases, examples)
-            page.append(Examples(titles.get(name, name), len(cases), shown))
-    return page
+    return Table(
+        "Which queries fail",
+        "The groups say how a query differs from the known paraphrase that shares most words with "
+        "it, whatever the index finds. The share of each group that fails, and the number.",
+        ["group", "queries", *runs, *(["difference"] if two else [])],
+        [
+            [titles[row.group], f"{row.queries:,}"]
+            + [_share_and_count(failing, row.queries) for failing in row.failing]
+            + ([_difference(row.failing, row.queries)] if two else [])
+            for row in query_counts(analysis)
+        ],
+    )
+
+
+def _mistake_table(analysis: Analysis, titles: Mapping[str, str]) -> Table:
+    counts = mistake_counts(analysis)
+    return Table(
+        "What a failing query is mistaken for",
+        "The groups say how a failing query differs from its first hit. The share of all failing "
+        "queries, and the number.",
+        ["group", *analysis.runs],
+        [
+            [titles[name], *map(_share_and_count, failing, counts[ALL])]
+            for name, failing in counts.items()
+        ],
+    )
 
 
 def _share(part: int, whole: int) -> str:
@@ -137,14 +210,47 @@ def _difference(failing: Sequence[int], queries: int) -> str:
     return f"{(second - first) / queries:+.3f}" if queries else "-"
 
 
-def labeled(name: str, groups: Sequence[str] | None) -> str:
-    """The name of a question in an example, with the groups of what differs from the query."""
+def _example(case: Case, runs: Sequence[str]) -> dict[str, Any]:
+    """A failing query as the templates show it: its paraphrase and the answer of each run."""
+    return {
+        "query": case.question,
+        "label": _label("paraphrase", case.groups),
+        "paraphrase": _marked(case.paraphrase, case.question),
+        "answers": [
+            {
+                "label": _label(run, mistake),
+                "verdict": "wrong" if answer.failed else "right",
+                "distance": f"{answer.first.distance:.3f}",
+                "first": _marked(answer.first.question, case.question),
+                "place": _place(answer, case) if answer.failed else "",
+                "other": _marked(answer.paraphrase.question, case.question)
+                if answer.failed and answer.paraphrase and _is_other(answer, case)
+                else None,
+            }
+            for run, answer, mistake in zip(runs, case.answers, case.mistakes, strict=True)
+        ],
+    }
+
+
+def _label(name: str, groups: Sequence[str] | None) -> str:
     return f"{name} ({', '.join(groups)})" if groups else name
 
 
-def place_of(answer: Answer, case: Case) -> str:
-    """Where a paraphrase was found, after a wrong hit; what follows is its text, if any."""
+def _is_other(answer: Answer, case: Case) -> bool:
+    """Whether another paraphrase was found before the one that the example shows."""
+    return answer.paraphrase is not None and answer.paraphrase.id != case.paraphrase_id
+
+
+def _place(answer: Answer, case: Case) -> str:
     if answer.paraphrase is None:
         return f"no known paraphrase among {DEPTH}"
-    other = answer.paraphrase.id != case.paraphrase_id
-    return f"{'another paraphrase' if other else 'the paraphrase'} at place {answer.place}"
+    which = "another paraphrase" if _is_other(answer, case) else "the paraphrase"
+    return f"{which} at place {answer.place}"
+
+
+def _marked(text: str, query: str) -> dict[str, Any]:
+    """A question in pieces, marked where the query lacks the words, and words only in the query."""
+    return {
+        "pieces": mark_words(" ".join(text.split()), query),
+        "lacks": " ".join(missing_words(text, query)),
+    }

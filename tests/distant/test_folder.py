@@ -8,7 +8,7 @@ from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import read_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
-from qpr_jax.distant.report import histogram, judged, wilson
+from qpr_jax.distant.report import histogram, score_verdicts, wilson
 from qpr_jax.errors import UserError
 from tests.distant.rows import log_rows, write_rows
 
@@ -114,7 +114,8 @@ def test_the_page_loads_nothing_and_runs_nothing(tmp_path):
     page = (tmp_path / "made" / "report.html").read_text()
     assert "<script" not in page
     assert "<b>" not in page
-    assert "http" not in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "default-src 'none'" in page
     assert "&lt;script&gt;alert(1)" in page
 
 
@@ -153,13 +154,13 @@ def test_verdicts_become_an_accuracy(folder):
     head, *rows = path.read_text().splitlines()
     assert head == "verdict\tanswer\tsize\tcoherence\tquestions"
     with pytest.raises(UserError, match="expected verdicts, got"):
-        judged(str(path))
+        score_verdicts(str(path))
     filled = [f"{verdict}{row}" for verdict, row in zip(["1", "Yes", "0"], rows, strict=False)]
     path.write_text("\n".join([head, *filled, *rows[3:]]))
-    scores = judged(str(path))
+    scores = score_verdicts(str(path))
     assert (scores["judged"], scores["coherent"]) == (3, 2)
     assert scores["not_judged"] == len(rows) - 3
     assert (scores["low"], scores["high"]) == wilson(2, 3)
     path.write_text("\n".join([head, "perhaps" + rows[0]]))
     with pytest.raises(UserError, match="line 2: expected a `verdict` 1 or yes, 0 or no"):
-        judged(str(path))
+        score_verdicts(str(path))

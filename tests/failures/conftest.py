@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.failures.analysis import analyse
+from qpr_jax.failures.analysis import analyze
 from qpr_jax.index.question_index import Found
 
 QUESTIONS = {
@@ -38,11 +38,11 @@ def search_of(run):
 @pytest.fixture
 def analysis():
     """Two runs at four queries: 4 is wrong in the first, 1 and 7 in the other."""
-    return analyse({run: search_of(run) for run in NEAREST}, QUESTIONS, PAIRS)
+    return analyze({run: search_of(run) for run in NEAREST}, QUESTIONS, PAIRS)
 
 
 @pytest.fixture
 def one_run():
     words = {"how", "do", "i", "cook", "rice", "can", "is", "rust", "better", "than", "c"}
     searches = {"good": search_of("good")}
-    return analyse(searches, QUESTIONS, PAIRS, split="validation", vocabulary=words)
+    return analyze(searches, QUESTIONS, PAIRS, split="validation", vocabulary=words)

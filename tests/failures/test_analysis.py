@@ -4,18 +4,18 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import (
     Answer,
-    analyse,
-    answers_of,
-    closest,
-    compared,
-    drawn,
+    analyze,
+    closest_paraphrase,
+    compare_runs,
     examples_by_mistake,
     examples_by_query,
+    find_answers,
     known_paraphrases,
+    mistake_counts,
+    query_counts,
     questions_of_pairs,
     require_same_questions,
-    table_of_mistakes,
-    table_of_queries,
+    sample_cases,
 )
 from qpr_jax.index.question_index import Found, QuestionIndex, build_index
 
@@ -34,7 +34,7 @@ def test_known_are_all_that_pairs_link():
 
 def test_the_closest_paraphrase_shares_most_words():
     others = {9: "how can i cook", 5: "how can i cook rice", 4: "RICE, how can I cook?", 3: "rice"}
-    assert closest("how do i cook rice", others) == 4
+    assert closest_paraphrase("how do i cook rice", others) == 4
 
 
 def test_answers_leave_the_query_out(analysis):
@@ -56,7 +56,7 @@ def test_answers_leave_the_query_out(analysis):
 def test_places_beyond_twenty_do_not_count():
     nearest = [[Found(i, "", 0.0) for i in [*range(2, 21), 1, 21, 22]]]
     for known, place in (([21], 20), ([22], 0), ([2, 21], 1)):
-        (answer,) = answers_of(lambda queries, k: nearest, {1: "a"}, {1: known})
+        (answer,) = find_answers(lambda queries, k: nearest, {1: "a"}, {1: known})
         assert answer.place == place
         assert (answer.paraphrase is None) == (place == 0)
 
@@ -69,17 +69,17 @@ def test_queries_are_searched_many_at_a_time():
         return [[Found(10**6, "", 0.0)] for _ in queries]
 
     queries = {i: str(i) for i in range(1030)}
-    assert len(answers_of(search, queries, dict.fromkeys(queries, (10**6,)))) == 1030
+    assert len(find_answers(search, queries, dict.fromkeys(queries, (10**6,)))) == 1030
     assert sizes == [1024, 6]
 
 
 def test_an_index_that_finds_nothing_is_told():
-    with pytest.raises(UserError, match="question 1: the index finds no other"):
-        answers_of(lambda queries, k: [[Found(1, "a", 0.0)]], {1: "a"}, {1: [2]})
+    with pytest.raises(UserError, match="question 1: expected another question among"):
+        find_answers(lambda queries, k: [[Found(1, "a", 0.0)]], {1: "a"}, {1: [2]})
 
 
 def test_the_table_of_queries(analysis):
-    rows = {row.group: (row.queries, row.failing) for row in table_of_queries(analysis)}
+    rows = {row.group: (row.queries, row.failing) for row in query_counts(analysis)}
     assert rows.pop("all") == (4, (1, 2))
     assert rows.pop("none") == (3, (1, 1))  # 1 and 2 with their other, 4 and 5
     assert rows.pop("order") == (1, (0, 1))  # 7 and 8
@@ -87,7 +87,7 @@ def test_the_table_of_queries(analysis):
 
 
 def test_the_table_of_mistakes(analysis):
-    rows = table_of_mistakes(analysis)
+    rows = mistake_counts(analysis)
     assert rows["all"] == (1, 2)
     assert rows["order"] == (1, 0)  # 4 and 6
     assert rows["names"] == (0, 1)  # 1 and 4
@@ -96,9 +96,9 @@ def test_the_table_of_mistakes(analysis):
 
 
 def test_unseen_words_are_of_the_query(one_run, analysis):
-    rows = {row.group: row.queries for row in table_of_queries(one_run)}
+    rows = {row.group: row.queries for row in query_counts(one_run)}
     assert rows["unseen"] == 1  # 7
-    assert "unseen" not in table_of_mistakes(analysis)
+    assert "unseen" not in mistake_counts(analysis)
 
 
 def test_examples_are_of_the_first_run(analysis, one_run):
@@ -108,17 +108,17 @@ def test_examples_are_of_the_first_run(analysis, one_run):
     for each in (analysis, one_run):
         assert ids(examples_by_query(each)) == {"none": [4]}
         assert ids(examples_by_mistake(each)) == {"order": [4]}
-    assert ids(compared(analysis)) == {"Only good fails": [4], "Only bad <b> fails": [1, 7]}
+    assert ids(compare_runs(analysis)) == {"Only good fails": [4], "Only bad <b> fails": [1, 7]}
 
 
 def test_examples_are_drawn_alike_each_time(analysis):
     cases = [*analysis.cases] * 25
-    some = drawn(cases, 10)
+    some = sample_cases(cases, 10)
     assert len(some) == 10
-    assert some == drawn(cases, 10)
+    assert some == sample_cases(cases, 10)
     assert some != cases[:10]
-    assert drawn(cases, 1000) == cases
-    assert drawn([], 10) == []
+    assert sample_cases(cases, 1000) == cases
+    assert sample_cases([], 10) == []
 
 
 def built(questions) -> QuestionIndex:
@@ -138,7 +138,7 @@ def test_the_texts_of_pairs_stand_in_the_index():
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({1: "a"}, "other: expected the same questions, got 1 and not 3; index the same"),
+        ({1: "a"}, "other: expected the same 3 questions, got 1; index the same"),
         (QUESTIONS | {4: "a"}, "other: expected the same questions, got 'a' for id 4; index"),
         ({1: QUESTIONS[1], 4: QUESTIONS[4], 5: "a"}, "got none for id 6; index"),
     ],
@@ -146,12 +146,12 @@ def test_the_texts_of_pairs_stand_in_the_index():
 def test_indexes_of_other_questions_are_refused(other, said):
     index = built(QUESTIONS)
     require_same_questions(index, built(dict(reversed(QUESTIONS.items()))), "other")
-    with pytest.raises(UserError, match="expected the same questions") as told:
+    with pytest.raises(UserError, match="expected the same") as told:
         require_same_questions(index, built(other), "other")
     assert said in str(told.value)
 
 
 def test_a_run_with_no_failing_query():
     found = [[Found(2, "b", 0.1)]]
-    analysis = analyse({"run": lambda queries, k: found}, {1: "a", 2: "b"}, np.array([[1, 2]]))
-    assert table_of_mistakes(analysis)["all"] == (0,)
+    analysis = analyze({"run": lambda queries, k: found}, {1: "a", 2: "b"}, np.array([[1, 2]]))
+    assert mistake_counts(analysis)["all"] == (0,)

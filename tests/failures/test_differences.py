@@ -1,10 +1,10 @@
 import pytest
 
 from qpr_jax.failures.differences import (
-    groups,
     has_unseen_words,
-    lacking,
-    marked,
+    make_groups,
+    mark_words,
+    missing_words,
     much_longer,
     names,
     names_differ,
@@ -179,7 +179,7 @@ def test_overlap_is_the_share_of_all_words_in_both():
 
 
 def names_of(query, other, vocabulary=None):
-    return [group.name for group in groups(vocabulary) if group.holds(query, other)]
+    return [group.name for group in make_groups(vocabulary) if group.contains(query, other)]
 
 
 @pytest.mark.parametrize(
@@ -203,19 +203,19 @@ def test_groups_of_two_questions(query, other, found):
 
 
 def test_the_group_of_unseen_words_needs_a_vocabulary():
-    assert "unseen" not in [group.name for group in groups()]
+    assert "unseen" not in [group.name for group in make_groups()]
     assert names_of("what is red about it", "what is red in it", {"what", "is", "it"}) == ["unseen"]
     assert names_of("what is what is it", "what is red in it", {"what", "is", "it"}) == []
 
 
 def test_words_that_differ_are_marked():
     text = 'Is "Python" better, or (C++)?  Yes and/or no way!'
-    pieces = marked(text, "is python or c")
+    pieces = mark_words(text, "is python or c")
     assert "".join(piece for piece, _ in pieces) == text
     assert [piece for piece, differs in pieces if differs] == ["better", "Yes and/or no way"]
-    assert marked("Is it?", "it is") == [("Is it?", False)]
-    assert marked("", "it is") == []
-    assert lacking("Is it red?", "how red is IT, how") == ["how"]
+    assert mark_words("Is it?", "it is") == [("Is it?", False)]
+    assert mark_words("", "it is") == []
+    assert missing_words("Is it red?", "how red is IT, how") == ["how"]
 
 
 @pytest.mark.parametrize("unit", ["?", "? ", "1,222", ",22", "a.", "don't ", "'", "no.", " ", "!x"])
@@ -223,4 +223,4 @@ def test_long_texts_take_linear_time(unit):
     text = "x" + unit * 20_000
     for function in (numbers, negates, names):
         function(text)
-    assert "".join(piece for piece, _ in marked(text, "a")) == text
+    assert "".join(piece for piece, _ in mark_words(text, "a")) == text
