@@ -1,22 +1,32 @@
 """Strict JAX on eight virtual CPU devices, and the real data where it is at hand."""
 
 import csv
+import fcntl
 import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
 from tests.xla import QUICK_XLA
 
+# Before JAX, FAISS and numba are imported; programs that tests start inherit all of it.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    # Most of the time of tests is compiling; this makes it quicker. See `optimised`.
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+    os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count=8 {QUICK_XLA}"
 )
-if "PYTEST_XDIST_WORKER" in os.environ:  # threads of FAISS that wait for each other's cores
-    os.environ["OMP_NUM_THREADS"] = "1"
+# What one run of the tests compiles, the next reads.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ.get(
+    "JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parent.parent / ".cache" / "jax")
+)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+# One thread each: pytest-xdist starts a worker a core, and idle threads spin on others' cores.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["NUMBA_NUM_THREADS"] = "1"
+os.environ["PJRT_NPROC"] = "1"  # XLA's threads within an operation
 
 import jax
 import pytest
@@ -39,9 +49,32 @@ def quora_file() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def generated_data(tmp_path_factory) -> pathlib.Path:
-    """A folder as `$QPR_DATA_DIR`, with a pair file of a generated log."""
-    folder = tmp_path_factory.mktemp("data")
+def build_once(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], None]], pathlib.Path]:
+    """(name, build) -> a folder that `build(folder)` fills, once for all workers.
+
+    Tests only read it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # its folder lies beside those of the other workers
+        base = base.parent
+
+    def shared(name: str, build: Callable[[pathlib.Path], None]) -> pathlib.Path:
+        folder = base / "shared" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = folder.parent / f"{name}.done"
+            if not done.exists():  # a worker whose build failed leaves the error to the next, too
+                shutil.rmtree(folder)
+                folder.mkdir()
+                build(folder)
+                done.touch()
+        return folder
+
+    return shared
+
+
+def _write_generated_log(folder: pathlib.Path) -> None:
     path = folder / "quora" / "quora_duplicate_questions.tsv"
     path.parent.mkdir()
     log = synthetic_pairs(clusters=800)
@@ -50,23 +83,21 @@ def generated_data(tmp_path_factory) -> pathlib.Path:
         rows.writerow(["id", "qid1", "qid2", "question1", "question2", "is_duplicate"])
         for number, ((a, b), duplicate) in enumerate(zip(log.pairs, log.is_duplicate, strict=True)):
             rows.writerow([number, a, b, log.questions[a], log.questions[b], int(duplicate)])
-    return folder
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _programs_compile_once(tmp_path_factory):
-    """Programs that tests start compile each function but once among them."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.getbasetemp() / "compiled"
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
-        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-        yield
+@pytest.fixture(scope="session")
+def generated_data(build_once) -> pathlib.Path:
+    """A folder as `$QPR_DATA_DIR`, with a pair file of a generated log."""
+    return build_once("data", _write_generated_log)
 
 
 @pytest.fixture
 def optimised(monkeypatch):
     """What is compiled in the test is optimised as users have it, for tests of numbers."""
-    options = {"xla_backend_optimization_level": 2}
+    options = {
+        "xla_backend_optimization_level": 2,
+        "xla_llvm_disable_expensive_passes": False,
+    }
     monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))
 
 
@@ -104,8 +135,6 @@ def run_study(tmp_path, generated_data):
 @pytest.fixture(scope="session")
 def spark_master():
     """Where Spark runs in tests."""
-    import shutil
-
     if shutil.which("java") is None:
         pytest.skip("needs Java 17 for Spark")
     return "local[2]"

@@ -1,4 +1,4 @@
-"""Flags of XLA for tests, most of whose time is compiling."""
+"""XLA flags for tests and the programs that they start."""
 
-# Of programs that tests start.
+# Most of the time of tests is compiling; with these it is faster. See `optimised` in conftest.
 QUICK_XLA = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -51,7 +51,7 @@ def test_many_sums_are_made_in_pieces_with_the_same_result(monkeypatch):
         return jax.value_and_grad(lambda table: (maxima(table, ids, 3) * weight).sum())(table)
 
     whole = results()
-    monkeypatch.setattr("qpr_jax.models.conv_max_pool.SCORES", 3 * 6 * 4)  # of three questions
+    monkeypatch.setattr("qpr_jax.models.conv_max_pool.MAX_SCORES", 3 * 6 * 4)  # of three questions
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), results(), whole)
 
 
