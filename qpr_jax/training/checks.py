@@ -9,11 +9,13 @@ from ml_collections import ConfigDict
 from qpr_jax.distant.method import LEAST
 from qpr_jax.errors import UserError
 from qpr_jax.index.faiss_index import Recipe, check_recipe
-from qpr_jax.losses.contrastive import PAIR_DISTANCES
-from qpr_jax.losses.distances import DISTANCES
-from qpr_jax.losses.ranking import SIMILARITIES
-from qpr_jax.losses.sdml import PRIORS
-from qpr_jax.losses.triplet import NEGATIVES
+from qpr_jax.losses.choices import (
+    DISTANCES,
+    NEGATIVES,
+    PAIR_DISTANCES,
+    PRIORS,
+    SIMILARITIES,
+)
 from qpr_jax.training.config import (
     LABELLED_LOSSES,
     LOSSES,
