@@ -56,7 +56,7 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
     again. See `settings.default_settings` for the settings and BUILD.md for what a work directory
     holds. Several processes (`settings.distributed`) share a work directory; the first of them
     writes and reports, the others return nothing, and one that fails ends (see
-    `processes.joined`).
+    `distributed.connect_processes`).
 
     Raises:
       UserError: a setting, the data or the work directory is not as it must be, or the loss is
@@ -74,7 +74,7 @@ def train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
             "otherwise than their similarity; set `--config.normalize=True`",
             settings.loss,
         )
-    with distributed.joined(settings.distributed):
+    with distributed.connect_processes(settings.distributed):
         try:
             return _train_and_evaluate(settings, workdir)
         except jax.errors.JaxRuntimeError as error:
@@ -117,7 +117,7 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
         if finished:
             log.info("%s is finished; see %s", folder, folder / "report.md")
         if finished or trained:
-            distributed.leave()
+            distributed.disconnect()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
         if path and settings.data.source == "qa_logs":
@@ -138,7 +138,7 @@ def _train_and_evaluate(settings: ConfigDict, workdir: Path) -> dict[str, Any]:
                 params = train(settings, dataset, folder)
             else:
                 _, params = first_encoder(settings, dataset)
-            distributed.leave()
+            distributed.disconnect()
             if not first:
                 return {}
             exported(params, dataset, settings).save(folder / "export")

@@ -79,7 +79,7 @@ def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
                 # Looked at once a step: a signal that comes below is for the next. Several
                 # processes agree on it now and then, since asking is a step's work for a network.
                 if jax.process_count() == 1 or done % settings.log_every == 0:
-                    stop = distributed.any_of_all(bool(signalled))
+                    stop = distributed.any_process(bool(signalled))
                 if done % settings.log_every == 0:
                     progress(done, flush())
                 if evaluates:
@@ -99,7 +99,7 @@ def train(settings: ConfigDict, dataset: TrainDataset, workdir: Path) -> Params:
                     flush()
                     manager.save(state, stopping)
         manager.wait()
-        if distributed.any_of_all(bool(signalled)):
+        if distributed.any_process(bool(signalled)):
             but = " without `--config.overwrite`" if settings.overwrite else ""
             log.info("stopped at step %d, saved; the same command%s goes on", done, but)
             raise Interrupted(*(signalled or [signal.SIGTERM]))

@@ -10,8 +10,8 @@ from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.config import default_settings
+from qpr_jax.training.distributed import make_mesh
 from qpr_jax.training.losses_config import make_objective
-from qpr_jax.training.mesh import make_mesh
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 VOCABULARY = 20_000
