@@ -113,8 +113,8 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     import jax
 
     from qpr_jax.training.batch_layout import make_batch
+    from qpr_jax.training.distributed import make_mesh, replicated
     from qpr_jax.training.losses_config import loss_terms
-    from qpr_jax.training.mesh import make_mesh, replicated
     from qpr_jax.training.stages import make_encoder
     from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 

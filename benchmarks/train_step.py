@@ -23,9 +23,9 @@ from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.mesh import make_mesh, replicated
 from qpr_jax.training.stages import make_encoder
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 

@@ -1,10 +1,14 @@
-"""From two batches of vectors to a scalar: pure functions of arrays."""
+"""Losses: pure functions of a batch's vectors, loaded on first use, since they load JAX."""
 
-from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
-from qpr_jax.losses.imitation import imitation_loss
-from qpr_jax.losses.ranking import ranking_loss
-from qpr_jax.losses.sdml import sdml_loss
-from qpr_jax.losses.triplet import triplet_loss
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
+    from qpr_jax.losses.imitation import imitation_loss
+    from qpr_jax.losses.ranking import ranking_loss
+    from qpr_jax.losses.sdml import sdml_loss
+    from qpr_jax.losses.triplet import triplet_loss
 
 __all__ = [
     "contrastive_loss",
@@ -14,3 +18,10 @@ __all__ = [
     "sdml_loss",
     "triplet_loss",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = name.removeprefix("online_").removesuffix("_loss")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

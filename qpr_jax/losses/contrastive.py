@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
+from qpr_jax.losses.choices import PAIR_DISTANCES
 from qpr_jax.losses.distances import (
     check_choice,
     from_squared,
@@ -17,8 +18,6 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     unit_vectors,
 )
-
-PAIR_DISTANCES = ("cosine", "euclidean")
 
 
 def contrastive_loss(

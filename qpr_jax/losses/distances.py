@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-DISTANCES = ("ssd", "euc")  # the squared Euclidean distance, and its root
-
 # |x|^2 + |y|^2 - 2 x.y is rounded to some 3e-7 of |x|^2 + |y|^2. Where it is less than this share
 # of that sum, more than 5e-6 of it could be rounding: it is taken from x - y.
 NEAR = 1 / 16

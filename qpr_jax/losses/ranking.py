@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
+from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.distances import check_batch, check_choice, unit_vectors
 from qpr_jax.losses.sdml import sdml_loss
-
-SIMILARITIES = ("cosine", "dot")
 
 
 def ranking_loss(

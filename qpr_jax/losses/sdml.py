@@ -13,8 +13,8 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import summed_by_tiles, tile_of
+from qpr_jax.losses.choices import PRIORS, SCORES
 from qpr_jax.losses.distances import (
-    DISTANCES,
     check_batch,
     check_choice,
     from_squared,
@@ -30,9 +30,6 @@ from qpr_jax.losses.distances import (
 from qpr_jax.losses.tiled_softmax import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
 
 log = logging.getLogger(__name__)
-
-SCORES = (*DISTANCES, "dot")  # and minus the dot product, which only a softmax takes for one
-PRIORS = ("uniform", "distance")
 
 
 def tiled_by_hand(distance: str, prior: str) -> bool:

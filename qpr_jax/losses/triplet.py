@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qpr_jax.losses.choices import DISTANCES, NEGATIVES
 from qpr_jax.losses.distances import (
-    DISTANCES,
     check_batch,
     check_choice,
     from_squared,
@@ -20,8 +20,6 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
-
-NEGATIVES = ("random", "hard", "hard_anchor")
 
 
 def triplet_loss(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.training.mesh import AXIS, put
+from qpr_jax.training.distributed import AXIS, put
 
 MAX_BLOCKS = 8
 SAMPLED_BATCHES = 256

@@ -1,11 +1,14 @@
-"""The whole state of a training, saved in the background: the latest and the best."""
+"""Checkpoints of the whole training state, saved in the background and verified when read."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import pathlib
-from collections.abc import Iterable, Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -13,139 +16,238 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_manifest, verify, write_manifest
+from qpr_jax.files import MANIFEST, Path, manifest_format, read_manifest, verify, write_manifest
+from qpr_jax.training.distributed import broadcast_from_first
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.train_step import TrainState
 
-FORMAT = "qpr_jax checkpoint 1"
+log = logging.getLogger(__name__)
+
+FORMAT = "qpr_jax checkpoint 2"
+_OLD_FORMAT = "qpr_jax checkpoint 1"
+# Orbax writes these two after the manifest; restoring reads neither.
+_UNVERIFIED = ("_CHECKPOINT_METADATA", "commit_success.txt")
+
+
+@dataclasses.dataclass
+class _KeepBest:
+    """The preservation policy of the checkpoint of the best step."""
+
+    step: int = 0
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        return [checkpoint.step == self.step for checkpoint in checkpoints]
+
+
+class Checkpoints:
+    """The checkpoints of one run: that of the latest step and that of the best.
+
+    Each holds a manifest with the SHA-256 of its files, which is written in the background before
+    Orbax renames the checkpoint into place. So a kill leaves either no checkpoint or a whole one.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._saving = 0  # the step of the last save
+        self._best = _KeepBest()
+        self._manager = ocp.CheckpointManager(
+            folder,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=policies.AnyPreservationPolicy(
+                    [policies.LatestN(1), self._best]
+                ),
+                async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
+                cleanup_tmp_directories=True,
+                # Reads no file whose hash is not checked.
+                lightweight_initialize=True,
+            ),
+        )
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps with a checkpoint, ascending; one may still be being written."""
+        return sorted(self._manager.all_steps())
+
+    def save(self, state: TrainState, stopping: EarlyStopping) -> None:
+        """Start to save the state after step `state.step`, unless it is saved already.
+
+        Then removes all checkpoints but this one and that of `stopping.best_step`. Raises
+        UserError if the save before failed.
+        """
+        step = int(state.step)
+        if step in self._manager.all_steps():
+            return
+        self.wait()
+        self._saving, self._best.step = step, stopping.best_step
+        with self._failed_write():
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardSave(state._asdict()),
+                    stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
+                ),
+            )
+
+    def wait(self) -> None:
+        """Wait until the last save is finished. Raises UserError if it failed."""
+        with self._failed_write():
+            self._manager.wait_until_finished()
+
+    def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
+        """Read and verify the checkpoint of `step`.
+
+        Args:
+          like: arrays, or abstract ones, with the shapes, types and shardings to restore to.
+          step: one of `steps`.
+
+        Raises:
+          UserError: the checkpoint is damaged, or of another model.
+        """
+        folder = self._folder / str(step)
+        target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
+        try:
+            _verify(folder)
+            found: Any = self._manager.restore(
+                step,
+                args=ocp.args.Composite(
+                    state=ocp.args.StandardRestore(target), stopping=ocp.args.JsonRestore()
+                ),
+            )
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise UserError(
+                f"{folder}: expected a checkpoint of this run, got {_reason(error)}",
+                remedy="start again with {overwrite=True}",
+            ) from error
+        return TrainState(**found["state"]), EarlyStopping(**found["stopping"])
+
+    def close(self) -> None:
+        """Stop the background threads, after the last save."""
+        # `save` and `wait` have raised what failed; Orbax raises it here once more.
+        with contextlib.suppress(ValueError, OSError):
+            self._manager.close()
+
+    def _write_manifest(self) -> None:
+        """Hash the files of the checkpoint being saved, in Orbax's thread of the first process."""
+        suffix = ocp.path.atomicity_types.TMP_DIR_SUFFIX
+        (folder,) = self._folder.glob(f"{self._saving}{suffix}*")
+        files = (path for path in folder.rglob("*") if path.is_file())
+        names = sorted(str(path.relative_to(folder)) for path in files)
+        hashed = [name for name in names if name not in _UNVERIFIED]
+        write_manifest(folder, hashed, format=FORMAT, best_step=self._best.step)
+
+    @contextlib.contextmanager
+    def _failed_write(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError) as error:  # a ValueError if TensorStore finds the disk full
+            raise UserError(
+                f"{self._folder / str(self._saving)}: cannot write the checkpoint "
+                f"({_reason(error)})",
+                remedy="make room, then run the same command again, which continues from the "
+                "checkpoint before",
+            ) from error
 
 
 @contextlib.contextmanager
-def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
-    """A manager that keeps the latest checkpoint and the one saved last as the best.
+def open_checkpoints(folder: Path) -> Iterator[Checkpoints]:
+    """Open the checkpoints of a run; leaving the context waits for the last save.
 
-    Saves run in the background; leaving the context waits for the last. A save that a kill cuts
-    off is never taken for a checkpoint: Orbax renames it into place when it is whole.
+    If the latest checkpoint is damaged or has no manifest, it is removed and the one before it
+    becomes the latest, with a line in the log.
+
+    Raises:
+      UserError: there are checkpoints but none is whole, or they are of version 0.1.
     """
     folder = pathlib.Path(folder).absolute()
-    options = ocp.CheckpointManagerOptions(
-        preservation_policy=policies.AnyPreservationPolicy(
-            [
-                policies.LatestN(1),
-                policies.BestN(get_metric_fn=_step_if_best, n=1),
-            ]
-        ),
-        # Only with a `best_fn` does Orbax write the metrics down, and know the best of a reopened
-        # folder. (With `max_to_keep` in place of the policy it would drop the latest where its
-        # score is poor, and a resumed run would go back in time.)
-        best_fn=_step_if_best,
-        cleanup_tmp_directories=True,
-    )
-    try:
-        manager = ocp.CheckpointManager(folder, options=options)
-        manager.latest_step()  # reads what each step says of itself
-    except ValueError as error:
-        raise _unreadable(folder, error) from error
-    try:
-        yield manager
-        wait(manager)
-    finally:
-        # What failed in the background was raised by `save` or `wait`, and is raised here again.
-        with contextlib.suppress(ValueError, OSError):
+    broadcast_from_first(lambda: _remove_damaged(folder))
+    with _orbax_silenced():
+        manager = Checkpoints(folder)
+        try:
+            yield manager
+            manager.wait()
+        finally:
             manager.close()
 
 
-def wait(manager: ocp.CheckpointManager) -> None:
-    """Wait until the last save is whole; UserError where it failed."""
-    with _failed_write(manager):
-        manager.wait_until_finished()
-        if jax.process_index() == 0:
-            _record(pathlib.Path(manager.directory), manager.all_steps())
-
-
-def _record(folder: pathlib.Path, steps: Iterable[int]) -> None:
-    """Record the files of finished checkpoints in a manifest each."""
-    for step in (folder / str(step) for step in steps):
-        with contextlib.suppress(FileNotFoundError):  # one that is being removed
-            if (step / MANIFEST).exists():
-                continue
-            files = [f"{path.relative_to(step)}" for path in step.rglob("*") if path.is_file()]
-            if files:
-                write_manifest(step, files, format=FORMAT)
-
-
-def _verify(step: pathlib.Path) -> None:
-    """UserError where a file is not as it was saved (unless a kill came before it was recorded)."""
-    if (step / MANIFEST).exists():
+def _remove_damaged(folder: pathlib.Path) -> None:
+    """Remove the checkpoints after the newest that is whole, together with its best one."""
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+    if any(_is_old(folder / str(step)) for step in steps):
+        raise UserError(
+            f"{folder}: expected checkpoints of this version, got some of 0.1",
+            remedy="finish the run with 0.1, or start again with {overwrite=True}",
+        )
+    damage: dict[int, str] = {}
+    for step in steps:
         try:
-            manifest = read_manifest(step, format=FORMAT)
-            for name in manifest["files"]:
-                verify(step, name, manifest)
-        except UserError as error:
-            raise _unreadable(step, error) from error
+            best = _verify(folder / str(step))
+            if best not in (0, step):
+                _verify(folder / str(best))
+        except (UserError, NotADirectoryError) as error:
+            damage[step] = _reason(error)
+        else:
+            break
+    else:
+        if damage:
+            raise UserError(
+                f"{folder}: expected a whole checkpoint, got none ({damage[steps[0]]})",
+                remedy="start again with {overwrite=True}",
+            )
+        return
+    for damaged, reason in damage.items():
+        shutil.rmtree(folder / str(damaged))
+        log.warning(
+            "removed the damaged checkpoint of step %d (%s); continuing from that of step %d",
+            *(damaged, reason, step),
+        )
 
 
-def _unreadable(step: pathlib.Path, reason: object) -> UserError:
-    first_line = str(reason).split("\n")[0]
-    return UserError(
-        f"{step}: the checkpoint cannot be read ({first_line}); remove this folder to go on from "
-        "an earlier one, or start anew with `--config.overwrite=True`"
-    )
+def _is_old(folder: pathlib.Path) -> bool:
+    with contextlib.suppress(UserError):  # a damaged manifest
+        return manifest_format(folder) == _OLD_FORMAT
+    return False
+
+
+def _verify(folder: pathlib.Path) -> int:
+    """The best step as of a checkpoint. Raises UserError if one of its files is damaged."""
+    manifest = read_manifest(folder, format=FORMAT)
+    for name in manifest["files"]:
+        verify(folder, name, manifest)
+    best = manifest.get("best_step")
+    if type(best) is not int:
+        raise UserError(f"{folder / MANIFEST}: expected a whole number `best_step`, got {best!r}")
+    return best
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a few words, without a remedy."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    if isinstance(error, UserError):
+        return error.what.partition("; ")[0]
+    # TensorStore puts the cause last: "...: No space left on device [os_error_code='28']".
+    line = str(error).split("\n")[0]
+    return line.rpartition(": ")[2].partition(" [os_error")[0] if "[os_error" in line else line
 
 
 @contextlib.contextmanager
-def _failed_write(manager: ocp.CheckpointManager) -> Iterator[None]:
+def _orbax_silenced() -> Iterator[None]:
+    """Drop what Orbax prints of a failed save: pages of tracebacks, and `wait` raises it too."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "orbax" not in pathlib.PurePath(record.pathname).parts
+
+    def hook(unraisable: Any) -> None:
+        # TensorStore's threads report a second failed write to the closed event loop of the first.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    logger, before = logging.getLogger("absl"), sys.unraisablehook
+    logger.addFilter(keep)
+    sys.unraisablehook = hook
     try:
         yield
-    except (ValueError, OSError) as error:  # TensorStore tells of a full disk by a ValueError
-        reason = str(error).split("\n")[0].rpartition(": ")[2]
-        raise UserError(
-            f"{manager.directory}: a checkpoint could not be written ({reason}); make room, and "
-            "the same command goes on from the one before"
-        ) from error
-
-
-def _step_if_best(metrics: dict[str, int]) -> int:
-    """Each new best has a higher step than the last, the others have 0."""
-    return metrics["step_if_best"]
-
-
-def save(
-    manager: ocp.CheckpointManager, state: TrainState, stopping: EarlyStopping, *, best: bool
-) -> None:
-    """Save the state after step `state.step`; `best` where this step has the best score."""
-    step = int(state.step)
-    if step in manager.all_steps():
-        return
-    wait(manager)
-    with _failed_write(manager):
-        manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state._asdict()),
-                stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
-            ),
-            metrics={"step_if_best": step if best else 0},
-        )
-
-
-def restore(
-    manager: ocp.CheckpointManager, like: TrainState, step: int
-) -> tuple[TrainState, EarlyStopping]:
-    """The state of `step`, with the shapes, types and shardings of `like` (arrays or abstract).
-
-    UserError where it is damaged. Others are not looked at: a kill may have left one half removed.
-    """
-    folder = pathlib.Path(manager.directory, str(step))
-    _verify(folder)
-    target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
-    try:
-        found: Any = manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(target), stopping=ocp.args.JsonRestore()
-            ),
-        )
-    except (ValueError, KeyError, OSError) as error:
-        raise _unreadable(folder, error) from error
-    return TrainState(**found["state"]), EarlyStopping(**found["stopping"])
+    finally:
+        logger.removeFilter(keep)
+        sys.unraisablehook = before

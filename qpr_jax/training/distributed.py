@@ -1,4 +1,4 @@
-"""Several processes, on one machine or many, that train as one."""
+"""Training on all devices of one or several processes: mesh, start-up, messages."""
 
 from __future__ import annotations
 
@@ -15,27 +15,74 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.errors import Interrupted, UserError, format_error
+from qpr_jax.errors import Interrupted, UserError, format_error, ref
 from qpr_jax.training.config import DistributedConfig
 
 log = logging.getLogger(__name__)
 
-_MESSAGE_BYTES = 4096
+AXIS = "data"
+
+
+def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
+    """Make a mesh of one axis, `data`, which a batch is split over.
+
+    Args:
+      batch_size: pairs of the global batch; every device takes an equal share.
+      devices: how many to use, the first of all processes; 0 for all.
+
+    Raises:
+      UserError: the batch cannot be split evenly, or there are fewer devices.
+    """
+    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    if devices > len(available):
+        raise UserError(f"expected at most {len(available)}, got {devices}", setting="devices")
+    chosen = available[: devices or len(available)]
+    if batch_size % len(chosen):
+        nearest = batch_size // len(chosen) * len(chosen) or len(chosen)
+        raise UserError(
+            f"expected a multiple of the {len(chosen)} devices, got {batch_size}",
+            setting="batch_size",
+            remedy=f"try {ref('batch_size', nearest)}",
+        )
+    return Mesh(np.array(chosen), (AXIS,))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """The sharding of an array that every device holds whole."""
+    return NamedSharding(mesh, PartitionSpec())
+
+
+def put(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """Place an array on the mesh. Each process gives the part of its own devices."""
+    sharding = NamedSharding(mesh, spec)
+    return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """Place a tree of arrays, equal in all processes, whole on every device."""
+    return jax.tree.map(lambda array: put(array, mesh, PartitionSpec()), tree)
+
+
+def own_devices(mesh: Mesh) -> slice:
+    """The positions in the mesh of this process's devices, which `make_mesh` puts side by side."""
+    own = [i for i, d in enumerate(mesh.devices) if d.process_index == jax.process_index()]
+    return slice(own[0], own[-1] + 1)
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this is process 0, which writes all files."""
     return jax.process_index() == 0
 
 
 @contextlib.contextmanager
-def joined(distributed: DistributedConfig) -> Iterator[None]:
-    """Train together with the other processes that the settings name; alone if they name none.
+def connect_processes(distributed: DistributedConfig) -> Iterator[None]:
+    """Connect this process to the others that train with it, if the settings ask for several.
 
-    A process that fails says why and ends at once: an orderly end would wait for the others, which
-    wait for it. The others are told by the heartbeat, or by the communication that breaks off.
-    After `leave` nobody waits, and errors are raised as ever.
+    A process that fails prints the error and exits at once, because an orderly shutdown would wait
+    for the others, which wait for it. The others notice by a missed heartbeat or by a broken
+    connection. After `disconnect`, errors are raised as usual.
     """
     if not distributed.enabled:
         yield
@@ -43,37 +90,37 @@ def joined(distributed: DistributedConfig) -> Iterator[None]:
     _initialize(distributed)
     try:
         yield
-    except Interrupted:  # of all processes, who agreed on it
-        leave()
+    except Interrupted:  # raised in all processes, by agreement
+        disconnect()
         raise
     except (Exception, KeyboardInterrupt) as error:
         if not jax.distributed.is_initialized():
             raise
-        line, status = format_error(error) or _lost(error) or ("", 1)
+        line, status = format_error(error) or _format_lost_process(error) or ("", 1)
         if line:
             print(f"process {jax.process_index()}: {line}", file=sys.stderr)
         else:
             traceback.print_exc()
         sys.stderr.flush()
         os._exit(status)
-    leave()
+    disconnect()
 
 
-def _lost(error: BaseException) -> tuple[str, int] | None:
-    """The line and the exit status, where the error is that another process does not answer."""
+def _format_lost_process(error: BaseException) -> tuple[str, int] | None:
+    """The line to print and the exit status if another process does not answer, else None."""
     signs = ("heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo", "NCCL", "onnection")
     if not isinstance(error, jax.errors.JaxRuntimeError) or not any(s in str(error) for s in signs):
         return None
     reason = str(error).split("\n")[0].split(". ")[0]
     return (
-        f"error: lost another process ({reason}); see what it said; the same command in all "
-        "processes goes on from the last checkpoint",
+        f"error: lost another process ({reason}); see what it printed; the same command in all "
+        "processes continues from the last checkpoint",
         1,
     )
 
 
-def leave() -> None:
-    """Wait until all are here, and part; the devices of this process stay usable."""
+def disconnect() -> None:
+    """Wait for all processes, then disconnect; this process can still use its own devices."""
     if jax.distributed.is_initialized():
         jax.distributed.shutdown()
 
@@ -86,7 +133,7 @@ def _initialize(distributed: DistributedConfig) -> None:
             "num_processes": distributed.num_processes,
             "process_id": distributed.process_id,
         }
-    # It would catch SIGTERM in place of the loop, and before there is a loop to end.
+    # The service would catch SIGTERM, which the training loop handles.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=distributed.heartbeat)
@@ -98,8 +145,8 @@ def _initialize(distributed: DistributedConfig) -> None:
             "{distributed.num_processes}, and {distributed.process_id} of each, from 0, or start "
             "them under SLURM, MPI or on a TPU pod, which JAX recognizes",
         ) from error
-    # JAX ends this process, with the reason, when it hears that another was lost; what Python was
-    # doing then would only bury the reason.
+    # When JAX hears that a process was lost, it prints the reason and ends this one. Python's
+    # stack, printed after it, would hide the reason.
     faulthandler.disable()
     if not is_first():
         logging.getLogger("qpr_jax").setLevel(logging.WARNING)
@@ -107,21 +154,23 @@ def _initialize(distributed: DistributedConfig) -> None:
 
 
 def broadcast_from_first(make: Callable[[], Any]) -> Any:
-    """What `make` gives in the first process, in all; anything that JSON holds."""
+    """Call `make` in process 0 and return its value in all processes.
+
+    Args:
+      make: returns a value that JSON can hold, of any size.
+    """
     if jax.process_count() == 1:
         return make()
-    message = np.zeros(_MESSAGE_BYTES, np.uint8)
-    if is_first():
-        encoded = json.dumps(make()).encode()
-        if len(encoded) > len(message):
-            raise ValueError(f"expected at most {len(message)} bytes, got {len(encoded)}")
-        message[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-    heard = multihost_utils.broadcast_one_to_all(message)
-    return json.loads(bytes(np.asarray(heard, np.uint8)).rstrip(b"\0"))
+    message = np.frombuffer(json.dumps(make()).encode(), np.uint8) if is_first() else None
+    # All processes must give arrays of one shape, so the length goes first.
+    length = multihost_utils.broadcast_one_to_all(np.int32(0 if message is None else len(message)))
+    if message is None:
+        message = np.zeros(int(length), np.uint8)
+    return json.loads(bytes(np.asarray(multihost_utils.broadcast_one_to_all(message), np.uint8)))
 
 
-def any_of_all(flag: bool) -> bool:
-    """Whether `flag` is true in any process."""
+def any_process(flag: bool) -> bool:
+    """Whether `flag` is true in any process. All processes must call this together."""
     if jax.process_count() == 1:
         return flag
     return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))

@@ -78,7 +78,7 @@ def train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
             angular[0],
             spell("set {encoder.normalize=True}"),
         )
-    with distributed.joined(config.distributed):
+    with distributed.connect_processes(config.distributed):
         try:
             return _train_and_evaluate(config, workdir)
         except jax.errors.JaxRuntimeError as error:
@@ -121,7 +121,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
         if finished:
             log.info("%s is finished; see %s", folder, folder / "report.md")
         if finished or trained:
-            distributed.leave()
+            distributed.disconnect()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
         if path and config.data.source == "qa_logs":
@@ -142,7 +142,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
                 params = train(config, dataset, folder)
             else:
                 _, params = first_encoder(config, dataset)
-            distributed.leave()
+            distributed.disconnect()
             if not first:
                 return {}
             exported(params, dataset, config).save(folder / "export")

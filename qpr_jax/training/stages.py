@@ -19,6 +19,7 @@ from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import BatchShape
 from qpr_jax.training.config import TrainConfig, objectives
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.distributed import make_mesh, own_devices, replicate
 from qpr_jax.training.loader import (
     BatchLoader,
     epoch_steps,
@@ -28,7 +29,6 @@ from qpr_jax.training.loader import (
     turn_of_kind,
 )
 from qpr_jax.training.losses_config import imitation_terms, loss_terms
-from qpr_jax.training.mesh import make_mesh, own_devices, replicate
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.schedule import make_schedule
 from qpr_jax.training.teacher import word_vectors

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from qpr_jax.training import sparse_adam
 from qpr_jax.training.batch_layout import Batch
-from qpr_jax.training.mesh import AXIS
+from qpr_jax.training.distributed import AXIS
 
 Params = Any
 # (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the losses of

@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 
-from qpr_jax.errors import Interrupted, UserError, spell
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
-from qpr_jax.training import checkpoints, distributed
+from qpr_jax.training import distributed
+from qpr_jax.training.checkpoints import Checkpoints, open_checkpoints
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
@@ -56,7 +56,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     def current(state: TrainState) -> Params:
         return state.average if averages else params_of(state)
 
-    with checkpoints.open_checkpoints(workdir / "checkpoints") as manager:
+    with open_checkpoints(workdir / "checkpoints") as manager:
         state, stopping = restore_latest(manager, state)
         done = int(state.step)
         records = MetricWriter(workdir, resume_at=done) if distributed.is_first() else NullWriter()
@@ -79,7 +79,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                 # Looked at once a step: a signal that comes below is for the next. Several
                 # processes agree on it now and then, since asking is a step's work for a network.
                 if jax.process_count() == 1 or done % config.log_every == 0:
-                    stop = distributed.any_of_all(bool(signalled))
+                    stop = distributed.any_process(bool(signalled))
                 if done % config.log_every == 0:
                     progress(done, flush())
                 if evaluates:
@@ -93,18 +93,18 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                     if done <= stages[-1].begins:  # patience is for the last phase
                         stopping = dataclasses.replace(stopping, without_gain=0)
                     log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
-                    checkpoints.save(manager, state, stopping, best=stopping.best_step == done)
+                    manager.save(state, stopping)
                     flush.restart()
                 elif stop or done % config.checkpoint_every == 0:
                     flush()
-                    checkpoints.save(manager, state, stopping, best=False)
-        checkpoints.wait(manager)
-        if distributed.any_of_all(bool(signalled)):
-            but = spell(" without {overwrite}") if config.overwrite else ""
-            log.info("stopped at step %d, saved; the same command%s resumes", done, but)
+                    manager.save(state, stopping)
+        manager.wait()
+        if distributed.any_process(bool(signalled)):
+            but = " without `--config.overwrite`" if config.overwrite else ""
+            log.info("stopped at step %d, saved; the same command%s goes on", done, but)
             raise Interrupted(*(signalled or [signal.SIGTERM]))
         log.info("best %s at step %d", metric, stopping.best_step)
-        best, _ = checkpoints.restore(manager, state, stopping.best_step)
+        best, _ = manager.restore(state, stopping.best_step)
     return current(best)
 
 
@@ -120,15 +120,13 @@ def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> 
     return since / max(since, min(step, horizon))
 
 
-def restore_latest(
-    manager: ocp.CheckpointManager, fresh: TrainState
-) -> tuple[TrainState, EarlyStopping]:
-    """The latest checkpoint, or the fresh state where there is none."""
-    latest = manager.latest_step()
-    if latest is None:
+def restore_latest(manager: Checkpoints, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+    """Restore the latest checkpoint, or return `fresh` if there is none."""
+    if not manager.steps:
         return fresh, EarlyStopping()
+    latest = manager.steps[-1]
     log.info("going on from step %d", latest)
-    return checkpoints.restore(manager, fresh, latest)
+    return manager.restore(fresh, latest)
 
 
 class MetricBuffer:

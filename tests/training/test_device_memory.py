@@ -10,8 +10,8 @@ from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.distributed import make_mesh
 from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.mesh import make_mesh
 from qpr_jax.training.overrides import override
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 

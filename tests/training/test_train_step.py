@@ -11,7 +11,7 @@ from flax import nnx
 from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.batch_layout import make_batch, plan_shapes
-from qpr_jax.training.mesh import make_mesh, replicated
+from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 

@@ -17,10 +17,10 @@ from qpr_jax.models.bert import BertEncoder
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.distributed import make_mesh
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.mesh import make_mesh
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, first_encoder
 from qpr_jax.training.train_step import init_state, make_loss

@@ -1,0 +1,68 @@
+"""The mesh, and messages between two processes."""
+
+import socket
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.training.distributed import broadcast_from_first, make_mesh, own_devices
+
+PROCESS = """
+import sys
+
+import jax
+from qpr_jax.training import distributed
+
+port, process = sys.argv[1], int(sys.argv[2])
+jax.distributed.initialize(f"localhost:{port}", 2, process)
+values = [["x" * 64] * 200, {}, None, ""]  # the first is of 13,000 bytes
+for value in values:
+    found = distributed.broadcast_from_first(lambda: value if process == 0 else "another")
+    assert found == value
+assert [distributed.any_process(process == i) for i in range(3)] == [True, True, False]
+distributed.disconnect()
+"""
+
+
+def test_a_message_of_any_size_reaches_all_processes():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, port, str(i)], stderr=subprocess.PIPE, text=True
+        )
+        for i in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+
+
+def test_one_process_sends_nothing():
+    value = object()
+    assert broadcast_from_first(lambda: value) is value
+
+
+def test_a_mesh_takes_the_first_devices():
+    mesh = make_mesh(12, 4)
+    assert mesh.devices.tolist() == jax.devices()[:4]
+    assert own_devices(mesh) == slice(0, 4)
+    assert make_mesh(16).devices.size == 8
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "devices", "message"),
+    [
+        (12, 9, "`devices`: expected at most 8, got 9"),
+        (12, 8, "`batch_size`: expected a multiple of the 8 devices, got 12; try `batch_size=8`"),
+        (3, 8, "`batch_size`: expected a multiple of the 8 devices, got 3; try `batch_size=8`"),
+    ],
+)
+def test_a_batch_that_the_devices_cannot_share_is_refused(batch_size, devices, message):
+    with pytest.raises(UserError) as error:
+        make_mesh(batch_size, devices)
+    assert str(error.value) == message
