@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from qpr_jax import progress
 from qpr_jax.cli.options import (
     BATCH,
     NamedPath,
@@ -20,7 +21,6 @@ from qpr_jax.cli.options import (
     questions_input,
     read_input,
 )
-from qpr_jax.cli.program import counted
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, Entry, named, parse_id, read_rows
 from qpr_jax.errors import UserError
 
@@ -49,7 +49,7 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
     names = ("factory", "metric", "probes", "assignments")
     given = {name: value for name in names if (value := how.pop(name)) is not None}
     recipe = run_recipe(run_encoder(run), **given)
-    entries = counted(read_input(questions, **how), "read")
+    entries = progress.count(read_input(questions, **how), "read")
     retriever = Retriever.build_in(
         folder, entries, run=run, recipe=recipe, source=named(questions), log=log.info
     )
@@ -109,7 +109,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
     retriever = Retriever.load(folder, indexed=True)
     count = 0
     try:
-        for batch in chunked(counted(read_input(questions, **how), "added")):
+        for batch in chunked(progress.count(read_input(questions, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]

@@ -13,8 +13,8 @@ from typing import Any
 import click
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.cli.options import NamedPath, as_json, as_tsv, questions_input, read_input
-from qpr_jax.cli.program import counted
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
@@ -133,7 +133,7 @@ def _all_questions(path: str, **how: Any) -> tuple[list[int], list[str]]:
         data = read_quora(path, skip_bad_rows=how["skip_bad_rows"])
         return data.ids.tolist(), data.questions
     lines = array.array("q")
-    entries = counted(read_input(path, **how), "read")
+    entries = progress.count(read_input(path, **how), "read")
     rows = list(numbered(entries, lines, named(path)))
     if not rows:
         raise UserError(f"{named(path)}: expected questions, got none")

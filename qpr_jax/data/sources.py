@@ -8,9 +8,7 @@ import pathlib
 import urllib.request
 from collections.abc import Callable
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
+from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import user_cache, write_atomically
 
@@ -77,22 +75,16 @@ def find_logs(path: str = "") -> pathlib.Path:
 
 def _download(path: pathlib.Path) -> None:
     """Fetch ADDRESS to `path`, whole or not at all; OSError or HTTPException where that fails."""
-    console = Console(stderr=True)
-    progress = Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, progress:
-        task = progress.add_task("", total=SIZE)
-        with write_atomically(path) as file:
-            size = 0
-            while size <= SIZE and (chunk := answer.read(_CHUNK)):
-                file.write(chunk)
-                size += len(chunk)
-                progress.update(task, completed=size)
-            if size != SIZE:
-                got = f"{size} bytes" if size < SIZE else "more"
-                raise OSError(f"expected {SIZE} bytes, got {got}")
+    with (
+        urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer,
+        progress.bar("byte", SIZE) as show,
+        write_atomically(path) as file,
+    ):
+        size = 0
+        while size <= SIZE and (chunk := answer.read(_CHUNK)):
+            file.write(chunk)
+            size += len(chunk)
+            show(size, "")
+        if size != SIZE:
+            got = f"{size} bytes" if size < SIZE else "more"
+            raise OSError(f"expected {SIZE} bytes, got {got}")

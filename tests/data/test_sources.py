@@ -115,11 +115,15 @@ def test_a_download_that_fails_leaves_nothing(cache, monkeypatch, server, kind, 
 
 
 def test_a_stop_by_the_user_leaves_nothing(cache, monkeypatch, server):
+    @contextlib.contextmanager
     def stop(*_, **__):
-        raise KeyboardInterrupt
+        def show(done, text):
+            raise KeyboardInterrupt
+
+        yield show
 
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    monkeypatch.setattr(sources.Progress, "update", stop)
+    monkeypatch.setattr(sources.progress, "bar", stop)
     with pytest.raises(KeyboardInterrupt):
         find_quora(log=lambda line: None)
     assert not list(cache.iterdir())
