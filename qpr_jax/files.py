@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from qpr_jax.errors import UserError
 
-Path = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
+Path = StrPath  # until all modules use the new name
 
 MANIFEST = "manifest.json"
 _READ = 1 << 20

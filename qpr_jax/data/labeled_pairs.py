@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import is_quora_file, read_quora
-from qpr_jax.data.tables import named, parse_id, read_questions, read_rows
+from qpr_jax.data.tables import input_name, read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.ids import parse_id
 
 COLUMNS = ("question1", "question2", "is_duplicate")
 DUPLICATES = ("qid1", "qid2")
@@ -46,9 +48,11 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
                 verdicts.append(verdict)
                 continue
             got = f"got {first!r}, {second!r} and {label!r}"
-        raise UserError(f"{named(path)}, line {line}: expected two questions and 0 or 1; {got}")
+        raise UserError(
+            f"{input_name(path)}, line {line}: expected two questions and 0 or 1; {got}"
+        )
     if not pairs:
-        raise UserError(f"{named(path)}: expected labelled pairs, got none")
+        raise UserError(f"{input_name(path)}: expected labelled pairs, got none")
     return LabeledPairs([*positions], np.array(pairs, np.int64), np.array(verdicts, bool))
 
 
@@ -64,7 +68,7 @@ def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
         if entry.id is None or entry.id in positions:
             what = "an id" if entry.id is None else f"an id of its own, got {entry.id} again"
             raise UserError(
-                f"{named(corpus)}, line {entry.line}: expected {what}; give a file with the header "
+                f"{input_name(corpus)}, line {entry.line}: expected {what}; give a file with the header "
                 "`qid question`"
             )
         positions[entry.id] = len(questions)
@@ -80,8 +84,8 @@ def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
                 continue
             got = f"got {[*fields.values()]!r:.60}"
         raise UserError(
-            f"{named(duplicates)}, line {line}: expected two questions of {named(corpus)}; {got}"
+            f"{input_name(duplicates)}, line {line}: expected two questions of {input_name(corpus)}; {got}"
         )
     if not pairs:
-        raise UserError(f"{named(duplicates)}: expected pairs of duplicates, got none")
+        raise UserError(f"{input_name(duplicates)}: expected pairs of duplicates, got none")
     return LabeledPairs(questions, np.array(pairs, np.int64), np.ones(len(pairs), bool))

@@ -12,9 +12,10 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_pairs, linked
 from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.tables import parse_id, read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, write_atomically
+from qpr_jax.ids import parse_id
 from qpr_jax.text.tokenizer import normalized_text
 
 SPLITS = ("train", "validation", "test")

@@ -14,6 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs, read_quora
 from qpr_jax.data.spliced import crossed_questions
 from qpr_jax.data.splits import (
@@ -27,7 +28,6 @@ from qpr_jax.data.splits import (
 )
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.synthetic_noise import noisy_log
-from qpr_jax.data.tables import read_questions
 from qpr_jax.distant.folder import ClusterData, read_clusters
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.load import Encoder

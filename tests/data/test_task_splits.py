@@ -8,9 +8,10 @@ import pytest
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import gather_pairs, read_quora
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.tables import read_questions, read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.data.task_splits import EVAL_PARTS, PARTS, Sizes, make_tasks, write_tasks
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
