@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import linked
+from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, groups, overlap
@@ -127,7 +127,7 @@ def analyse(
 def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     """The queries of pairs int64 [P, 2], by id, each with the other questions linked to it."""
     ids, places = np.unique(pairs, return_inverse=True)
-    clusters = linked(len(ids), places.reshape(-1, 2)).tolist()
+    clusters = connect(len(ids), places.reshape(-1, 2)).tolist()
     members: dict[int, list[int]] = {}
     for value, cluster in zip(ids.tolist(), clusters, strict=True):
         members.setdefault(cluster, []).append(value)

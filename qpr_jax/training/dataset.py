@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs, read_quora
-from qpr_jax.data.spliced import crossed_questions
+from qpr_jax.data.spliced import splice_questions
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
@@ -27,7 +27,7 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.synthetic_noise import noisy_log
+from qpr_jax.data.synthetic_noise import generate_noisy_log
 from qpr_jax.distant.folder import ClusterData, read_clusters
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.load import Encoder
@@ -173,7 +173,7 @@ def _unlabelled(
         log.info("data: %s unlabelled questions", f"{len(found):,}")
     if settings.data.crossed:
         real = [questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)] + found
-        made = crossed_questions(
+        made = splice_questions(
             real, settings.data.crossed, accept=is_new, seed=settings.data.split_seed
         )
         log.info("data: %s questions made by crossing", f"{len(made):,}")
@@ -201,7 +201,7 @@ def _read(
     if settings.data.source == "questions" and path is not None:
         return _listed(settings, path)
     if path is None and settings.data.false_negatives != -1:
-        made = noisy_log(
+        made = generate_noisy_log(
             settings.data.false_negatives,
             pairs=settings.data.synthetic_clusters,
             batch_size=settings.batch_size,

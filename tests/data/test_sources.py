@@ -139,7 +139,7 @@ def test_the_refusal_names_every_way(cache):
         f"$QPR_DATA_DIR/quora/{NAME}",
         str(cache / NAME),
         "http://127.0.0.1:9/file",
-        "--config=synthetic_sdml",
+        "`config=synthetic_sdml`",
     ):
         assert way in message
 
@@ -147,5 +147,5 @@ def test_the_refusal_names_every_way(cache):
 def test_a_cache_that_cannot_be_written(cache, monkeypatch, server):
     put(cache.parent)
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    with pytest.raises(UserError, match=r"which failed .*Not a directory"):
+    with pytest.raises(UserError, match=r"failed .*Not a directory"):
         find_quora(log=lambda line: None)

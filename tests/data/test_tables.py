@@ -71,7 +71,11 @@ def test_a_cell_may_hold_lines_and_another_column_be_asked_for(tmp_path):
     [
         ("a.tsv", "", "a.tsv: expected a header with `question`, got nothing"),
         ("a.tsv", "id\ttext\n", r"expected a column `question`, got \['id', 'text'\]"),
-        ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1; correct it"),
+        (
+            "a.tsv",
+            "id\tquestion\n7\n",
+            "line 2: expected 2 fields, as the header, got 1; correct",
+        ),
         ("a.tsv", "id\tquestion\nx\ty\n", "line 2: `id`: expected 0 to 92.*7, got 'x'"),
         ("a.tsv", "id\tquestion\n-1\ty\n", "line 2: `id`: expected .* got '-1'"),
         ("a.tsv", "id\tquestion\n9223372036854775808\ty\n", "line 2: `id`: expected"),

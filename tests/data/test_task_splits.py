@@ -227,10 +227,10 @@ HASH = "84299d899dfd1be294778d6fc01005f2ac744c15251c19267e16f1ee111b1f91"
     ("sizes", "said"),
     [
         ({"dev": 0.5, "test": 0.5}, "expected shares that leave some to train on, got 0.5 and 0.5"),
-        ({"dev": 0}, "`--dev`: expected a share between 0 and 1, got 0"),
-        ({"test": float("nan")}, "`--test`: expected a share between 0 and 1, got nan"),
-        ({"test_queries": 0}, "`--test-queries`: expected 1 or more, got 0"),
-        ({"seed": -1}, "`--seed`: expected 0 or more, got -1"),
+        ({"dev": 0}, "`dev`: expected a share between 0 and 1, got 0"),
+        ({"test": float("nan")}, "`test`: expected a share between 0 and 1, got nan"),
+        ({"test_queries": 0}, "`test_queries`: expected 1 or more, got 0"),
+        ({"seed": -1}, "`seed`: expected 0 or more, got -1"),
     ],
 )
 def test_sizes_that_cannot_be(sizes, said):
