@@ -24,7 +24,6 @@ import functools
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
@@ -42,6 +41,7 @@ from qpr_jax.losses.autodiff_tiles import live_tiles
 from qpr_jax.losses.distances import mean_vector
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.losses.tiled_softmax import target_entropy
+from qpr_jax.machine import peak_memory
 
 VARIANTS = ("gather", "gather, tiled", "ring")
 PLANNED_NUMBERS = 1 << 23  # distances in a tile of `sdml_loss(tile="auto")`
@@ -288,7 +288,7 @@ def measured(
     start, cores = time.perf_counter(), time.process_time()
     value, gradients = jax.block_until_ready(step(*batch))
     found["wall"], found["cores"] = time.perf_counter() - start, time.process_time() - cores
-    found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found["peak"] = peak_memory() / 2**20
     if results:
         np.savez(results, value=value, x=gradients[0], y=gradients[1])
     return found

@@ -93,7 +93,9 @@ def main() -> int:
             print(f"round {number}: {mine:.2f} s, theirs {other:.2f} s", file=sys.stderr)
         process.stdin.close()
     mine, other = (statistics.median(times) for times in zip(*rounds, strict=True))
-    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores"
+    from qpr_jax.machine import cpu_count
+
+    cores = f"{cpu_count()} of {os.cpu_count()} cores"
     print(f"{len(questions):,} questions, {cores}, median of {given.rounds} rounds\n")
     print("| | questions/s | s | ours is faster by |\n|---|---|---|---|")
     print(f"| ours | {len(questions) / mine:,.0f} | {mine:.2f} | 1.00 |")

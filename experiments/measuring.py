@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
+from qpr_jax.machine import peak_memory
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.load import Encoder
@@ -81,8 +81,7 @@ def positive(text: str) -> int:
 
 def peak_gib() -> float:
     """The most memory that this process has held at once."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 2**30
+    return peak_memory() / 2**30
 
 
 def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> tuple[float, Any]:

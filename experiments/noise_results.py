@@ -11,7 +11,7 @@ from experiments.noise_rows import LOSSES, RATES
 from experiments.paper_results import verdict_of, write_csv
 from experiments.paper_scores import read_rows
 from qpr_jax.data.splits import SPLITS, TRAIN
-from qpr_jax.data.synthetic_noise import noisy_log
+from qpr_jax.data.synthetic_noise import generate_noisy_log
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import read_json, write_atomically
@@ -83,7 +83,9 @@ def write_results(results: pathlib.Path) -> None:
 def measured_rate(rate: float, settings: dict[str, Any]) -> float:
     """The share of rows with an unlabelled paraphrase, over all batches of a training's epochs."""
     batch_size, pairs = settings["batch_size"], settings["data.synthetic_clusters"]
-    log = noisy_log(rate, pairs=pairs, batch_size=batch_size, seed=settings["data.split_seed"])
+    log = generate_noisy_log(
+        rate, pairs=pairs, batch_size=batch_size, seed=settings["data.split_seed"]
+    )
     training = log.splits.pairs[SPLITS[TRAIN]]
     at = permuted_pairs(training, batch_size, seed=0)
     steps = settings["max_epochs"] * steps_per_epoch(len(training), batch_size)

@@ -1,8 +1,9 @@
-"""Files that are either the old or the new, never half of one, and that are checked before use."""
+"""Atomic writes of files and folders, and manifests that verify files before use."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,33 +15,37 @@ from typing import IO, Any
 
 from qpr_jax.errors import UserError
 
-Path = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
+Path = StrPath  # until all modules use the new name
 
 MANIFEST = "manifest.json"
-_READ = 1 << 20
+_REMEDY = "remake the folder"
+_CHUNK = 1 << 20  # bytes
+# Errors of a write that do not say which file it was.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def user_cache() -> pathlib.Path:
-    """Where files are kept that can be had again: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
+    """The folder for files that can be remade: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
     return pathlib.Path(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qpr_jax"
     )
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file beside `path`; on success sync it and rename it to `path`, else remove it.
+def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path`; on success sync it and rename it, else remove it.
 
-    One writer at a time; what a kill leaves beside is overwritten by the next.
+    One writer at a time. The temporary file of a killed writer is overwritten by the next.
 
-    Text modes write UTF-8 with plain newlines. The folder is made where it is missing.
+    Text modes write UTF-8 with plain newlines. A missing folder is created.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        with open(beside, mode, **text) as file:
+        with name_in_errors(path), open(beside, mode, **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -51,10 +56,25 @@ def write_atomically(path: Path, mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock file `path`; False where another process holds it, unless we `wait` for it.
+def name_in_errors(path: StrPath) -> Iterator[None]:
+    """Add `path` to an error of writing (a full disk, say) that names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _DISK_ERRORS:
+            error.filename = os.fspath(path)
+        raise
 
-    Freed by any end.
+
+@contextlib.contextmanager
+def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a lock on the file `path`; yield False where another process holds it.
+
+    The lock ends with the process, however that ends.
+
+    Args:
+      path: of the lock file.
+      wait: for another process to free the lock.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,46 +87,48 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[bool]:
             yield True
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: StrPath, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     with write_atomically(path, "w") as file:
         json.dump(value, file, indent=2, allow_nan=False)
         file.write("\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; raise UserError where it is missing or not one."""
+def read_json(path: StrPath) -> Any:
+    """Read a JSON file; UserError where it is missing or is not JSON."""
     try:
         return json.loads(pathlib.Path(path).read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing; remake it") from None
+        raise UserError(f"{path}: the file is missing", remedy="remake it") from None
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{path}: expected JSON, got {error}; restore or remake the file"
+            f"{path}: expected JSON, got {error}", remedy="restore or remake the file"
         ) from error
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The object of a JSON file, empty where there is no such file; else as `read_json`."""
+def read_object(path: StrPath) -> dict[str, Any]:
+    """Read the object of a JSON file; empty where the file is missing."""
     found = read_json(path) if pathlib.Path(path).exists() else {}
     if not isinstance(found, dict):
-        raise UserError(f"{path}: expected a JSON object, got another value; remake the file")
+        raise UserError(
+            f"{path}: expected a JSON object, got another value", remedy="remake the file"
+        )
     return found
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: StrPath) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(folder: Path, files: Sequence[str], **facts: Any) -> None:
-    """Record the size and SHA-256 of `files` of `folder`, and `facts`, in its manifest."""
+def write_manifest(folder: StrPath, files: Sequence[str], **facts: Any) -> None:
+    """Write the manifest of `folder`: size and SHA-256 of each of `files`, and `facts`."""
     write_json(pathlib.Path(folder, MANIFEST), {**facts, "files": file_entries(folder, files)})
 
 
-def file_entries(folder: Path, files: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The size and SHA-256 of files of `folder`, as a manifest records them."""
+def file_entries(folder: StrPath, files: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The size and SHA-256 of files of `folder`, as in a manifest."""
     paths = {name: pathlib.Path(folder, name) for name in files}
     return {
         name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
@@ -114,44 +136,46 @@ def file_entries(folder: Path, files: Iterable[str]) -> dict[str, dict[str, Any]
     }
 
 
-def manifest_format(folder: Path) -> str | None:
-    """The format that the manifest of `folder` names; None where there is no such manifest."""
+def manifest_format(folder: StrPath) -> str | None:
+    """The format named in the manifest of `folder`; None where there is no such manifest."""
     path = pathlib.Path(folder) / MANIFEST
     found = read_json(path) if path.is_file() else None
-    named = found.get("format") if isinstance(found, dict) else None
-    return named if isinstance(named, str) else None
+    name = found.get("format") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else None
 
 
-def read_manifest(folder: Path, *, format: str) -> dict[str, Any]:
-    """The manifest of `folder`; UserError where there is none or it is of another format."""
+def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
+    """Read the manifest of `folder`; UserError where it is missing or of another format."""
     path = pathlib.Path(folder) / MANIFEST
     if not path.is_file():
-        raise UserError(f"{folder}: expected a folder with a {MANIFEST}, found none; remake it")
+        raise UserError(
+            f"{folder}: expected a folder with a {MANIFEST}, found none", remedy="remake it"
+        )
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{path}: expected a manifest with `files`; remake the folder")
+        raise UserError(f"{path}: expected a manifest with `files`", remedy=_REMEDY)
     if manifest.get("format") != format:
         raise UserError(
-            f"{path}: expected format {format!r}, got {manifest.get('format')!r}; "
-            "remake the folder with this version"
+            f"{path}: expected format {format!r}, got {manifest.get('format')!r}",
+            remedy="remake the folder with this version",
         )
     return manifest
 
 
-def read_verified(folder: Path, name: str, manifest: dict[str, Any]) -> bytes:
-    """The bytes of a file of `folder`, returned only if size and SHA-256 match its manifest."""
-    path, entry = _checked_size(folder, name, manifest, growing=False)
+def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
+    """Read a file of `folder`; UserError where size or SHA-256 differ from the manifest."""
+    path, entry = _check_size(folder, name, manifest, growing=False)
     data = path.read_bytes()
     check_digest(path, hashlib.sha256(data).hexdigest(), entry)
     return data
 
 
-def verify(folder: Path, name: str, manifest: dict[str, Any], *, growing: bool = False) -> None:
-    """UserError where a file of `folder` is not, by size and SHA-256, what the manifest says.
+def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool = False) -> None:
+    """UserError where size or SHA-256 of a file of `folder` differ from the manifest.
 
-    growing: only as many bytes of it as the manifest says; what comes after does not count.
+    growing: compare only the first bytes of the file, up to the size in the manifest.
     """
-    path, entry = _checked_size(folder, name, manifest, growing=growing)
+    path, entry = _check_size(folder, name, manifest, growing=growing)
     with open(path, "rb") as file:
         check_digest(path, digest_of(file, entry["bytes"]).hexdigest(), entry)
 
@@ -159,51 +183,55 @@ def verify(folder: Path, name: str, manifest: dict[str, Any], *, growing: bool =
 def digest_of(file: IO[bytes], size: int) -> hashlib._Hash:
     """SHA-256 of the next `size` bytes."""
     digest = hashlib.sha256()
-    while size and (data := file.read(min(size, _READ))):
+    while size and (data := file.read(min(size, _CHUNK))):
         digest.update(data)
         size -= len(data)
     return digest
 
 
-def _checked_size(
-    folder: Path, name: str, manifest: dict[str, Any], *, growing: bool
+def _check_size(
+    folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool
 ) -> tuple[pathlib.Path, dict[str, Any]]:
-    """The path of a file and its entry in the manifest, if their sizes fit."""
+    """The path of a file and its entry in the manifest; UserError where their sizes differ."""
     path = pathlib.Path(folder) / name
     entry = manifest["files"].get(name)
     size = entry.get("bytes") if isinstance(entry, dict) else None
     if type(size) is not int or size < 0 or not isinstance(entry.get("sha256"), str):
-        raise UserError(f"{path.parent / MANIFEST}: no entry for {name}; remake the folder")
+        raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
     try:
-        there = path.stat().st_size
+        found = path.stat().st_size
     except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing; remake the folder") from None
-    if there < size or (there > size and not growing):
-        raise UserError(f"{path}: expected {size} bytes, got {there}; remake the folder")
+        raise UserError(f"{path}: the file is missing", remedy=_REMEDY) from None
+    if found < size or (found > size and not growing):
+        raise UserError(f"{path}: expected {size} bytes, got {found}", remedy=_REMEDY)
     return path, entry
 
 
 def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
-    """UserError where the SHA-256 is not that of the manifest's entry."""
+    """UserError where the SHA-256 differs from the manifest's entry."""
     if digest != entry["sha256"]:
-        raise UserError(f"{path}: the bytes differ from their SHA-256; remake the folder")
+        raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 
-def refuse_existing(folder: Path, *, flag: str = "--out") -> None:
-    """UserError where there is something already, which may be somebody's work."""
+def refuse_existing(folder: StrPath, *, option: str = "out") -> None:
+    """UserError where the folder, given by `option`, is the current one or is not empty."""
     path = pathlib.Path(folder)
     if path.exists() and path.resolve() == pathlib.Path.cwd():
-        raise UserError(f"{path} is the folder that you are in; name another with `{flag}`")
+        raise UserError(f"expected another folder than the current one, got {path}", setting=option)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} is there already; remove it, or name another folder with `{flag}`")
+        raise UserError(
+            f"{path} is there already",
+            setting=option,
+            remedy="remove it, or name another folder",
+        )
 
 
 @contextlib.contextmanager
-def replace_folder(folder: Path) -> Iterator[pathlib.Path]:
-    """Yield a new empty folder beside `folder`; on success it takes its place.
+def replace_folder(folder: StrPath) -> Iterator[pathlib.Path]:
+    """Yield a new empty folder, which replaces `folder` on success.
 
-    A kill leaves the old folder or the new one, never a mixture; between the two renames it
-    leaves the old one under `.NAME.old`, from which the next call puts it back first.
+    A kill leaves either the old folder or the new one. A kill between the two renames leaves the
+    old one as `.NAME.old`; the next call renames it back first.
     """
     folder = pathlib.Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +244,8 @@ def replace_folder(folder: Path) -> Iterator[pathlib.Path]:
             shutil.rmtree(leftover)
     beside.mkdir()
     try:
-        yield beside
+        with name_in_errors(folder):
+            yield beside
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise

@@ -23,9 +23,10 @@ def parse_id(value: object) -> int | None:
     """The id that a cell or a JSON value of a file holds, None where it is none."""
     if isinstance(value, str):
         text = value.strip()
-        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-            return None
-        value = int(text)
+        if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
+            number = int(text)
+            return number if number <= LARGEST_ID else None
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_ID:
         return None
     return value

@@ -37,7 +37,7 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
       data: what the encoder was trained on, and under which terms, in a sentence or two.
     """
     path, source = pathlib.Path(folder), encoder_folder(run)
-    refuse_existing(path, flag="--to")
+    refuse_existing(path, option="to")
     if (source / "run.json").is_file() and not (source / "report.json").is_file():
         raise UserError(f"{source}: expected a finished run; the same command goes on with it")
     if (name := path.resolve().name) == minilm.NAME or not name.isprintable():

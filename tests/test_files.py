@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import pathlib
 
 import pytest
@@ -8,6 +10,7 @@ from qpr_jax.files import (
     read_json,
     read_manifest,
     read_verified,
+    refuse_existing,
     replace_folder,
     sha256_of,
     write_atomically,
@@ -181,3 +184,32 @@ def test_after_a_kill_between_the_two_renames_the_old_folder_is_put_back(tmp_pat
 def test_a_missing_json_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.json: the file is missing"):
         read_json(tmp_path / "none.json")
+
+
+def fail(code):
+    raise OSError(code, os.strerror(code))
+
+
+@pytest.mark.parametrize("write", [write_atomically, replace_folder])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, write):
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '.*/target'"),
+        write(tmp_path / "target"),
+    ):
+        fail(errno.ENOSPC)
+    assert not names(tmp_path)
+
+
+def test_other_errors_stay_as_they_are(tmp_path):
+    with pytest.raises(OSError, match=r"reset by peer$"), write_atomically(tmp_path / "target"):
+        fail(errno.ECONNRESET)
+
+
+def test_a_folder_with_files_is_not_taken_for_output(tmp_path, monkeypatch):
+    refuse_existing(tmp_path / "none")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"`out`: .* is there already; remove it, or name another"):
+        refuse_existing(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="`to`: expected another folder than the current one"):
+        refuse_existing(".", option="to")

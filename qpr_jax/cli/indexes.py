@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from qpr_jax import progress
 from qpr_jax.cli.options import (
     BATCH,
     NamedPath,
@@ -20,9 +21,10 @@ from qpr_jax.cli.options import (
     questions_input,
     read_input,
 )
-from qpr_jax.cli.program import counted
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, Entry, named, parse_id, read_rows
+from qpr_jax.data.questions import Entry
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.ids import parse_id
 
 log = logging.getLogger("qpr_jax")
 
@@ -49,9 +51,9 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
     names = ("factory", "metric", "probes", "assignments")
     given = {name: value for name in names if (value := how.pop(name)) is not None}
     recipe = run_recipe(run_encoder(run), **given)
-    entries = counted(read_input(questions, **how), "read")
+    entries = progress.count(read_input(questions, **how), "read")
     retriever = Retriever.build_in(
-        folder, entries, run=run, recipe=recipe, source=named(questions), log=log.info
+        folder, entries, run=run, recipe=recipe, source=input_name(questions), log=log.info
     )
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
 
@@ -109,7 +111,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
     retriever = Retriever.load(folder, indexed=True)
     count = 0
     try:
-        for batch in chunked(counted(read_input(questions, **how), "added")):
+        for batch in chunked(progress.count(read_input(questions, **how), "added")):
             for some, given in _runs(batch):
                 texts = [entry.question for entry in some]
                 ids = retriever.add(texts, [entry.id for entry in some] if given else None)  # type: ignore[misc]
@@ -164,7 +166,9 @@ def _read_ids(path: str, format: str | None) -> Iterator[int]:
         value = fields if isinstance(fields, str) else parse_id(fields["id"])
         if not isinstance(value, int):
             got = fields if isinstance(fields, str) else f"got {fields['id']!r}"
-            raise UserError(f"{named(path)}, line {line}: expected an id, 0 to {2**63 - 1}; {got}")
+            raise UserError(
+                f"{input_name(path)}, line {line}: expected an id, 0 to {2**63 - 1}; {got}"
+            )
         yield value
 
 

@@ -13,13 +13,14 @@ from typing import Any
 import click
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.cli.options import NamedPath, as_json, as_tsv, questions_input, read_input
-from qpr_jax.cli.program import counted
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.quora import is_quora_file, read_quora
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, named, parse_id, read_rows
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
+from qpr_jax.ids import parse_id
 
 log = logging.getLogger("qpr_jax")
 
@@ -133,12 +134,12 @@ def _all_questions(path: str, **how: Any) -> tuple[list[int], list[str]]:
         data = read_quora(path, skip_bad_rows=how["skip_bad_rows"])
         return data.ids.tolist(), data.questions
     lines = array.array("q")
-    entries = counted(read_input(path, **how), "read")
-    rows = list(numbered(entries, lines, named(path)))
+    entries = progress.count(read_input(path, **how), "read")
+    rows = list(numbered(entries, lines, input_name(path)))
     if not rows:
-        raise UserError(f"{named(path)}: expected questions, got none")
+        raise UserError(f"{input_name(path)}: expected questions, got none")
     ids, texts = map(list, zip(*rows, strict=True))
-    refuse_repeated(np.array(ids), lines, named(path))
+    refuse_repeated(np.array(ids), lines, input_name(path))
     return ids, texts
 
 
@@ -230,10 +231,10 @@ def _retrieval(
         query = "" if isinstance(fields, str) else fields[column]
         if not isinstance(value, int) or not isinstance(query, str):
             got = fields if isinstance(fields, str) else f"got {query!r} and {fields['id']!r}"
-            raise UserError(f"{named(pairs)}, line {line}: expected a query and an id; {got}")
+            raise UserError(f"{input_name(pairs)}, line {line}: expected a query and an id; {got}")
         wanted.setdefault(query, set()).add(value)
     if not wanted:
-        raise UserError(f"{named(pairs)}: expected pairs to score, got none")
+        raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
     return relevance_scores(retriever.search, wanted, other_texts=other_texts)
 
 
@@ -264,6 +265,6 @@ def _verdicts(
         }
         return counts | score_mining(encode, test, log.info)
     chosen_on = read_labeled(validation, format=format or "")
-    require_both(chosen_on.is_duplicate, f"{named(validation)}: ")
-    require_both(test.is_duplicate, f"{named(pairs)}: ")
+    require_both(chosen_on.is_duplicate, f"{input_name(validation)}: ")
+    require_both(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from qpr_jax.data.tables import FORMATS, Entry, read_questions
+from qpr_jax.data.questions import Entry, read_questions
+from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import whole_characters
 
 log = logging.getLogger("qpr_jax")

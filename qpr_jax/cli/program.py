@@ -1,4 +1,4 @@
-"""What all programs share: how they log, show progress, end, and get their memory."""
+"""Parts that all programs share: logs, one-line errors, exit codes, flags, huge pages."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ import logging
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from collections.abc import Callable
 
 from qpr_jax.errors import UserError, format_error
 
-T = TypeVar("T")
 log = logging.getLogger("qpr_jax")
 
-INTERVAL = 10.0  # seconds between lines of progress where there is no terminal
 
-
-def show_progress() -> None:
-    """Show what the project logs on standard error, without the details of what it uses."""
+def show_log() -> None:
+    """Print the log lines of this project, and of no library, on standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     log.handlers, log.propagate = [handler], False
@@ -31,7 +23,7 @@ def show_progress() -> None:
 
 def run_program(main: Callable[[], int]) -> int:
     """Run `main`; print a `UserError` as one line and return the exit status."""
-    show_progress()
+    show_log()
     try:
         return main()
     except (Exception, KeyboardInterrupt) as error:
@@ -44,61 +36,46 @@ def run_program(main: Callable[[], int]) -> int:
 
 
 def run_absl(main: Callable[[], int], arguments: list[str], *, hint: str = "--") -> int:
-    """Read the absl flags of `arguments` and run `main` like `run_program`.
+    """Parse the absl flags in `arguments`, then run `main` as `run_program` does.
 
-    hint: what may be missing before an argument that is no flag.
+    hint: the prefix that an argument without one may lack; the error suggests it.
     """
     from absl import app
     from absl import logging as absl_logging
 
     absl_logging.set_verbosity(absl_logging.WARNING)
 
-    def run(left: list[str]) -> int:
-        if len(left) > 1:
-            raise UserError(f"expected flags only, got {left[1]!r}; did you mean {hint}{left[1]}?")
+    def run(rest: list[str]) -> int:
+        if len(rest) > 1:
+            raise UserError(f"expected flags only, got {rest[1]!r}; did you mean {hint}{rest[1]}?")
         return main()
 
     return run_program(lambda: app.run(run, argv=arguments, flags_parser=_parse_flags) or 0)
 
 
 def _parse_flags(arguments: list[str]) -> list[str]:
-    """The arguments that are no flags; UserError where a flag is wrong."""
+    """Return the arguments that are no flags; UserError for a wrong flag."""
     from absl import flags
 
     try:
         return flags.FLAGS(arguments)
     except (flags.Error, AttributeError, TypeError, ValueError) as error:
-        # ml_collections gives a quoted quotation of several lines.
-        reason = re.sub(r"\\n|[\\'\"\s]+", " ", str(error)).strip()
-        raise UserError(f"cannot read the flags: {reason}") from error
-
-
-def counted(items: Iterable[T], label: str) -> Iterator[T]:
-    """The items, with a count of those that passed: on a terminal a bar, elsewhere lines."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            yield from bar.track(items, total=None)
-        return
-    last = time.monotonic()
-    for number, item in enumerate(items, start=1):
-        yield item
-        if (now := time.monotonic()) - last >= INTERVAL:
-            last = now
-            log.info("%s: %s", label, f"{number:,}")
+        # ml_collections puts a message of several lines into quotes, once or twice, which turns its
+        # line ends into `\n` behind any number of backslashes.
+        text = re.sub(r"[\\'\"]", "", re.sub(r"\\+n", ". ", str(error)))
+        raise UserError(f"cannot read the flags: {' '.join(text.split())}") from error
 
 
 def use_huge_pages(**variables: str) -> None:
-    """Start the program anew with huge pages for large arrays, where glibc can give them.
+    """Restart this program with environment variables that make glibc use huge pages.
 
-    On CPU XLA takes the memory of a step from the system and gives it back after, each time:
-    touching it for the first time in pages of 4 KiB costs a quarter of a step
-    (`benchmarks/train_step.py` with and without the variable).
+    XLA allocates the memory of every training step on CPU from the system and frees it afterwards.
+    The first access to each page of 4 KiB then takes a quarter of the step (measure with
+    `benchmarks/train_step.py`, with and without the variable).
 
-    variables: of the environment that are wanted besides. A user's own values stay.
+    Args:
+      variables: further environment variables. A value that the user has set stays.
     """
-    wanted = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **variables}
-    if sys.platform == "linux" and not os.environ.keys() >= wanted.keys():
-        environment = wanted | os.environ
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    required = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **variables}
+    if sys.platform == "linux" and not os.environ.keys() >= required.keys():
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], required | os.environ)

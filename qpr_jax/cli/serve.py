@@ -14,6 +14,7 @@ import click
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError
+from qpr_jax.machine import cpu_count
 
 log = logging.getLogger("qpr_jax")
 
@@ -67,7 +68,7 @@ def serve(
     from qpr_jax.retriever import Retriever
 
     token = _token(token_file)
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or cpu_count()
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
         retriever.encoder.warm_up()

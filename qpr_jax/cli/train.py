@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from qpr_jax import progress
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
-from qpr_jax.cli.program import counted, use_huge_pages
+from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.cli.spelling import train_spelling
 from qpr_jax.errors import Interrupted, UserError, set_spelling
 
@@ -66,7 +67,7 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)
-    texts = (entry.question for entry in counted(read_input(questions, **how), "encoded"))
+    texts = (entry.question for entry in progress.count(read_input(questions, **how), "encoded"))
     rows = encode_to_file(
         out,
         texts,

@@ -12,20 +12,29 @@ from scipy.sparse.csgraph import connected_components
 def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
     """The cluster of each of `count` questions, -1 for a question without a duplicate.
 
-    duplicates: int [P, 2], positions of questions. Returns int32 [count], clusters numbered in
-    order of first appearance.
+    Args:
+      count: of questions.
+      duplicates: int [P, 2], positions of questions.
+
+    Returns:
+      int32 [count]; clusters are numbered in order of first appearance.
     """
-    labels = linked(count, duplicates)
-    clustered = np.bincount(labels, minlength=1)[labels] > 1
+    components = connect(count, duplicates)
+    clustered = np.bincount(components, minlength=1)[components] > 1
     clusters = np.full(count, -1, np.int32)
-    _, clusters[clustered] = np.unique(labels[clustered], return_inverse=True)
+    _, clusters[clustered] = np.unique(components[clustered], return_inverse=True)
     return clusters
 
 
-def linked(count: int, links: np.ndarray) -> np.ndarray:
-    """The connected component of each of `count` nodes, int64 [count], by first appearance.
+def connect(count: int, links: np.ndarray) -> np.ndarray:
+    """The connected component of each of `count` nodes.
 
-    links: int [P, 2].
+    Args:
+      count: of nodes.
+      links: int [P, 2], pairs of nodes.
+
+    Returns:
+      int64 [count]; components are numbered in order of first appearance.
     """
     ones = np.ones(len(links), np.int8)
     graph = coo_array((ones, (links[:, 0], links[:, 1])), shape=(count, count))
@@ -56,7 +65,7 @@ def cluster_pairs(clusters: np.ndarray) -> np.ndarray:
 
 
 def pair_count(clusters: np.ndarray) -> int:
-    """How many pairs `cluster_pairs` gives."""
+    """The number of pairs that `cluster_pairs` returns."""
     sizes = np.bincount(clusters[clusters >= 0])
     return int((sizes * (sizes - 1) // 2).sum())
 
@@ -64,10 +73,10 @@ def pair_count(clusters: np.ndarray) -> int:
 def cluster_report(
     clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
 ) -> dict[str, Any]:
-    """Counts for the reader of a report; `sizes` maps a cluster's size to how many have it.
+    """Counts for a report.
 
-    `non_duplicates_inside_clusters` counts label noise: pairs labelled non-duplicate whose
-    questions other pairs put into one cluster.
+    `sizes` maps a size to the number of clusters of this size. `non_duplicates_inside_clusters`
+    counts label noise: pairs labeled non-duplicate whose questions other pairs link.
     """
     sizes = np.bincount(clusters[clusters >= 0])
     of_pair = clusters[pairs]

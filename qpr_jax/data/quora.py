@@ -1,4 +1,4 @@
-"""The pair file: tab-separated, quoted as CSV, one labelled pair of questions a row."""
+"""Quora's pair file: tab-separated, quoted as CSV, with a labeled pair of questions in each row."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.quoted_tsv import (
-    decoded_lines,
+    check_utf8,
+    decode_lines,
     has_header,
     parse_qid,
     parse_rows,
-    refuse_broken,
     short,
     split_row,
 )
 from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 
 HEADER = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
-PAIRS_HEADER = HEADER[1:]  # of the pairs of `qpr splits`
+PAIRS_HEADER = HEADER[1:]  # of the pair files that `qpr splits` writes
 
-_REMEDY = "name another file (in training with `data.path`)"
+_REMEDY = "name another file (to train: {data.path})"
 
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
 @dataclass(frozen=True)
 class QuestionPairs:
-    """The distinct questions, in order of first appearance, and the labelled pairs of them.
+    """The distinct questions, in order of first appearance, and their labeled pairs.
 
-    questions: Q texts. ids: int64 [Q]. pairs: int32 [P, 2], positions of the questions, one for
-    each good row but those that pair a question with itself. is_duplicate: bool [P].
-    report: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids that are left out
-    because their text stood under an earlier id), `changed_texts` (ids with several texts, of which
-    the first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
+    Attributes:
+      questions: Q texts.
+      ids: int64 [Q].
+      pairs: int32 [P, 2], positions of questions, for each good row; without the rows that pair a
+        question with itself.
+      is_duplicate: bool [P].
+      report: counts: `rows` (good ones), `skipped_rows` (bad ones), `same_text_ids` (ids left out,
+        since an earlier id has their text), `changed_texts` (ids with several texts, of which the
+        first that is not blank is kept), `self_pairs` (rows that pair a question with itself).
     """
 
     questions: list[str]
@@ -48,14 +52,17 @@ class QuestionPairs:
     report: dict[str, int]
 
 
-def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) -> QuestionPairs:
+def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0) -> QuestionPairs:
     """Read a file in the format of Quora's `quora_duplicate_questions.tsv`, with or without `id`.
 
-    `max_rows` stops after that many good rows; 0 reads all. A bad row is a UserError with the
-    line where it starts, or, with `skip_bad_rows`, is counted and costs only itself.
+    Args:
+      path: of the file.
+      skip_bad_rows: skip and count bad rows. Otherwise the first one is a UserError with the line
+        where it starts.
+      max_rows: stop after this number of good rows; 0 reads all.
     """
     if max_rows < 0:
-        raise UserError(f"`max_rows`: expected 0 (all) or more, got {max_rows}")
+        raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
     lines = _read_lines(path)
     header, body = _check_header(path, lines)
     rows: list[Row] = []
@@ -64,8 +71,8 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
         if isinstance(row, str):
             if not skip_bad_rows:
                 raise UserError(
-                    f"{path}, line {start + 1}: {row}; mend the row, or skip bad rows with "
-                    "--skip-bad-rows (in training, data.skip_bad_rows=True)"
+                    f"{path}, line {start + 1}: {row}",
+                    remedy="correct the row, or skip bad rows with {skip_bad_rows=True}",
                 )
             skipped += 1
             continue
@@ -75,22 +82,23 @@ def read_quora(path: Path, *, skip_bad_rows: bool = False, max_rows: int = 0) ->
     if not rows:
         raise UserError(
             f"{path}: expected rows of question pairs below the header, got no good row and "
-            f"{skipped} bad ones; {_REMEDY}"
+            f"{skipped} bad ones",
+            remedy=_REMEDY,
         )
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
     return data
 
 
-def is_quora_file(path: Path) -> bool:
-    """Whether a file is one of pairs that `read_quora` reads, by its header."""
+def is_quora_file(path: StrPath) -> bool:
+    """Whether the header of a file is one that `read_quora` reads."""
     if path == STANDARD_INPUT:
         return False
     return has_header(path, HEADER) or has_header(path, PAIRS_HEADER)
 
 
 def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
-    """Number the questions of `rows` by first appearance; one text is one question."""
+    """Number the questions of `rows` by first appearance; equal texts are one question."""
     rows = list(rows)
     text_of: dict[int, str] = {}
     changed: set[int] = set()
@@ -134,19 +142,21 @@ def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
     )
 
 
-def _read_lines(path: Path) -> list[str]:
+def _read_lines(path: StrPath) -> list[str]:
     try:
         data = pathlib.Path(path).read_bytes()
     except OSError as error:
         raise UserError(
-            f"{path}: expected a file of question pairs, got: {error.strerror}; {_REMEDY}"
+            f"{path}: expected a file of question pairs, got: {error.strerror}", remedy=_REMEDY
         ) from error
     if not data:
-        raise UserError(f"{path}: expected a file of question pairs, got an empty file; {_REMEDY}")
-    return decoded_lines(data)
+        raise UserError(
+            f"{path}: expected a file of question pairs, got an empty file", remedy=_REMEDY
+        )
+    return decode_lines(data)
 
 
-def _check_header(path: Path, lines: list[str]) -> tuple[list[str], int]:
+def _check_header(path: StrPath, lines: list[str]) -> tuple[list[str], int]:
     """The header, and the index of the first line below it."""
     try:
         fields, body = split_row(lines, 0)
@@ -155,14 +165,15 @@ def _check_header(path: Path, lines: list[str]) -> tuple[list[str], int]:
     if fields not in (HEADER, PAIRS_HEADER):
         raise UserError(
             f"{path}, line 1: expected the header {' '.join(HEADER)!r} with tabs between, "
-            f"got {short(lines[0])}; give a file in the format of Quora's pair file"
+            f"got {short(lines[0])}",
+            remedy="give a file in the format of Quora's pair file",
         )
     return fields, body
 
 
 def _parse_rows(lines: list[str], header: list[str], start: int) -> Iterator[tuple[int, Row | str]]:
-    """Yield (index of the row's first line, the row or what is wrong with it)."""
-    # Without `id` a row begins as a line of a question might: then the quotes alone say.
+    """Yield, for each row, the index of its first line and the row, or what is wrong with it."""
+    # Without `id`, a line of a question may begin like a row; then the quotes alone end a row.
     row_start = _ROW_START if header == HEADER else None
     for at, fields in parse_rows(lines, start, len(header), row_start=row_start):
         row: Row | str
@@ -183,8 +194,8 @@ def _parse_fields(header: list[str], fields: list[str]) -> Row:
     first, second = parse_qid("qid1", id1), parse_qid("qid2", id2)
     if label != "0" and label != "1":
         raise ValueError(f"expected `is_duplicate` 0 or 1, got {short(label)}")
-    refuse_broken("question1", text1)
-    refuse_broken("question2", text2)
+    check_utf8("question1", text1)
+    check_utf8("question2", text2)
     return first, second, text1, text2, label == "1"
 
 

@@ -1,25 +1,31 @@
-"""Tables with tabs between fields, quoted as CSV where a text would break them: as Quora's file is.
+"""Tab-separated tables in the quoting of Quora's file.
 
-A field is quoted where it begins with a quote; a quote inside a quoted field is doubled, and tabs
-and line ends stand in it as they are.
+A field that begins with a quote is quoted: it may hold tabs and line ends, and a quote inside it is
+doubled. In any other field a quote is an ordinary character.
 """
 
 from __future__ import annotations
 
+import csv
 import pathlib
 import re
 import reprlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
+from qpr_jax.ids import parse_id
 
 QUESTIONS = ("qid", "question")  # the header of a table of questions
 
-_BREAKING = re.compile(r'^"|[\t\n\r]')
+_NEEDS_QUOTES = re.compile(r'^"|[\t\n\r]')
+# Up to the end of the first quoted field that goes on behind its closing quote.
+_TO_BAD_QUOTE = re.compile(r'(?:(?:"(?:[^"]|"")*+"|[^"\t][^\t]*+|)\t)*+"(?:[^"]|"")*+"')
+_RETURN = "\ud800"  # stands for a carriage return; no decoded text has this character
 
 
-def has_header(path: Path, header: Sequence[str]) -> bool:
+def has_header(path: StrPath, header: Sequence[str]) -> bool:
     """Whether a file's first line is this header; False where there is no such file."""
     if not pathlib.Path(path).is_file():
         return False
@@ -29,69 +35,70 @@ def has_header(path: Path, header: Sequence[str]) -> bool:
 
 
 def write_rows(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a header and rows of numbers and texts, which `parse_rows` gives back as they were."""
+    """Write a header and rows of numbers and texts; `parse_rows` reads back the same."""
     file.write("\t".join(header) + "\n")
     for row in rows:
         file.write("\t".join(_cell(f"{value}") for value in row) + "\n")
 
 
 def _cell(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if _BREAKING.search(text) else text
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
-def read_questions_table(path: Path) -> Iterator[tuple[int, int, str] | tuple[int, None, str]]:
-    """(line, qid, question) of each row of a file with the header QUESTIONS.
+def read_questions_table(path: StrPath) -> Iterator[tuple[int, int, str] | tuple[int, None, str]]:
+    """Yield (line, qid, question) for each row of a file with the header QUESTIONS.
 
-    Of a row that cannot be read, (line, None, the reason).
+    For a row that cannot be read: (line, None, the reason).
     """
-    lines = decoded_lines(pathlib.Path(path).read_bytes())
+    lines = decode_lines(pathlib.Path(path).read_bytes())
     for start, fields in parse_rows(lines, 1, len(QUESTIONS)):
         try:
             if isinstance(fields, str):
                 raise ValueError(fields)
             qid = parse_qid("qid", fields[0])
-            refuse_broken("question", fields[1])
+            check_utf8("question", fields[1])
         except ValueError as error:
             yield start + 1, None, str(error)
         else:
             yield start + 1, qid, fields[1]
 
 
-def decoded_lines(data: bytes) -> list[str]:
-    """A file's lines; a byte that is not UTF-8 becomes a lone surrogate (see `refuse_broken`)."""
+def decode_lines(data: bytes) -> list[str]:
+    """A file's lines; a byte that is not UTF-8 becomes a lone surrogate (see `check_utf8`)."""
     return data.decode("utf-8", "surrogateescape").removeprefix("\ufeff").split("\n")
 
 
 def parse_rows(
     lines: list[str], start: int, count: int, *, row_start: re.Pattern[str] | None = None
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield (index of the row's first line, its fields or what is wrong with it).
+    """Yield, for each row, the index of its first line and its fields, or what is wrong with it.
+
+    A bad row costs its first line only: the next row begins at the line below.
 
     Args:
-      lines: of the file. start: the index of the first row's line.
+      lines: of the file.
+      start: the index of the first row's line.
       count: fields of a row.
-      row_start: what a row begins with. A line inside a quoted field that begins so is taken for
-        the row after one whose quote was not closed.
+      row_start: the beginning of every row. A line inside a quoted field that begins so ends the
+        row, whose quote was not closed: the next quote of the file would take all rows between for
+        its text.
     """
     while start < len(lines):
         line = lines[start]
-        if line in ("", "\r"):
-            start += 1
-            continue
         end = start + 1
-        try:
-            if '"' in line:
-                fields, end = split_row(lines, start, row_start)
-            else:
-                fields = line.removesuffix("\r").split("\t")
-            if len(fields) != count:
-                # The row's end is in doubt, so it must not take the lines below with it.
-                end = start + 1
-                raise ValueError(f"expected {count} fields, got {len(fields)} in {short(line)}")
-            row: list[str] | str = fields
-        except ValueError as error:
-            row = str(error)
-        yield start, row
+        if line not in ("", "\r"):
+            row: list[str] | str
+            try:
+                if '"' in line:
+                    row, end = split_row(lines, start, row_start)
+                else:
+                    row = line.removesuffix("\r").split("\t")
+                if len(row) != count:
+                    end = start + 1
+                    row = f"expected {count} fields, got {len(row)} in {short(line)}"
+            except ValueError as error:
+                row = str(error)
+            yield start, row
         start = end
 
 
@@ -100,65 +107,47 @@ def split_row(
 ) -> tuple[list[str], int]:
     """The fields of a row that may hold quotes, and the index of the line after it.
 
-    Quotes count at a field's start only, and a closing quote must end its field. ValueError says
-    what is wrong; `row_start` as of `parse_rows`.
+    ValueError says what is wrong; `row_start` as in `parse_rows`.
     """
-    fields: list[str] = []
-    index, at = start, 0
-    while True:
-        line = lines[index].removesuffix("\r")
-        if line.startswith('"', at):
-            text, index, stop = _quoted_field(lines, index, at + 1, row_start)
-            line = lines[index].removesuffix("\r")
-            # Else an unclosed quote would close at the next row's quote, and take that row along.
-            if stop < len(line) and line[stop] != "\t":
-                raise ValueError(
-                    "expected a tab after a closing quote (a quote inside a quoted field is "
-                    f"doubled), got {short(line[stop:])} in {short(lines[start])}"
-                )
-        else:
-            stop = line.find("\t", at)
-            stop = len(line) if stop < 0 else stop
-            text = line[at:stop]
-        fields.append(text)
-        if stop == len(line):
-            return fields, index + 1
-        at = stop + 1
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(_lines_of_row(lines, start, row_start), delimiter="\t", strict=True)
+    try:
+        fields = next(reader)
+    except csv.Error as error:
+        if "end of data" in str(error):
+            raise ValueError(f"expected a closing quote in {short(lines[start])}") from None
+        last = lines[start + reader.line_num - 1].removesuffix("\r")
+        text = "\n".join([*lines[start : start + reader.line_num - 1], last])
+        good = _TO_BAD_QUOTE.match(text)
+        raise ValueError(
+            "expected a tab after a closing quote (a quote inside a quoted field is doubled), got "
+            f"{short(text[good.end() :] if good else text)} in {short(lines[start])}"
+        ) from None
+    fields = [field.replace(_RETURN, "\r") for field in fields]
+    return fields, start + reader.line_num
 
 
-def _quoted_field(
-    lines: list[str], index: int, at: int, row_start: re.Pattern[str] | None
-) -> tuple[str, int, int]:
-    """The field whose text starts at (`index`, `at`), and where its closing quote ends."""
-    start = index
-    parts: list[str] = []
-    while True:
+def _lines_of_row(lines: list[str], start: int, row_start: re.Pattern[str] | None) -> Iterator[str]:
+    """Yield the lines from `start` on, up to one that begins like a row."""
+    for index in range(start, len(lines)):
         line = lines[index]
-        stop = line.find('"', at)
-        if stop < 0:
-            parts.append(line[at:] + "\n")
-            index, at = index + 1, 0
-            # The beginning of a row inside a quoted field: it was not closed, and another quote
-            # further down would take all rows between for its text.
-            if index == len(lines) or (row_start and row_start.match(lines[index])):
-                raise ValueError(f"expected a closing quote in {short(lines[start])}")
-        elif line.startswith('"', stop + 1):
-            parts.append(line[at : stop + 1])
-            at = stop + 2
-        else:
-            return "".join(parts) + line[at:stop], index, stop + 1
+        if index > start and row_start and row_start.match(line):
+            return
+        if "\r" in line[:-1]:  # outside quotes it would end the row for `csv`
+            line = line[:-1].replace("\r", _RETURN) + line[-1]
+        yield line + "\n"
 
 
 def parse_qid(name: str, text: str) -> int:
     """A whole number of 63 bits; ValueError where `text` is none."""
-    # int() alone would accept blanks, signs, underscores and other scripts' digits.
-    if text.isascii() and text.isdigit() and len(text) <= 19 and (value := int(text)) < 2**63:
-        return value
-    raise ValueError(f"expected `{name}` to be a whole number, got {short(text)}")
+    value = parse_id(text)
+    if value is None or not text.isdigit():  # `parse_id` strips blanks
+        raise ValueError(f"expected `{name}` to be a whole number, got {short(text)}")
+    return value
 
 
-def refuse_broken(name: str, text: str) -> None:
-    """ValueError where a text was not UTF-8."""
+def check_utf8(name: str, text: str) -> None:
+    """ValueError where the bytes of a text were not UTF-8."""
     if not text.isascii():
         try:
             text.encode()
@@ -171,6 +160,6 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = 60
 
 
-def short(text: str) -> str:
-    """A text as a message shows it."""
-    return _REPR.repr(text)
+def short(value: object) -> str:
+    """A value of a file as a message shows it."""
+    return _REPR.repr(value)

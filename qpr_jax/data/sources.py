@@ -1,4 +1,4 @@
-"""Where data comes from: a path, a data folder, a cache, or Quora's own address."""
+"""Find data: at a path, in the data folder or the cache, or at Quora's address."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pathlib
 import urllib.request
 from collections.abc import Callable
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
+from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import user_cache, write_atomically
 
@@ -23,15 +21,15 @@ _CHUNK = 1 << 18
 
 
 def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathlib.Path:
-    """The pair file: `path`, else in `$QPR_DATA_DIR`, else in the cache, else downloaded to it.
+    """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it.
 
-    The cache is `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`). Nothing is downloaded when a file
-    is there. UserError where `path` is not a file, or where no file can be had.
+    The download goes to the cache, `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`). UserError where
+    `path` is not a file, or where the download fails.
     """
     if path:
         given = pathlib.Path(path).expanduser()
         if not given.is_file():
-            raise UserError(f"`data.path`: expected a file of question pairs, got {path!r}")
+            raise UserError(f"expected a file of question pairs, got {path!r}", setting="data.path")
         return given
     folder = os.environ.get("QPR_DATA_DIR")
     if folder and (found := pathlib.Path(folder) / "quora" / NAME).is_file():
@@ -44,55 +42,52 @@ def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathl
         _download(cached)
     except (OSError, http.client.HTTPException) as error:
         raise UserError(
-            f"no pair file: expected `data.path`, or $QPR_DATA_DIR/quora/{NAME}, or {cached}, or "
-            f"a download from {ADDRESS}, which failed ({error}); give one of the four, or run "
-            "--config=synthetic_sdml, which needs no data"
+            f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
+            f"download from {ADDRESS} failed ({error})",
+            remedy="put the file there, name it with {data.path}, or use {config=synthetic_sdml}, "
+            "which needs no data",
         ) from error
     return cached
 
 
 def find_questions(path: str) -> pathlib.Path:
-    """The list of questions at `path`, a file of any kind that `data.questions` reads."""
+    """Return `path`, a file of questions in any format of `data.questions`."""
     given = pathlib.Path(path).expanduser()
     if not path or not given.is_file():
         raise UserError(
-            "`data.path`: expected a file of questions, a line each (or TSV, CSV, JSON lines), "
-            f"got {path!r}; name it"
+            "expected a file of questions (one a line, or TSV, CSV, JSON lines, Parquet), got "
+            f"{path!r}",
+            setting="data.path",
         )
     return given
 
 
 def find_logs(path: str = "") -> pathlib.Path:
-    """Logs of questions and answers: `path`, a file or a folder, else `$QPR_DATA_DIR`/qa_logs."""
+    """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
     folder = os.environ.get("QPR_DATA_DIR")
     found = pathlib.Path(path).expanduser() if path else pathlib.Path(folder or ".", "qa_logs")
     if not found.exists():
         raise UserError(
-            f"`data.path`: expected logs of questions and answers, found none at {found}; name a "
-            "file or a folder of them, or one that `qpr clusters` made, or set $QPR_DATA_DIR to "
-            "what holds qa_logs/"
+            f"expected logs of questions and answers, found none at {found}",
+            setting="data.path",
+            remedy="name a file or folder of them, or a folder that `qpr clusters` made, or set "
+            "$QPR_DATA_DIR to the folder that contains qa_logs/",
         )
     return found
 
 
 def _download(path: pathlib.Path) -> None:
-    """Fetch ADDRESS to `path`, whole or not at all; OSError or HTTPException where that fails."""
-    console = Console(stderr=True)
-    progress = Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer, progress:
-        task = progress.add_task("", total=SIZE)
-        with write_atomically(path) as file:
-            size = 0
-            while size <= SIZE and (chunk := answer.read(_CHUNK)):
-                file.write(chunk)
-                size += len(chunk)
-                progress.update(task, completed=size)
-            if size != SIZE:
-                got = f"{size} bytes" if size < SIZE else "more"
-                raise OSError(f"expected {SIZE} bytes, got {got}")
+    """Download ADDRESS to `path`, whole or not at all; OSError or HTTPException on failure."""
+    with (
+        urllib.request.urlopen(ADDRESS, timeout=TIMEOUT) as answer,
+        progress.bar("byte", SIZE) as show,
+        write_atomically(path) as file,
+    ):
+        size = 0
+        while size <= SIZE and (chunk := answer.read(_CHUNK)):
+            file.write(chunk)
+            size += len(chunk)
+            show(size, "")
+        if size != SIZE:
+            got = f"{size} bytes" if size < SIZE else "more"
+            raise OSError(f"expected {SIZE} bytes, got {got}")

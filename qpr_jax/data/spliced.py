@@ -1,4 +1,4 @@
-"""More questions out of those there are: from one into another at words that both have."""
+"""Augmentation: new questions, each spliced from existing ones at words that they share."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-CROSSING = 0.3  # chance of going on in another question, at each word that allows it
+SPLICE = 0.3  # chance of continuing in another question, at each word that allows it
 _ROUND = 50_000
-_LONGEST = 32  # words; a walk may come back to where it was
+_LONGEST = 32  # words; a walk may revisit a word
 
 
-def crossed_questions(
+def splice_questions(
     questions: Sequence[str], count: int, *, accept: Callable[[str], bool], seed: int
 ) -> list[str]:
-    """Questions that nobody asked, for a teacher to answer: `count` of them, or fewer.
+    """Make at most `count` distinct new questions, whose vectors a student learns from a teacher.
 
-    Each begins as a question drawn at random. Where it has two words that stand side by side
-    elsewhere too, it goes on, now and then, as the question there does, so that all its runs of
-    three words are real ones. Students gain from such data what a teacher says of it (Tang et al.
-    2019, "Distilling Task-Specific Knowledge from BERT into Simple Neural Networks", section 3,
-    draw runs of words for it).
+    Each begins as a random question. After two adjacent words that another question has too, it
+    continues with a chance of SPLICE as that question does. So all its runs of three words occur in
+    the questions. Tang et al. (2019), "Distilling Task-Specific Knowledge from BERT into Simple
+    Neural Networks", section 3, augment such data by sampling n-grams.
 
     Args:
-      questions: of any case; words are what spaces separate.
-      accept: is asked of each; one that it refuses is left out. None comes twice.
-      seed: the same one gives the same questions.
+      questions: in any case; spaces separate words.
+      count: of new questions. Fewer are returned where `questions` allow no more.
+      accept: returns False for a question to leave out.
+      seed: of all samples.
     """
     walk = _Walk(questions)
     rng = np.random.default_rng(seed)
     found: dict[str, None] = {}
     while len(found) < count:
         before = len(found)
-        new = walk.round(rng)
+        new = walk.sample(rng)
         found.update((text, None) for text in new if text not in found and accept(text))
-        if len(found) - before < _ROUND // 100:  # what these questions give is used up
+        if len(found) - before < _ROUND // 100:  # hardly any new ones are left
             break
     return list(itertools.islice(found, count))
 
 
 class _Walk:
-    """The words of all questions in a row, and for each where else it stands after the same one."""
+    """The words of all questions in a row, and the other places of each pair of adjacent words."""
 
     def __init__(self, questions: Sequence[str]) -> None:
         split = [question.split() for question in questions]
@@ -54,7 +54,7 @@ class _Walk:
         before = np.concatenate([ids[:1], ids[:-1]])
         self.is_last = np.zeros(len(ids), bool)
         self.is_last[self.ends[lengths > 0] - 1] = True
-        # A question's first word has none before it, and nothing follows its last.
+        # A question's first word has no word before it, and its last none after it.
         inside = ~self.is_last
         inside[self.starts] = False
         at = np.flatnonzero(inside)
@@ -66,21 +66,21 @@ class _Walk:
         self.first, self.size = np.zeros((2, len(ids)), np.int64)
         self.first[at], self.size[at] = firsts[group], sizes[group]
 
-    def round(self, rng: np.random.Generator) -> list[str]:
-        """Questions of as many walks."""
+    def sample(self, rng: np.random.Generator) -> list[str]:
+        """Take _ROUND walks at once; return those that end as a question and are spliced."""
         if not len(self.places):
             return []
         at = rng.choice(self.starts, _ROUND)
         path = np.full((_LONGEST, _ROUND), -1)
-        crossed = np.zeros(_ROUND, bool)
-        going = np.ones(_ROUND, bool)
+        spliced = np.zeros(_ROUND, bool)
+        active = np.ones(_ROUND, bool)
         for step in range(_LONGEST):
-            path[step, going] = at[going]
-            going &= ~self.is_last[at]
-            cross = going & (self.size[at] > 1) & (rng.random(_ROUND) < CROSSING)
-            draw = rng.integers(np.maximum(self.size[at], 1))
-            other = np.where(cross, self.places[np.where(cross, self.first[at] + draw, 0)], at)
-            crossed |= other != at
-            at = np.where(going, other + 1, at)
-        whole = crossed & ~going
+            path[step, active] = at[active]
+            active &= ~self.is_last[at]
+            jump = active & (self.size[at] > 1) & (rng.random(_ROUND) < SPLICE)
+            choice = rng.integers(np.maximum(self.size[at], 1))
+            other = np.where(jump, self.places[np.where(jump, self.first[at] + choice, 0)], at)
+            spliced |= other != at
+            at = np.where(active, other + 1, at)
+        whole = spliced & ~active
         return [" ".join(self.words[i] for i in walk if i >= 0) for walk in path.T[whole]]

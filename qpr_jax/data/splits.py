@@ -1,4 +1,4 @@
-"""Training, validation and test questions, so that no meaning stands in two of them."""
+"""Training, validation and test questions; the questions of one meaning are in one split."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_pairs, linked
+from qpr_jax.data.clusters import cluster_pairs, connect
 from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.tables import parse_id, read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, write_atomically
+from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.ids import parse_id
 from qpr_jax.text.tokenizer import normalized_text
 
 SPLITS = ("train", "validation", "test")
@@ -25,11 +26,13 @@ TRAIN, VALIDATION, TEST = range(3)
 
 @dataclass(frozen=True)
 class Splits:
-    """Which split each question belongs to, and the pairs of each split.
+    """The split of each question, and the pairs of each split.
 
-    split_of: int8 [Q], a position in SPLITS for every question. pairs: split -> int32 [P, 2],
-    all pairs of the split's clusters, the query first. non_duplicates: split -> int32 [P, 2],
-    pairs labelled so with both questions in the split and not in one cluster.
+    Attributes:
+      split_of: int8 [Q], a position in SPLITS for each question.
+      pairs: split -> int32 [P, 2], all pairs of the split's clusters, the query first.
+      non_duplicates: split -> int32 [P, 2], pairs labeled so that have both questions in the split,
+        in different clusters.
     """
 
     split_of: np.ndarray
@@ -45,17 +48,17 @@ def split_by_cluster(
     held_out_pairs: int = 5000,
     max_held_out_cluster: int = 20,
 ) -> Splits:
-    """Split the questions by cluster, so that scores on one file and seed can be compared.
+    """Split the questions by cluster, the same way for the same file and seed.
 
-    Clusters that share a normalised text form one group. Groups with a cluster of more than
-    `max_held_out_cluster` questions train. The others, in order of their smallest question id, are
-    permuted by `seed`; each goes to validation unless it would lift its pairs above
-    `held_out_pairs`, else to test by the same rule, else to training. Questions in no cluster are
-    split 80:10:10, by normalised text. UserError where a split gets no pair.
+    Clusters that share a normalized text form one group. Groups with a cluster of more than
+    `max_held_out_cluster` questions are for training. The others, ordered by their smallest
+    question id, are permuted by `seed`. Each goes to validation unless that would then have more
+    than `held_out_pairs` pairs, else to test by the same rule, else to training. Questions in no
+    cluster are split 80:10:10 by normalized text. UserError where a split gets no pair.
     """
     if seed < 0:
-        raise UserError(f"`data.split_seed`: expected 0 or more, got {seed}")
-    groups = groups_of(data.questions, clusters)
+        raise UserError(f"expected 0 or more, got {seed}", setting="data.split_seed")
+    groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
     of_cluster = np.zeros(len(sizes), np.int64)
     of_cluster[clusters[clusters >= 0]] = groups[clusters >= 0]
@@ -64,21 +67,21 @@ def split_by_cluster(
     pairs = np.bincount(of_cluster, sizes * (sizes - 1) // 2, minlength=count).astype(np.int64)
     held_back = np.zeros(count, np.bool_)
     held_back[of_cluster[sizes > max_held_out_cluster]] = True
-    # A question in no cluster follows its group, but does not decide the group's place.
+    # A question in no cluster follows its group, but does not decide the order of groups.
     decides = (clusters >= 0) | (pairs[groups] == 0)
     smallest = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(smallest, groups[decides], data.ids[decides])
 
     split_of_group = np.full(count, TRAIN, np.int8)
     filled = {VALIDATION: 0, TEST: 0}
-    for group in _shuffled((pairs > 0) & ~held_back, smallest, seed):
+    for group in _shuffle((pairs > 0) & ~held_back, smallest, seed):
         for split in (VALIDATION, TEST):
             if filled[split] + pairs[group] <= held_out_pairs:
                 filled[split] += pairs[group]
                 split_of_group[group] = split
                 break
 
-    alone = _shuffled(pairs == 0, smallest, [seed, 1])
+    alone = _shuffle(pairs == 0, smallest, [seed, 1])
     tenth = len(alone) // 10
     split_of_group[alone[:tenth]] = VALIDATION
     split_of_group[alone[tenth : 2 * tenth]] = TEST
@@ -87,24 +90,26 @@ def split_by_cluster(
     for name in SPLITS:
         if not len(splits.pairs[name]):
             raise UserError(
-                f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all; set "
-                f"`data.held_out_pairs` (now {held_out_pairs}) to about a tenth of them, raise "
-                f"`data.max_held_out_cluster` (now {max_held_out_cluster}), or give more pairs"
+                f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all",
+                remedy="set {data.held_out_pairs} to about a tenth of them, raise "
+                "{data.max_held_out_cluster}, or give more pairs",
             )
     return splits
 
 
 def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) -> np.ndarray:
-    """Which split each question of a list belongs to, int8 [Q], so that no text stands in two.
+    """The split of each question of a list, int8 [Q]; equal texts are in one split.
 
-    80:10:10 by normalised text, at most `most` texts in each of validation and test. UserError
+    80:10:10 by normalized text, with at most `most` texts in each of validation and test. UserError
     where a split gets none.
     """
-    groups = groups_of(questions, np.full(len(questions), -1))
+    groups = group_questions(questions, np.full(len(questions), -1))
     count = int(groups.max(initial=-1)) + 1
     held_out = min(count // 10, most)
     if not held_out:
-        raise UserError(f"expected at least 10 different questions, got {count}; give more")
+        raise UserError(
+            f"expected at least 10 different questions, got {count}", remedy="give more"
+        )
     split_of_group = np.full(count, TRAIN, np.int8)
     order = np.random.default_rng([seed, 1]).permutation(count)
     split_of_group[order[:held_out]] = VALIDATION
@@ -112,8 +117,8 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
     return split_of_group[groups]
 
 
-def groups_of(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
-    """The group of each question, int64 [Q]: linked by cluster or by normalised text."""
+def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
+    """The group of each question, int64 [Q]: linked by cluster or by normalized text."""
     first_of_text: dict[str, int] = {}
     same_text = [first_of_text.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
     # One node for each question and, after them, one for each cluster.
@@ -126,27 +131,33 @@ def groups_of(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
             np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
         ]
     )
-    return linked(count + int(clusters.max(initial=-1)) + 1, links)[:count]
+    return connect(count + int(clusters.max(initial=-1)) + 1, links)[:count]
 
 
 def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> np.ndarray:
-    """For each pair a question of another cluster, int [P]: the pairs' candidates, permuted.
+    """Choose a question of another cluster for each pair: a permutation of the pairs' candidates.
 
-    Where one cluster holds more than half of the pairs, so that no permutation will do, questions
-    are drawn from all instead.
+    If one cluster has more than half of the pairs, no such permutation exists; then questions are
+    sampled from all.
 
-    pairs: int [P, 2], of three clusters or more among all questions. clusters: int [Q].
+    Args:
+      pairs: int [P, 2], positions of questions.
+      clusters: int [Q], at least three different ones.
+      seed: of the permutation.
+
+    Returns:
+      int [P], positions of questions.
     """
     count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
     if np.bincount(own).max() * 2 > count:
-        drawn = rng.integers(len(clusters), size=count)
-        while len(same := np.flatnonzero(clusters[drawn] == own)):
-            drawn[same] = rng.integers(len(clusters), size=len(same))
-        return drawn
+        sample = rng.integers(len(clusters), size=count)
+        while len(same := np.flatnonzero(clusters[sample] == own)):
+            sample[same] = rng.integers(len(clusters), size=len(same))
+        return sample
     shuffled = rng.permutation(count)
-    # Shuffled first, so that which clusters meet is drawn; then clusters in a drawn order. Ordered
-    # by cluster, a shift by half the pairs leaves every cluster of at most half of them.
+    # Order the pairs by cluster, clusters at random: then a shift by half the number of pairs gives
+    # each pair another cluster, since no cluster has more than half of them.
     rank_of = rng.permutation(own.max() + 1)
     ordered = shuffled[np.argsort(rank_of[own[shuffled]], kind="stable")]
     result = np.empty(count, np.int64)
@@ -155,13 +166,15 @@ def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> n
 
 
 def write_splits(
-    folder: Path, splits: Splits, ids: Sequence[int] | np.ndarray, questions: Sequence[str]
+    folder: StrPath, splits: Splits, ids: Sequence[int] | np.ndarray, questions: Sequence[str]
 ) -> None:
-    """Write {train,validation,test}.tsv: a header `id1 id2`, then a pair of ids a line.
+    """Write the splits to files of `folder`.
 
-    And labelled_{validation,test}.jsonl, of `data.labelled`: these pairs and those labelled
-    non-duplicates. And questions.tsv, `id split`, of all questions; `none`:
-    of no split, only to be found.
+    {train,validation,test}.tsv: `id1 id2`, a pair of ids in each line.
+    labelled_{validation,test}.jsonl (read by `data.labeled_pairs`): these pairs, and those labeled
+    non-duplicates.
+    questions.tsv: `id split` for all questions; `none` is a question of no split, which is indexed
+    only.
     """
     ids = np.asarray(ids)
     with write_atomically(pathlib.Path(folder) / "questions.tsv", "w") as file:
@@ -175,25 +188,29 @@ def write_splits(
             file.writelines(f"{a}\t{b}\n" for a, b in ids[splits.pairs[name]].tolist())
     for name in HELD_OUT:
         with write_atomically(pathlib.Path(folder) / f"labelled_{name}.jsonl", "w") as file:
-            for pairs, verdict in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):
+            for pairs, label in ((splits.pairs[name], 1), (splits.non_duplicates[name], 0)):
                 for a, b in pairs.tolist():
-                    row = (questions[a], questions[b], verdict)
+                    row = (questions[a], questions[b], label)
                     file.write(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n")
 
 
-def read_pairs(run: Path, split: str) -> np.ndarray:
-    """The pairs of ids int64 [P, 2] that `write_splits` wrote for a split, the query first.
+def read_pairs(run: StrPath, split: str) -> np.ndarray:
+    """Read the pairs of ids that `write_splits` wrote for a split.
 
-    run: the folder that holds splits/. UserError where it does not, where the split has no pair,
-    and, with the line, where the file is not of pairs.
+    Args:
+      run: the folder that contains splits/.
+      split: one of SPLITS.
+
+    Returns:
+      int64 [P, 2], the query first.
     """
     if split not in SPLITS:
-        raise UserError(f"`split`: expected one of {', '.join(SPLITS)}, got {split!r}")
+        raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
         raise UserError(
-            f"{run}: expected the folder of a run, with splits/, found none; give one that "
-            "`qpr train` or experiments.main made"
+            f"{run}: expected the folder of a run, with splits/, found none",
+            remedy="give one that `qpr train` or experiments.main made",
         )
     path = str(folder / f"{split}.tsv")
     pairs = []
@@ -201,16 +218,21 @@ def read_pairs(run: Path, split: str) -> np.ndarray:
         ids = [] if isinstance(fields, str) else [parse_id(fields[name]) for name in PAIR]
         if None in ids or len(set(ids)) != len(PAIR):
             got = fields if isinstance(fields, str) else f"got {[*fields.values()]!r:.80}"
-            raise UserError(f"{path}, line {line}: expected two ids; {got}; restore the file")
+            raise UserError(
+                f"{path}, line {line}: expected two ids; {got}", remedy="restore the file"
+            )
         pairs.append(ids)
     if not pairs:
-        raise UserError(f"{path}: expected pairs of the split, got none; hold out more pairs")
+        raise UserError(
+            f"{path}: expected pairs of the split, got none",
+            remedy="train again with a higher {data.held_out_pairs}",
+        )
     return np.array(pairs, np.int64)
 
 
-def _shuffled(wanted: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:
-    """The wanted groups, ordered by their smallest question id and then permuted by `seed`."""
-    groups = np.flatnonzero(wanted)
+def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:
+    """The chosen groups (bool), ordered by their smallest question id, then permuted by `seed`."""
+    groups = np.flatnonzero(chosen)
     groups = groups[np.argsort(smallest[groups])]
     return groups[np.random.default_rng(seed).permutation(len(groups))]
 

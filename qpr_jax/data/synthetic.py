@@ -1,4 +1,4 @@
-"""A generated question log on which a paraphrase shares a meaning more often than its words."""
+"""A generated question log, in which paraphrases share their meaning more often than words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qpr_jax.data.quora import QuestionPairs, Row, gather_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
-# One concept a line, the ways to say it between bars. No two concepts share one.
+# A concept in each line: the ways to say it, separated by bars. No two concepts share a way.
 _ACTIONS = """
 buy|purchase|acquire|get hold of
 sell|auction off|get money for|cash in
@@ -128,12 +128,12 @@ _TEMPLATES = (
 )
 _FILLERS = ("please", "actually", "exactly", "these days", "really", "honestly", "in general")
 
-_REPEATED = 0.6  # how often a question takes all three ways from an earlier one of its cluster
+_REPEATED = 0.6  # chance that a question takes all three ways from an earlier one of its cluster
 _SIZES = (2, 3, 4, 5, 6)  # questions of a cluster
 _SIZE_SHARES = (0.5, 0.25, 0.12, 0.08, 0.05)
-_FALSE_NEGATIVES = 0.03  # clusters with the meaning of another cluster that they are not linked to
+_FALSE_NEGATIVES = 0.03  # share of clusters with the meaning of another, unlinked cluster
 _ALONE = 0.4  # questions in no cluster, as a share of the clusters
-_NEAR_MISSES = 0.6  # labelled non-duplicates between two clusters, as a share of the clusters
+_NEAR_MISSES = 0.6  # labeled non-duplicates between two clusters, as a share of the clusters
 _FILLER, _PLAIN, _TYPO = 0.2, 0.15, 0.02  # shares of questions
 
 Meaning = tuple[int, int, int]  # an action, an object, a context
@@ -152,16 +152,16 @@ CONCEPTS = {
 
 
 def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
-    """A question log of about 3.3 questions for each of `clusters`, the same for the same seed.
+    """Generate a question log with about 3.3 questions for each of `clusters`.
 
     A meaning is an action, an object and a context, each said in one of four ways, in one of
-    twelve phrases. About a third of the meanings that the words allow are asked, so that each has
-    neighbours that differ in one concept only. Some labelled non-duplicates are such neighbours,
-    some questions stand in no cluster, and a few meanings stand in two clusters, as in real logs.
+    twelve phrases. About a third of all possible meanings are asked, so that each has neighbours
+    that differ in one concept. As in real logs, some labeled non-duplicates are such neighbours,
+    some questions belong to no cluster, and a few meanings belong to two clusters.
     """
     most = _most_clusters()
     if not 1 <= clusters <= most:
-        raise UserError(f"`clusters`: expected 1 to {most}, got {clusters}")
+        raise UserError(f"expected 1 to {most}, got {clusters}", setting="data.synthetic_clusters")
     rng = random.Random(seed)
     texts: list[str] = []
     seen: set[str] = set()
@@ -201,8 +201,8 @@ def _most_clusters() -> int:
 
 
 def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
-    """The meaning of each cluster, and after them those of the questions in no cluster."""
-    # As many concepts as keep the density of neighbours, and so the difficulty, at every size.
+    """The meaning of each cluster, then those of the questions in no cluster."""
+    # A number of concepts that keeps the density of neighbours, and so the difficulty, at any size.
     each = min(*map(len, CONCEPTS.values()), max(4, round((4 * clusters) ** (1 / 3))))
     codes = rng.sample(range(each**3), clusters + int(_ALONE * clusters))
     meanings = [(code // each**2, code // each % each, code % each) for code in codes]
@@ -212,7 +212,7 @@ def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
 
 
 def _neighbour(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
-    """A meaning of a cluster that shares two concepts with `meaning`; any other where none does."""
+    """A meaning that is asked and shares two concepts with `meaning`; if none does, any other."""
     others = [
         (*meaning[:slot], concept, *meaning[slot + 1 :])
         for slot, concepts in enumerate(CONCEPTS.values())

@@ -1,7 +1,8 @@
-"""A generated log of which all paraphrases are known, and so many of them unlabelled as wanted.
+"""A generated log with a chosen rate of false negatives.
 
-The paper's claim is that its loss tolerates false negatives. Here the same questions and training
-pairs can be given with more or fewer of them, by cutting links that make paraphrases known.
+The paper claims that its loss tolerates false negatives. This log tests the claim: the questions
+and training pairs stay the same while links between known paraphrases are removed, so that more of
+them count as negatives.
 """
 
 from __future__ import annotations
@@ -19,18 +20,24 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
 LARGEST_RATE = 0.9
-_COMPARED = 0.5  # rates up to this one have the same questions and pairs
+_COMPARED = 0.5  # all rates up to this one have the same questions and pairs
 _HELD_OUT = 0.05  # meanings of each held-out split, as a share of the training pairs
-_HELD_OUT_SIZES = (2, 3, 4, 5, 6)  # questions of one
+_HELD_OUT_SIZES = (2, 3, 4, 5, 6)  # questions of a held-out meaning
 _ALONE = 0.4  # questions of a meaning that is asked once, as a share of the training pairs
-_GRID = 1.2  # meanings that the concepts allow, for each that is asked
+_GRID = 1.2  # possible meanings for each that is asked
 
 
 class NoisyLog(NamedTuple):
-    """Questions with their meaning, int32 [Q], and the cluster that is known of it, int32 [Q].
+    """Questions with their true and their known clusters.
 
-    Held-out meanings are known whole. Of those that train, each pair is known, and some pairs of
-    one meaning to belong together.
+    Each held-out meaning is one known cluster. A training meaning is divided into known clusters
+    of one or more of its pairs; the pairs of two such clusters are false negatives.
+
+    Attributes:
+      data: the questions and the known pairs.
+      clusters: int32 [Q], the known cluster.
+      splits: of the questions.
+      meanings: int32 [Q], the true cluster.
     """
 
     data: QuestionPairs
@@ -39,22 +46,23 @@ class NoisyLog(NamedTuple):
     meanings: np.ndarray
 
 
-def noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> NoisyLog:
-    """A log for training with false negatives at a rate.
+def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> NoisyLog:
+    """Generate a log for training with a given rate of false negatives.
 
-    The rate is the chance that a batch holds, beside a pair, another of the same meaning that is
-    not known to be. It follows from the number of pairs of a meaning, which is as large as 0.5 (or
-    the rate itself) asks for, and of those among them that are known to belong together. So the
-    questions and the pairs are the same at all rates up to 0.5.
+    The rate is the chance that the batch of a pair has a false negative: another pair of its
+    meaning that is in another known cluster. It depends on two numbers: the pairs of a meaning,
+    which are as many as a rate of 0.5 (or a higher `rate`) needs, and the pairs of a known cluster.
+    So the questions and the pairs are the same at all rates up to 0.5.
 
     Args:
       rate: from 0 to 0.9.
-      pairs: for training. batch_size: pairs of a batch. UserError where the rate asks for more
-        pairs of a meaning than there are.
-      seed: of all draws.
+      pairs: for training.
+      batch_size: pairs of a batch. UserError where the rate needs more pairs of a meaning than
+        there are.
+      seed: of all samples.
     """
     if not 0 <= rate <= LARGEST_RATE:
-        raise UserError(f"`rate`: expected 0 to {LARGEST_RATE}, got {rate}")
+        raise UserError(f"expected 0 to {LARGEST_RATE}, got {rate}", setting="data.false_negatives")
     each = _pairs_of_a_meaning(max(rate, _COMPARED), pairs, batch_size)
     count, held_out, alone = -(-pairs // each), round(_HELD_OUT * pairs), round(_ALONE * pairs)
     rng = random.Random(seed)
@@ -93,8 +101,8 @@ def noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 0) -> Noi
     return NoisyLog(data, clusters, Splits(split_of, of_split, dict.fromkeys(SPLITS, nothing)), of)
 
 
-def chance(others: int, pairs: int, batch_size: int) -> float:
-    """That a batch holds, beside one of the pairs, some of `others` of the rest."""
+def meeting_chance(others: int, pairs: int, batch_size: int) -> float:
+    """The chance that the batch of a pair has at least one of `others` further pairs."""
     missed = 1.0
     for i in range(others):
         missed *= max(0.0, 1 - (batch_size - 1) / (pairs - 1 - i))
@@ -103,19 +111,20 @@ def chance(others: int, pairs: int, batch_size: int) -> float:
 
 def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
     for each in range(1, pairs // 2 + 1):
-        if chance(each - 1, pairs, batch_size) >= rate:
+        if meeting_chance(each - 1, pairs, batch_size) >= rate:
             return each
     raise UserError(
-        f"`data.false_negatives`: expected {pairs} pairs to allow a rate of {rate:g} with batches "
-        f"of {batch_size}, which they do not; raise `data.synthetic_clusters`, or lower the rate"
+        f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}",
+        setting="data.false_negatives",
+        remedy="raise {data.synthetic_clusters}, or lower the rate",
     )
 
 
 def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
-    """The known cluster of each training pair, so that the rate is met: int64 [pairs].
+    """The known cluster of each training pair, int64 [pairs], which gives the rate.
 
-    Of a meaning of `each` pairs, blocks of `size` pairs are known to belong together; of some
-    meanings one more.
+    A meaning of `each` pairs is divided into known clusters of `size` pairs, and in some meanings
+    of `size` + 1.
     """
     rates = {size: _rate_of(size, each, pairs, batch_size) for size in range(1, each + 1)}
     size = max(size for size in rates if rates[size] >= rate)
@@ -129,19 +138,20 @@ def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
 
 
 def _rate_of(size: int, each: int, pairs: int, batch_size: int) -> float:
-    """The mean rate over the pairs of a meaning, in blocks of `size` and what is left."""
+    """The mean rate over the pairs of a meaning, in clusters of `size` and a smaller last one."""
     left = each % size
-    whole = (each - left) * chance(each - size, pairs, batch_size)
-    return (whole + left * chance(each - left, pairs, batch_size)) / each
+    whole = (each - left) * meeting_chance(each - size, pairs, batch_size)
+    return (whole + left * meeting_chance(each - left, pairs, batch_size)) / each
 
 
 def _meanings(count: int, rng: random.Random) -> list[Meaning]:
-    """Distinct meanings of so few concepts that most of their neighbours are asked too."""
+    """Distinct meanings, of so few concepts that most of their neighbours are asked as well."""
     each = next(n for n in range(2, 33) if n**3 >= _GRID * count or n == 32)
     if each**3 < count:
         raise UserError(
-            f"`data.synthetic_clusters`: expected fewer, got more than the words allow ({count:,} "
-            f"meanings where there are {each**3:,})"
+            f"expected a number that needs at most {each**3:,} meanings, got one that needs "
+            f"{count:,}",
+            setting="data.synthetic_clusters",
         )
     codes = rng.sample(range(each**3), count)
     return [(code // each**2, code // each % each, code % each) for code in codes]

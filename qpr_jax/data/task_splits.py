@@ -1,8 +1,8 @@
-"""Train, dev and test that share no question, for three tasks, from one file of labelled pairs.
+"""Train, dev and test for three tasks, without shared questions, from one file of labeled pairs.
 
-The tasks are those of sentence-transformers' "Quora Duplicate Questions" (its README and
-create_splits.py): telling duplicates apart (classification), finding all of a corpus (mining), and
-finding those of a new question (retrieval).
+The tasks are those of sentence-transformers' "Quora Duplicate Questions" (see its README and
+create_splits.py): decide whether two questions are duplicates (classification), find all duplicates
+in a corpus (mining), and find the duplicates of a new question (retrieval).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from qpr_jax.data.clusters import cluster_pairs, pair_count, transitive_clusters
 from qpr_jax.data.labeled_pairs import DUPLICATES
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
-from qpr_jax.data.splits import groups_of
+from qpr_jax.data.splits import group_questions
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, refuse_existing, replace_folder, write_atomically, write_json
+from qpr_jax.files import StrPath, refuse_existing, replace_folder, write_atomically, write_json
 from qpr_jax.text.tokenizer import normalized_text
 
 PARTS = ("train", "dev", "test")
@@ -35,9 +35,9 @@ RELEVANT = ("qid", "corpus_qid")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shares of all questions, the most queries of each held-out part, and the seed of all draws.
+    """Shares of all questions, the largest number of queries, and the seed of all samples.
 
-    The shares and the most queries are those of sentence-transformers.
+    The defaults are those of sentence-transformers.
     """
 
     dev: float = 0.05
@@ -50,27 +50,32 @@ class Sizes:
         for name in EVAL_PARTS:
             share, most = getattr(self, name), getattr(self, f"{name}_queries")
             if not (math.isfinite(share) and 0 < share < 1):
-                raise UserError(f"`--{name}`: expected a share between 0 and 1, got {share:g}")
+                raise UserError(f"expected a share between 0 and 1, got {share:g}", setting=name)
             if most < 1:
-                raise UserError(f"`--{name}-queries`: expected 1 or more, got {most}")
+                raise UserError(f"expected 1 or more, got {most}", setting=f"{name}_queries")
         if self.dev + self.test >= 1:
             raise UserError(
-                "`--dev` and `--test`: expected shares that leave some to train on, got "
-                f"{self.dev:g} and {self.test:g}; lower one"
+                f"expected shares that leave some to train on, got {self.dev:g} and {self.test:g}",
+                remedy="lower {dev} or {test}",
             )
         if self.seed < 0:
-            raise UserError(f"`--seed`: expected 0 or more, got {self.seed}")
+            raise UserError(f"expected 0 or more, got {self.seed}", setting="seed")
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """Where each question goes.
+    """The part of each question, and the queries.
 
-    data: what is divided: the file without blank questions. clusters: int32 [Q], of the
-    duplicates by transitivity, -1 for none. groups: int64 [Q], the component that is kept together.
-    part_of: int8 [Q], a position in PARTS. queries: part -> positions int64 [n], at most one of a
-    cluster, with a text that, normalised, no other question has. blank_questions, blank_pairs: that
-    were left out, and the pairs that they were in.
+    Attributes:
+      data: the file without blank questions.
+      clusters: int32 [Q], of duplicates by transitivity, -1 for none.
+      groups: int64 [Q], the component that is kept together.
+      part_of: int8 [Q], a position in PARTS.
+      queries: part -> positions int64 [n], at most one of a cluster; no other question has the
+        normalized text of a query.
+      blank_questions: the number of blank questions left out.
+      blank_pairs: the number of pairs with one of them.
+      sizes: of the parts.
     """
 
     data: QuestionPairs
@@ -84,47 +89,50 @@ class Tasks:
 
 
 def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
-    """Divide the questions of a file, the same on every machine.
+    """Divide the questions of a file, the same way on every machine.
 
-    Duplicates, by transitivity, and questions with the same normalised text are one component,
-    which goes to one part as a whole. Components are drawn, each with those that are linked to it
-    by a pair of non-duplicates and not yet placed, without which few such pairs would have both
-    questions in one held-out part; they go to dev unless that would lift it above its share, else
-    to test by the same rule, else to train.
+    Duplicates, by transitivity, and questions with the same normalized text are one component,
+    which goes to one part as a whole. Components are taken in random order. Each goes with those
+    that a pair of non-duplicates links to it and that have no part yet; otherwise few
+    such pairs would have both questions in one held-out part. They go to dev unless dev would then
+    exceed its share, else to test by the same rule, else to train.
 
-    UserError where a part gets no duplicates, or no queries.
+    UserError where a part gets no duplicates or no queries.
     """
     known, labeled = len(data.questions), len(data.pairs)
-    data = _without_blank(data)
+    data = _remove_blank(data)
     if not data.is_duplicate.any():
-        raise UserError("expected pairs labelled as duplicates, got none; give more pairs")
+        raise UserError("expected pairs labeled as duplicates, got none", remedy="give more pairs")
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    groups = groups_of(data.questions, clusters)
-    part_of = _parts(data, groups, sizes)
+    groups = group_questions(data.questions, clusters)
+    part_of = _assign_parts(data, groups, sizes)
     for part, name in enumerate(PARTS):
         if not (clusters[part_of == part] >= 0).any():
             share = 1 - sizes.dev - sizes.test if name == "train" else getattr(sizes, name)
             raise UserError(
                 f"expected duplicates in each part, got none for {name}, which is {share:g} of "
-                f"{len(data.questions):,} questions; change `--dev` or `--test`, or give more pairs"
+                f"{len(data.questions):,} questions",
+                remedy="change {dev} or {test}, or give more pairs",
             )
     queries = _queries(data, clusters, part_of, sizes)
     blank = known - len(data.questions), labeled - len(data.pairs)
     return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
 
 
-def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
-    """Write the tasks to a new folder, whole or not at all; the report, also in report.json.
+def write_tasks(folder: StrPath, tasks: Tasks) -> dict[str, Any]:
+    """Write the tasks to a new folder, whole or not at all, and return the report.
 
     classification/{train,dev,test}_pairs.tsv: `qid1 qid2 question1 question2 is_duplicate`, the
-    labelled pairs with both questions in the part, in the order of the file.
+    labeled pairs with both questions in the part, in the order of the file.
     mining/{dev,test}_corpus.tsv: `qid question`; {dev,test}_duplicates.tsv: `qid1 qid2`, all pairs
     of its duplicates, by transitivity.
     retrieval/corpus.tsv: `qid question`, all questions but the queries; {dev,test}-queries.tsv:
     `qid question`; {dev,test}-relevant.tsv: `qid corpus_qid`, a row for each duplicate of a query.
-    beir/: the same in BEIR's format (`data.beir`).
+    beir/: retrieval in BEIR's format (`data.beir`).
+    report.json: the report.
 
-    All but beir/ are tables of `data.quoted`; all but the labelled pairs have rows by qid.
+    All tables but those of beir/ are in the format of `data.quoted_tsv`; all but the labeled pairs
+    are sorted by qid.
     """
     refuse_existing(folder)
     data, ids = tasks.data, tasks.data.ids
@@ -141,7 +149,7 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
             there = np.flatnonzero(tasks.part_of == number)
             _write(part / "mining" / f"{name}_corpus.tsv", QUESTIONS, _question_rows(data, there))
             of_part = np.where(tasks.part_of == number, tasks.clusters, -1)
-            duplicates = _sorted(ids[cluster_pairs(of_part)])
+            duplicates = _sort_pairs(ids[cluster_pairs(of_part)])
             _write(part / "mining" / f"{name}_duplicates.tsv", DUPLICATES, duplicates.tolist())
         _write(part / "retrieval" / "corpus.tsv", QUESTIONS, _question_rows(data, corpus))
         for name, queries in tasks.queries.items():
@@ -150,8 +158,8 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
             _write(part / "retrieval" / f"{name}-relevant.tsv", RELEVANT, relevant[name].tolist())
         write_beir(
             part / "beir",
-            _named(data, corpus),
-            _named(data, np.concatenate([*tasks.queries.values()])),
+            _id_texts(data, corpus),
+            _id_texts(data, np.concatenate([*tasks.queries.values()])),
             {
                 name: ((f"{a}", f"{b}", 1) for a, b in relevant[name].tolist())
                 for name in EVAL_PARTS
@@ -163,9 +171,9 @@ def write_tasks(folder: Path, tasks: Tasks) -> dict[str, Any]:
 
 
 def kept_pairs(tasks: Tasks) -> dict[str, np.ndarray]:
-    """The rows int64 [n] of the labelled pairs of each part.
+    """The labeled pairs of each part, as rows int64 [n].
 
-    Left out are non-duplicates of two parts, and of one cluster, which contradicts the label.
+    Non-duplicates of two parts are left out, and those of one cluster, whose label is contradicted.
     """
     ends = tasks.part_of[tasks.data.pairs]
     kept = (ends[:, 0] == ends[:, 1]) & ~_contradicted(tasks)
@@ -173,13 +181,14 @@ def kept_pairs(tasks: Tasks) -> dict[str, np.ndarray]:
 
 
 def _contradicted(tasks: Tasks) -> np.ndarray:
+    """Whether a pair is labeled non-duplicate but in one cluster, bool [P]."""
     of_pair = tasks.clusters[tasks.data.pairs]
     inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
     return inside & ~tasks.data.is_duplicate
 
 
-def _without_blank(data: QuestionPairs) -> QuestionPairs:
-    """The file without questions that have no text, and their pairs."""
+def _remove_blank(data: QuestionPairs) -> QuestionPairs:
+    """Remove blank questions and their pairs."""
     kept = np.array([bool(text.strip()) for text in data.questions], np.bool_)
     rows = kept[data.pairs].all(axis=1)
     number = np.cumsum(kept, dtype=np.int32) - 1
@@ -192,7 +201,8 @@ def _without_blank(data: QuestionPairs) -> QuestionPairs:
     )
 
 
-def _parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.ndarray:
+def _assign_parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """The part of each question, int8 [Q]; see `make_tasks`."""
     count = int(groups.max(initial=-1)) + 1
     weights = np.bincount(groups, minlength=count)
     smallest = np.full(count, np.iinfo(np.int64).max)
@@ -200,7 +210,7 @@ def _parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.ndarray:
     near, starts = _neighbours(groups[data.pairs[~data.is_duplicate]], count)
     room = {DEV: int(sizes.dev * len(groups)), TEST: int(sizes.test * len(groups))}
     part_of_group = np.full(count, -1, np.int8)
-    for group in _drawn(smallest, sizes.seed, 0).tolist():
+    for group in _shuffle(smallest, sizes.seed, 0).tolist():
         if part_of_group[group] >= 0:
             continue
         others = near[starts[group] : starts[group + 1]]
@@ -214,16 +224,16 @@ def _parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.ndarray:
 
 
 def _neighbours(links: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes linked to each of `count`: those of node i are near[starts[i] : starts[i + 1]]."""
+    """Return `near` and `starts`: the neighbours of node i are near[starts[i] : starts[i + 1]]."""
     both = np.concatenate([links, links[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
     return both[:, 1], np.searchsorted(both[:, 0], np.arange(count + 1))
 
 
-def _drawn(keys: np.ndarray, seed: int, stream: int) -> np.ndarray:
-    """Positions of distinct `keys`, in an order that is drawn for the keys in their order."""
-    # A bit generator's stream stays what it is from version to version; that of what a Generator
-    # makes of it (permutations) does not have to (NEP 19).
+def _shuffle(keys: np.ndarray, seed: int, stream: int) -> np.ndarray:
+    """Positions of distinct `keys` in random order, whatever order the keys are given in."""
+    # The stream of a bit generator is the same in all versions of NumPy; the permutations that a
+    # Generator makes from it may change (NEP 19).
     numbers = np.random.PCG64([seed, stream]).random_raw(len(keys))
     return np.argsort(keys)[np.argsort(numbers, kind="stable")]
 
@@ -231,30 +241,31 @@ def _drawn(keys: np.ndarray, seed: int, stream: int) -> np.ndarray:
 def _queries(
     data: QuestionPairs, clusters: np.ndarray, part_of: np.ndarray, sizes: Sizes
 ) -> dict[str, np.ndarray]:
-    """One question of each cluster where one can be a query, of as many clusters as wanted."""
+    """Choose one question from each of the clusters that have a possible query, up to the limit."""
     texts = [normalized_text(question) for question in data.questions]
     times = Counter(texts)
     able = (clusters >= 0) & np.array([times[text] == 1 for text in texts], np.bool_)
     queries = {}
     for part, name in enumerate(EVAL_PARTS, start=DEV):
         candidates = np.flatnonzero(able & (part_of == part))
-        candidates = candidates[_drawn(data.ids[candidates], sizes.seed, 2 * part)]
+        candidates = candidates[_shuffle(data.ids[candidates], sizes.seed, 2 * part)]
         _, first = np.unique(clusters[candidates], return_index=True)
         chosen = candidates[first]
         most = getattr(sizes, f"{name}_queries")
-        # Drawn once more, so that a large cluster is not the more likely to be among them.
-        chosen = chosen[_drawn(data.ids[chosen], sizes.seed, 2 * part + 1)][:most]
+        # Shuffled again: otherwise large clusters would be more likely to come first.
+        chosen = chosen[_shuffle(data.ids[chosen], sizes.seed, 2 * part + 1)][:most]
         if not len(chosen):
             raise UserError(
-                f"expected queries in {name}, got none: no question of its clusters has a text of "
-                f"its own; raise `--{name}` (now {getattr(sizes, name):g}), or give more pairs"
+                f"expected queries in {name}, got none: each question of its clusters has the text "
+                f"of another (share of {name}: {getattr(sizes, name):g})",
+                remedy="raise {dev} or {test}, or give more pairs",
             )
         queries[name] = chosen[np.argsort(data.ids[chosen])]
     return queries
 
 
 def _relevant(tasks: Tasks, name: str) -> np.ndarray:
-    """(query, another question of its cluster), as qids int64 [n, 2], by qid."""
+    """The pairs of a query and another question of its cluster: qids int64 [n, 2], sorted."""
     queries = tasks.queries[name]
     query_of = np.full(int(tasks.clusters.max(initial=-1)) + 1, -1)
     query_of[tasks.clusters[queries]] = queries
@@ -265,8 +276,8 @@ def _relevant(tasks: Tasks, name: str) -> np.ndarray:
     return ids[np.lexsort((ids[:, 1], ids[:, 0]))]
 
 
-def _sorted(pairs: np.ndarray) -> np.ndarray:
-    """Pairs of qids, the lower first, by the first and then the second."""
+def _sort_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Sort pairs of qids, each with the lower one first."""
     pairs = np.sort(pairs, axis=1)
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
@@ -276,7 +287,7 @@ def _question_rows(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple
         yield int(data.ids[position]), data.questions[position]
 
 
-def _named(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:
+def _id_texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:
     return ((f"{qid}", text) for qid, text in _question_rows(data, positions))
 
 
@@ -293,10 +304,10 @@ def _write(path: pathlib.Path, header: Sequence[str], rows: Iterable[Sequence[ob
 
 
 def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int]) -> dict[str, Any]:
-    """Counts of questions, clusters and pairs, what was left out, and the settings.
+    """Counts of questions, clusters, pairs and what was left out, and the settings.
 
-    Of a part, `duplicates` and `non_duplicates` are labelled pairs, `linked_duplicates` those that
-    transitivity makes of them.
+    In a part, `duplicates` and `non_duplicates` are labeled pairs; `linked_duplicates` are all
+    duplicates by transitivity.
     """
     data = tasks.data
     ends = tasks.part_of[data.pairs]

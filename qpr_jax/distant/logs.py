@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from qpr_jax.data.tables import kind_of, read_rows
+from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
@@ -48,7 +48,7 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
         found = sorted(
             str(file)
             for file in pathlib.Path(path).rglob("*")
-            if file.is_file() and (kind_of(file) or (format and file.name[0] not in "._"))
+            if file.is_file() and (format_of(file) or (format and file.name[0] not in "._"))
         )
         if not found:
             raise UserError(

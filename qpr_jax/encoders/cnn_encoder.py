@@ -8,7 +8,6 @@ import hashlib
 import io
 import itertools
 import json
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from qpr_jax.files import (
     write_json,
     write_manifest,
 )
+from qpr_jax.machine import cpu_count
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, write_vocabulary
 
 FORMAT = "qpr_jax encoder 1"
@@ -135,7 +135,7 @@ class CnnEncoder:
         def fill(start: int) -> None:
             vectors[start : start + _CHUNK] = encode(start)
 
-        with concurrent.futures.ThreadPoolExecutor(_cores()) as pool:
+        with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
             for _ in pool.map(fill, range(0, count, _CHUNK)):
                 pass
         return vectors
@@ -147,11 +147,6 @@ class CnnEncoder:
     @functools.cached_property
     def _bias(self) -> np.ndarray:
         return np.concatenate(self.biases)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def question_list(questions: Sequence[str], name: str = "questions") -> list[str]:

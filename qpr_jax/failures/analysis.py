@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import linked
+from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, make_groups, overlap
@@ -129,8 +129,8 @@ def analyze(
 
 def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     """Return the queries of pairs int64 [P, 2], by id, each with all questions linked to it."""
-    ids, rows = np.unique(pairs, return_inverse=True)
-    clusters = linked(len(ids), rows.reshape(-1, 2)).tolist()
+    ids, places = np.unique(pairs, return_inverse=True)
+    clusters = connect(len(ids), places.reshape(-1, 2)).tolist()
     members: dict[int, list[int]] = {}
     for value, cluster in zip(ids.tolist(), clusters, strict=True):
         members.setdefault(cluster, []).append(value)

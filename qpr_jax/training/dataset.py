@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_report, transitive_clusters
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs, read_quora
-from qpr_jax.data.spliced import crossed_questions
+from qpr_jax.data.spliced import splice_questions
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
@@ -25,8 +26,7 @@ from qpr_jax.data.splits import (
     split_by_text,
 )
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.synthetic_noise import noisy_log
-from qpr_jax.data.tables import read_questions
+from qpr_jax.data.synthetic_noise import generate_noisy_log
 from qpr_jax.distant.folder import ClusterData, read_clusters
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.load import Encoder
@@ -173,7 +173,7 @@ def _unlabeled(
         log.info("data: %s unlabeled questions", f"{len(found):,}")
     if config.data.spliced:
         real = [questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)] + found
-        made = crossed_questions(
+        made = splice_questions(
             real, config.data.spliced, accept=is_new, seed=config.data.split_seed
         )
         log.info("data: %s questions made by crossing", f"{len(made):,}")
@@ -201,7 +201,7 @@ def _read(
     if config.data.source == "questions" and path is not None:
         return _listed(config, path)
     if path is None and config.data.false_negatives != -1:
-        made = noisy_log(
+        made = generate_noisy_log(
             config.data.false_negatives,
             pairs=config.data.synthetic_clusters,
             batch_size=config.batch_size,

@@ -59,7 +59,7 @@ def train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
       workdir: a folder that is new, empty or holds this run; BUILD.md lists what is written there.
 
     Returns:
-      What report.json holds: scores, times, settings, machine.
+      What report.json holds: scores, times, config, machine.
 
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.

@@ -1,23 +1,15 @@
-"""What a training leaves to read: JSON lines, TensorBoard events, a progress display."""
+"""Records of a training: JSON lines and TensorBoard events."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import os
 import pathlib
-import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboardX import SummaryWriter
 
 from qpr_jax.errors import UserError
-
-log = logging.getLogger(__name__)
 
 
 class JsonLines:
@@ -114,44 +106,3 @@ class NullWriter:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-@contextlib.contextmanager
-def progress_display(
-    total: int, *, start: int, shown: bool = True, interval: float = 15.0
-) -> Iterator[Callable[[int, str], None]]:
-    """A function (step, text) that shows progress and the time left.
-
-    On a terminal a bar, elsewhere a log line every `interval` seconds; nothing unless `shown`.
-    """
-    if not shown:
-        yield lambda step, text: None
-        return
-    console = Console(stderr=True)
-    if console.is_terminal:
-        bar = Progress(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-        )
-        with bar:
-            task = bar.add_task("", total=total, completed=start)
-            yield lambda step, text: bar.update(task, completed=step, description=text)
-        return
-
-    began = last = time.monotonic()
-
-    def show(step: int, text: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= interval and step > start:
-            last = now
-            left = (now - began) / (step - start) * (total - step)
-            log.info(
-                "step %d of at most %d, %s, at most %.0f min left", step, total, text, left / 60
-            )
-
-    yield show

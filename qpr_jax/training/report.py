@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import os
 import pathlib
 import platform
-import resource
 import statistics
 from typing import Any
 
@@ -26,6 +24,7 @@ from qpr_jax.evaluation.retrieval import (
     time_queries,
 )
 from qpr_jax.files import write_atomically, write_json
+from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
@@ -91,13 +90,13 @@ def write_report(
         ),
         **_training_times(folder, config, dataset),
         "encode_questions_per_second": len(vectors) / encode_seconds,
-        "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "peak_memory_gib": peak_memory() / 2**30,
     }
     report["settings"] = identity(config)
     report["machine"] = {
         "device": jax.devices()[0].device_kind,
         "devices": config.devices or jax.device_count(),
-        "cpus": os.cpu_count(),
+        "cpus": cpu_count(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
@@ -254,7 +253,7 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         *(["![retrieval](plots/retrieval.png)"] if "exact" in report["test"] else []),
         "",
         *(_table_of(evaluations) if evaluations else []),
-        "## Data, settings, machine",
+        "## Data, config, machine",
         "",
         "| | |",
         "|---|---|",

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import distributed
@@ -25,7 +26,7 @@ from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.metric_writer import MetricWriter, NullWriter, progress_display
+from qpr_jax.training.metric_writer import MetricWriter, NullWriter
 from qpr_jax.training.model_families import exported
 from qpr_jax.training.stages import Plan, build_plan
 from qpr_jax.training.train_step import Params, TrainState
@@ -63,7 +64,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         flush = MetricBuffer(records, dataset, training, workdir)
         with (
             contextlib.closing(records),
-            progress_display(total, start=done, shown=distributed.is_first()) as progress,
+            progress.bar("step", total, start=done, shown=distributed.is_first()) as show,
             _signals() as signalled,
         ):
             stop = False
@@ -81,7 +82,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                 if jax.process_count() == 1 or done % config.log_every == 0:
                     stop = distributed.any_process(bool(signalled))
                 if done % config.log_every == 0:
-                    progress(done, flush())
+                    show(done, flush())
                 if evaluates:
                     flush()
                     encoder = exported(current(state), dataset, config)

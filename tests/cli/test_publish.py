@@ -30,7 +30,7 @@ def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
     (tmp_path / "mine" / "notes").write_text("work")
     status, _, told = qpr("publish", run, "--to", "mine")
     assert status == 1
-    assert told == "error: mine is there already; remove it, or name another folder with `--to`\n"
+    assert told == "error: `--to`: mine is there already; remove it, or name another folder\n"
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])

@@ -96,4 +96,4 @@ def test_files_and_folders_that_will_not_do(qpr, tmp_path):
     assert json.loads((tmp_path / "parts" / "report.json").read_text())["skipped_rows"] == 1
     status, _, told = qpr("splits", "pairs.tsv", "--out", "parts")
     assert status == 1
-    assert "parts is there already; remove it, or name another folder with `--out`" in told
+    assert "`--out`: parts is there already; remove it, or name another folder" in told

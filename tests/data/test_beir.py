@@ -62,7 +62,7 @@ def test_gzip(written):
         (
             "corpus.jsonl",
             '{"_id": "a", "text": ""}\n{"_id": "a", "text": "b"}\n',
-            "line 2: the id a",
+            "line 2: expected distinct ids, got a",
         ),
         (
             "corpus.jsonl",
@@ -75,7 +75,11 @@ def test_gzip(written):
         ("corpus.jsonl", '{"_id": "a"}\n', "line 1: expected the key `text`"),
         ("corpus.jsonl", "_id\n", "line 1: expected a JSON object"),
         ("queries.jsonl", "[]\n", "line 1: expected a JSON object, got []"),
-        ("qrels/test.tsv", "q1 d1 1\n", "line 1: expected two ids and a whole number, with tabs"),
+        (
+            "qrels/test.tsv",
+            "q1 d1 1\n",
+            "line 1: expected two ids and a whole number, separated by tabs",
+        ),
         ("qrels/test.tsv", "HEADq1\td1\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\t\t1\n", "line 2: expected two ids and a whole number"),

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.clusters import cluster_pairs, cluster_report, linked, transitive_clusters
+from qpr_jax.data.clusters import cluster_pairs, cluster_report, connect, transitive_clusters
 from qpr_jax.data.quora import read_quora
 
 
@@ -30,7 +30,7 @@ def test_a_long_chain_is_one_cluster():
 
 
 def test_linked_numbers_by_first_appearance():
-    assert linked(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
+    assert connect(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
 
 
 def test_pairs_by_hand():

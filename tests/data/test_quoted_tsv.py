@@ -3,9 +3,9 @@ import pathlib
 import pytest
 
 from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.quora import PAIRS_HEADER, is_quora_file, read_quora
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
-from qpr_jax.data.tables import Entry, read_questions
 from qpr_jax.errors import UserError
 
 TEXTS = [

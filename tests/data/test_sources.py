@@ -115,11 +115,15 @@ def test_a_download_that_fails_leaves_nothing(cache, monkeypatch, server, kind, 
 
 
 def test_a_stop_by_the_user_leaves_nothing(cache, monkeypatch, server):
+    @contextlib.contextmanager
     def stop(*_, **__):
-        raise KeyboardInterrupt
+        def show(done, text):
+            raise KeyboardInterrupt
+
+        yield show
 
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    monkeypatch.setattr(sources.Progress, "update", stop)
+    monkeypatch.setattr(sources.progress, "bar", stop)
     with pytest.raises(KeyboardInterrupt):
         find_quora(log=lambda line: None)
     assert not list(cache.iterdir())
@@ -135,7 +139,7 @@ def test_the_refusal_names_every_way(cache):
         f"$QPR_DATA_DIR/quora/{NAME}",
         str(cache / NAME),
         "http://127.0.0.1:9/file",
-        "--config=synthetic_sdml",
+        "`config=synthetic_sdml`",
     ):
         assert way in message
 
@@ -143,5 +147,5 @@ def test_the_refusal_names_every_way(cache):
 def test_a_cache_that_cannot_be_written(cache, monkeypatch, server):
     put(cache.parent)
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    with pytest.raises(UserError, match=r"which failed .*Not a directory"):
+    with pytest.raises(UserError, match=r"failed .*Not a directory"):
         find_quora(log=lambda line: None)

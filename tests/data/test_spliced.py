@@ -2,7 +2,7 @@
 
 import itertools
 
-from qpr_jax.data.spliced import crossed_questions
+from qpr_jax.data.spliced import splice_questions
 
 
 def _runs(question):
@@ -21,7 +21,7 @@ def _questions():
 
 def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
     real = _questions()
-    made = crossed_questions(real, 20, accept=lambda text: text not in real, seed=0)
+    made = splice_questions(real, 20, accept=lambda text: text not in real, seed=0)
     assert len(made) == len(set(made)) == 20
     known = set().union(*map(_runs, real))
     for question in made:
@@ -33,18 +33,18 @@ def test_runs_of_three_words_and_both_ends_are_those_of_real_questions():
 
 def test_a_seed_gives_the_same_questions_and_another_one_others():
     def made(seed):
-        return crossed_questions(_questions(), 10, accept=lambda text: True, seed=seed)
+        return splice_questions(_questions(), 10, accept=lambda text: True, seed=seed)
 
     assert made(1) == made(1) != made(2)
 
 
 def test_words_are_the_same_in_any_case():
-    made = crossed_questions(["a B c d", "x b C e"], 5, accept=lambda text: True, seed=0)
+    made = splice_questions(["a B c d", "x b C e"], 5, accept=lambda text: True, seed=0)
     assert sorted(made) == ["a B c e", "x b C d"]
 
 
 def test_what_is_refused_is_left_out_and_fewer_come_where_no_more_can_be_made():
     pair = ["a b c d", "x b c e"]
-    assert crossed_questions(pair, 5, accept=lambda text: "x" not in text, seed=0) == ["a b c e"]
+    assert splice_questions(pair, 5, accept=lambda text: "x" not in text, seed=0) == ["a b c e"]
     for none in ([], [""], ["a b c d"], ["a b c", "d e f"]):
-        assert crossed_questions(none, 5, accept=lambda text: True, seed=0) == []
+        assert splice_questions(none, 5, accept=lambda text: True, seed=0) == []

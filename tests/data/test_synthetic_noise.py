@@ -5,7 +5,7 @@ import pytest
 
 from experiments.noise_results import measured_rate
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.data.synthetic_noise import chance, noisy_log
+from qpr_jax.data.synthetic_noise import generate_noisy_log, meeting_chance
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
@@ -29,13 +29,13 @@ def test_the_batches_drawn_have_the_rate(rate):
 
 def test_a_chance_by_hand():
     # Of 9 others, 3 are drawn beside a pair; none of 2 of them is there by chance 6 * 5 / (9 * 8).
-    assert chance(2, 10, 4) == pytest.approx(1 - math.comb(7, 3) / math.comb(9, 3))
-    assert chance(0, 10, 4) == 0
-    assert chance(9, 10, 4) == 1
+    assert meeting_chance(2, 10, 4) == pytest.approx(1 - math.comb(7, 3) / math.comb(9, 3))
+    assert meeting_chance(0, 10, 4) == 0
+    assert meeting_chance(9, 10, 4) == 1
 
 
 def test_the_rate_changes_nothing_but_what_is_known():
-    logs = [noisy_log(rate, pairs=PAIRS, batch_size=BATCH) for rate in (0.0, 0.2, 0.5)]
+    logs = [generate_noisy_log(rate, pairs=PAIRS, batch_size=BATCH) for rate in (0.0, 0.2, 0.5)]
     for log in logs[1:]:
         assert log.data.questions == logs[0].data.questions
         np.testing.assert_array_equal(log.meanings, logs[0].meanings)
@@ -48,7 +48,7 @@ def test_the_rate_changes_nothing_but_what_is_known():
 
 
 def test_a_log_is_sound():
-    log = noisy_log(0.3, pairs=PAIRS, batch_size=BATCH, seed=3)
+    log = generate_noisy_log(0.3, pairs=PAIRS, batch_size=BATCH, seed=3)
     questions = log.data.questions
     assert len({*map(normalized_text, questions)}) == len(questions)
     for i, split in enumerate(SPLITS):
@@ -65,17 +65,24 @@ def test_a_log_is_sound():
         (meaning,) = {*log.meanings[of_cluster]}
         assert ((log.meanings == meaning) == of_cluster).all()
     assert (log.clusters == -1).sum() == round(0.4 * PAIRS)
-    assert log.data.questions != noisy_log(0.3, pairs=PAIRS, batch_size=BATCH).data.questions
+    assert (
+        log.data.questions != generate_noisy_log(0.3, pairs=PAIRS, batch_size=BATCH).data.questions
+    )
 
 
 @pytest.mark.parametrize(
     ("rate", "pairs", "batch_size", "said"),
     [
-        (1.0, 1500, 64, "`rate`: expected 0 to 0.9"),
-        (0.5, 100_000, 5000, "more than the words allow"),
-        (0.9, 20, 2, "expected 20 pairs to allow a rate of 0.9"),
+        (1.0, 1500, 64, "`data.false_negatives`: expected 0 to 0.9"),
+        (0.5, 100_000, 5000, "expected a number that needs at most 32,768 meanings, got one that"),
+        (
+            0.9,
+            20,
+            2,
+            "expected a rate that 20 pairs allow with batches of 2, got 0.9; raise",
+        ),
     ],
 )
 def test_logs_that_cannot_be(rate, pairs, batch_size, said):
     with pytest.raises(UserError, match=said):
-        noisy_log(rate, pairs=pairs, batch_size=batch_size)
+        generate_noisy_log(rate, pairs=pairs, batch_size=batch_size)

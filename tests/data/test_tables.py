@@ -6,8 +6,10 @@ import sys
 import pyarrow.parquet
 import pytest
 
-from qpr_jax.data.tables import Entry, parse_id, read_questions, read_rows
+from qpr_jax.data.questions import Entry, read_questions
+from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.ids import parse_id
 
 
 def write(tmp_path, name, data):
@@ -69,7 +71,11 @@ def test_a_cell_may_hold_lines_and_another_column_be_asked_for(tmp_path):
     [
         ("a.tsv", "", "a.tsv: expected a header with `question`, got nothing"),
         ("a.tsv", "id\ttext\n", r"expected a column `question`, got \['id', 'text'\]"),
-        ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1; mend it"),
+        (
+            "a.tsv",
+            "id\tquestion\n7\n",
+            "line 2: expected 2 fields, as the header, got 1; correct",
+        ),
         ("a.tsv", "id\tquestion\nx\ty\n", "line 2: `id`: expected 0 to 92.*7, got 'x'"),
         ("a.tsv", "id\tquestion\n-1\ty\n", "line 2: `id`: expected .* got '-1'"),
         ("a.tsv", "id\tquestion\n9223372036854775808\ty\n", "line 2: `id`: expected"),
@@ -110,7 +116,7 @@ def test_what_cannot_be_read(tmp_path):
         read(str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"cannot be read \(Is a directory\)"):
         read(str(tmp_path))
-    with pytest.raises(UserError, match="`--format`: expected one of lines, tsv, csv, jsonl"):
+    with pytest.raises(UserError, match="`format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")
 
 

@@ -8,9 +8,10 @@ import pytest
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import gather_pairs, read_quora
 from qpr_jax.data.synthetic import synthetic_pairs
-from qpr_jax.data.tables import read_questions, read_rows
+from qpr_jax.data.tables import read_rows
 from qpr_jax.data.task_splits import EVAL_PARTS, PARTS, Sizes, make_tasks, write_tasks
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
@@ -226,10 +227,10 @@ HASH = "84299d899dfd1be294778d6fc01005f2ac744c15251c19267e16f1ee111b1f91"
     ("sizes", "said"),
     [
         ({"dev": 0.5, "test": 0.5}, "expected shares that leave some to train on, got 0.5 and 0.5"),
-        ({"dev": 0}, "`--dev`: expected a share between 0 and 1, got 0"),
-        ({"test": float("nan")}, "`--test`: expected a share between 0 and 1, got nan"),
-        ({"test_queries": 0}, "`--test-queries`: expected 1 or more, got 0"),
-        ({"seed": -1}, "`--seed`: expected 0 or more, got -1"),
+        ({"dev": 0}, "`dev`: expected a share between 0 and 1, got 0"),
+        ({"test": float("nan")}, "`test`: expected a share between 0 and 1, got nan"),
+        ({"test_queries": 0}, "`test_queries`: expected 1 or more, got 0"),
+        ({"seed": -1}, "`seed`: expected 0 or more, got -1"),
     ],
 )
 def test_sizes_that_cannot_be(sizes, said):

@@ -123,7 +123,7 @@ def test_windows_of_any_width(tmp_path, window):
 def test_many_chunks_on_many_threads_change_nothing(encoder, monkeypatch):
     expected = encoder.encode(QUESTIONS * 50)
     monkeypatch.setattr("qpr_jax.encoders.cnn_encoder._CHUNK", 7)
-    monkeypatch.setattr("qpr_jax.encoders.cnn_encoder._cores", lambda: 8)
+    monkeypatch.setattr("qpr_jax.encoders.cnn_encoder.cpu_count", lambda: 8)
     np.testing.assert_array_equal(encoder.encode(QUESTIONS * 50), expected)
 
 

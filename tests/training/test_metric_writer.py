@@ -1,6 +1,6 @@
 import pytest
 
-from qpr_jax.training.metric_writer import JsonLines, progress_display, read_json_lines
+from qpr_jax.training.metric_writer import JsonLines, read_json_lines
 
 
 def test_a_resumed_file_holds_each_step_once(tmp_path):
@@ -23,15 +23,6 @@ def test_a_resumed_file_holds_each_step_once(tmp_path):
 
 def test_a_file_that_is_not_there_has_no_rows(tmp_path):
     assert read_json_lines(tmp_path / "none.jsonl") == []
-
-
-def test_without_a_terminal_progress_is_lines_with_the_time_left(caplog):
-    caplog.set_level("INFO", logger="qpr_jax")
-    with progress_display(100, start=10, interval=0.0) as show:
-        show(10, "loss 2")
-        show(20, "loss 1")
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("step 20 of at most 100, loss 1, at most 0 min left")
 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1}]])

@@ -1,0 +1,55 @@
+"""What programs print and how they end."""
+
+import errno
+import signal
+
+import pytest
+from absl import flags
+
+from qpr_jax.cli.program import run_absl, run_program
+from qpr_jax.errors import UserError
+
+
+def failing(error):
+    def main():
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (UserError("expected 1, got 2"), 1, "error: expected 1, got 2"),
+        (KeyboardInterrupt(), 128 + signal.SIGINT, "stopped"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "a.npy"),
+            1,
+            "error: [Errno 28]",
+        ),
+    ],
+)
+def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
+    assert run_program(failing(error)) == status
+    err = capsys.readouterr().err
+    assert err.startswith(line)
+    assert err.count("\n") == 1
+
+
+def test_the_status_of_a_program_that_ends_well_is_its_own():
+    assert run_program(lambda: 3) == 3
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        run_program(failing(ZeroDivisionError()))
+
+
+def test_an_error_of_several_lines_in_quotes_is_one_line(monkeypatch, capsys):
+    message = "'\\'batchsize\\'\\nDid you mean \"batch_size\" instead of \"batchsize\"?'"
+    monkeypatch.setattr(flags, "FLAGS", lambda arguments: failing(AttributeError(message))())
+    assert run_absl(lambda: 0, ["program"]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "error: cannot read the flags: batchsize. Did you mean batch_size instead of batchsize?\n"
+    )
