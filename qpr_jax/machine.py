@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+
+
+def cpu_count() -> int:
+    """The CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # macOS has none
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def available_memory() -> int:
