@@ -1,19 +1,21 @@
-"""The command that answers over HTTP: serve."""
+"""The command `serve`: answer over HTTP."""
 
 from __future__ import annotations
 
 import gc
+import ipaddress
 import logging
 import os
 import pathlib
 import re
 import socket
+from collections.abc import Sequence
 
 import click
 
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
 
 log = logging.getLogger("qpr_jax")
@@ -23,10 +25,17 @@ TOKEN = "QPR_TOKEN"
 
 @click.command()
 @click.argument("folder", type=NamedPath())
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: from elsewhere too.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: all addresses.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--token-file", type=NamedPath(), help=f"Of those who may write; else ${TOKEN}.")
-@click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; as many as cores.")
+@click.option(
+    "--allowed-host",
+    metavar="NAME",
+    multiple=True,
+    help="A name under which clients may address the server, besides --host and localhost; "
+    "may be repeated; *: any.",
+)
+@click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
+@click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
 @click.option("--max-body", default=1 << 20, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-k", default=100, show_default=True, type=click.IntRange(min=1))
 @click.option("--max-characters", default=2000, show_default=True, type=click.IntRange(min=1))
@@ -36,6 +45,7 @@ def serve(
     folder: str,
     host: str,
     port: int,
+    allowed_host: tuple[str, ...],
     token_file: str | None,
     threads: int | None,
     max_body: int,
@@ -44,31 +54,34 @@ def serve(
     max_questions: int,
     max_concurrent: int,
 ) -> None:
-    """Answer searches of the index of FOLDER over HTTP, with a page at / to try it.
+    """Serve the index of FOLDER over HTTP, with a page at / to try it.
 
     POST /search {"queries": [...], "k": 5}, POST /encode, POST /questions, DELETE /questions/ID,
-    GET /health, /metrics, /openapi.json. Adding and removing need a token, which is never an
-    argument, since others could read it there. SIGTERM and Ctrl-C end it when what was asked is
-    answered.
+    GET /health, /metrics, /openapi.json. Adding and removing questions need a token, which is no
+    argument because other users of the machine could read it there. SIGTERM and Ctrl-C stop the
+    server after it has answered the requests it has begun.
 
     Example: qpr serve my_index --port 8000
     """
-    # FAISS's threads would else keep the cores busy while they wait for the next batch.
+    # By default FAISS's threads spin while they wait for the next batch.
     use_huge_pages(OMP_WAIT_POLICY="passive")
     try:
         import uvicorn
 
         from qpr_jax.serving.app import make_app
+        from qpr_jax.serving.guard import LOOPBACK
         from qpr_jax.serving.models import Limits
         from qpr_jax.serving.protocol import Protocol
     except ImportError as error:
         raise UserError(
-            f"`serve` needs more packages ({error.name}); pip install 'qpr_jax[serve]'"
+            f"`qpr serve` needs the package {error.name}",
+            remedy="pip install 'qpr_jax[serve]'",
         ) from None
     from qpr_jax.retriever import Retriever
 
     token = _token(token_file)
     threads = threads or cpu_count()
+    hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
         retriever.encoder.warm_up()
@@ -80,7 +93,13 @@ def serve(
             concurrent=max_concurrent,
         )
         config = uvicorn.Config(
-            make_app(retriever, token=token, limits=limits, threads=threads),
+            make_app(
+                retriever,
+                token=token,
+                limits=limits,
+                threads=threads or cpu_count(),
+                allowed_hosts=hosts,
+            ),
             http=Protocol,
             ws="none",
             access_log=False,
@@ -89,33 +108,69 @@ def serve(
             log_level="error",
             timeout_graceful_shutdown=30,
         )
-        gc.freeze()  # what is loaded stays, and need not be looked through
+        gc.freeze()  # the index stays until the end, so the collector need not scan it
         log.info(
             "%s: %s questions at http://%s:%d, writing %s",
             *(folder, f"{len(retriever):,}", f"[{host}]" if ":" in host else host),
             *(listening.getsockname()[1], "with the token" if token else "off"),
         )
+        if len(hosts) == len(LOOPBACK):
+            log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         uvicorn.Server(config).run([listening])
+
+
+def _host_names(host: str, allowed: Sequence[str]) -> list[str]:
+    """The names that a `Host` header may have, besides the loopback ones.
+
+    They are those of `--host`, if it names one address, and of `--allowed-host`.
+    """
+    names = [] if _is_wildcard(host) else [_bracket_ipv6(host)]
+    for name in map(_bracket_ipv6, allowed):
+        if not re.fullmatch(r"\*|\[[0-9a-f:.]+\]|[\w.-]+", name, re.ASCII):
+            raise UserError(
+                f"expected a name or an address without port, got {name!r}", setting="allowed_host"
+            )
+        names.append(name)
+    return names
+
+
+def _is_wildcard(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _bracket_ipv6(name: str) -> str:
+    """An IPv6 address as browsers write it; any other name as it is."""
+    try:
+        return f"[{ipaddress.IPv6Address(name.strip('[]'))}]"
+    except ValueError:
+        return name
 
 
 def _listening(host: str, port: int) -> socket.socket:
     if not host:
-        raise UserError("`--host`: expected an address, got none; 0.0.0.0 means all")
+        raise UserError(
+            "expected an address, got none",
+            setting="host",
+            remedy="give {host=0.0.0.0} for all addresses",
+        )
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except socket.gaierror as error:
         raise UserError(
-            f"`--host`: expected an address of this machine, got {host!r} ({error.strerror})"
+            f"expected an address of this machine, got {host!r} ({error.strerror})", setting="host"
         ) from None
     except OSError as error:
         raise UserError(
-            f"cannot listen at {host}:{port} ({error}); name another --host or --port"
+            f"cannot listen at {host}:{port} ({error})", remedy="choose another {host} or {port}"
         ) from None
 
 
 def _token(path: str | None) -> str:
-    """The token of those who may write; empty where there is none."""
+    """The token that clients must send to write; empty where there is none."""
     source, token = path or f"${TOKEN}", os.environ.get(TOKEN)
     if path is not None:
         try:
@@ -128,6 +183,6 @@ def _token(path: str | None) -> str:
     if not re.fullmatch("[!-~]+", token):
         raise UserError(
             f"{source}: expected a token of printable ASCII without blanks, got "
-            + ("another" if token else "nothing")
+            + ("another" if token else "none")
         )
     return token

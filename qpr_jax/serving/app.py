@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -27,27 +27,35 @@ from qpr_jax.errors import UserError
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving import models
 from qpr_jax.serving.batching import Batcher, BusyError
-from qpr_jax.serving.guard import Guard, ServerMetrics
+from qpr_jax.serving.guard import LOOPBACK, Guard, ServerMetrics
 from qpr_jax.serving.models import LIMITS, Limits
 from qpr_jax.serving.page import make_page
 
 log = logging.getLogger("qpr_jax")
 
-_MOST = 256  # queries of a batch
-_WRITERS = 32  # requests that wait to write; more would leave no place for searches
-_Told = Callable[[Request, Any], tuple[Any, ...]]  # status, line and headers of an error
+_BATCH_QUERIES = 256
+_WAITING_WRITERS = 32  # of the concurrent requests; the rest is left for searches
+_ErrorFn = Callable[[Request, Any], tuple[Any, ...]]  # status, line and headers of an error
 
 
 def make_app(
-    retriever: Retriever, *, token: str = "", limits: Limits = LIMITS, threads: int = 1
+    retriever: Retriever,
+    *,
+    token: str = "",
+    limits: Limits = LIMITS,
+    threads: int = 1,
+    allowed_hosts: Collection[str] = LOOPBACK,
 ) -> Any:
     """The ASGI application.
 
-    token: of those who may write; nobody may where it is empty. threads: of FAISS.
+    Args:
+      token: clients must send it to write; without one nobody can.
+      threads: threads of FAISS.
+      allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
     """
-    measures = ServerMetrics()
-    measures.questions.set_function(lambda: len(retriever))
-    # FastAPI describes the routes, Starlette alone answers: FastAPI's own way takes twice the time.
+    metrics = ServerMetrics()
+    metrics.questions.set_function(lambda: len(retriever))
+    # FastAPI only describes the routes; Starlette answers them, which takes half the time.
     described = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -55,25 +63,32 @@ def make_app(
         openapi_url=None,
     )
     requests = models.requests(limits)
-    _add_searches(described, retriever, requests, threads, measures)
+    _add_searches(described, retriever, requests, threads, metrics)
     _add_changes(described, retriever, token, requests)
-    _add_state(described, retriever, measures, limits)
+    _add_state(described, retriever, metrics, limits)
     document = json.dumps(described.openapi()).encode()
 
     @described.get("/openapi.json")
     async def openapi(request: Request) -> Response:
         return _json(document)
 
-    known = [route for route in described.routes if isinstance(route, APIRoute)]
-    paths = sorted({route.path for route in known})
+    routes = [route for route in described.routes if isinstance(route, APIRoute)]
+    paths = sorted({route.path for route in routes})
     app = Starlette(
         routes=[
-            Route(route.path, route.endpoint, methods=[*(route.methods or ())]) for route in known
+            Route(route.path, route.endpoint, methods=[*(route.methods or ())]) for route in routes
         ],
         exception_handlers=error_handlers(paths),
     )
     app.router.redirect_slashes = False
-    return Guard(app, measures, paths=paths, body=limits.body, concurrent=limits.concurrent)
+    return Guard(
+        app,
+        metrics,
+        paths=paths,
+        hosts=allowed_hosts,
+        body=limits.body,
+        concurrent=limits.concurrent,
+    )
 
 
 def _add_searches(
@@ -81,32 +96,40 @@ def _add_searches(
     retriever: Retriever,
     requests: models.Requests,
     threads: int,
-    measures: ServerMetrics,
+    metrics: ServerMetrics,
 ) -> None:
     batcher = Batcher(
-        retriever.search, _written, threads=threads, most=_MOST, seen=measures.batches.observe
+        retriever.search,
+        _search_json,
+        max_queries=_BATCH_QUERIES,
+        threads=threads,
+        on_batch=metrics.batches.observe,
     )
 
-    def vectors(questions: list[str]) -> bytes:
+    def encode_json(questions: list[str]) -> bytes:
         return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
-    @described.post("/search", response_model=models.SearchResponse, **_takes(requests.search, 429))
+    @described.post(
+        "/search", response_model=models.SearchResponse, **_json_body(requests.search, 429)
+    )
     async def search(request: Request) -> Response:
         """The questions nearest to each query."""
-        asked = requests.search.model_validate_json(await request.body())
-        return _json(await batcher.search(asked.queries, asked.k))
+        body = requests.search.model_validate_json(await request.body())
+        return _json(await batcher.search(body.queries, body.k))
 
-    @described.post("/encode", response_model=models.EncodeResponse, **_takes(requests.encode, 429))
+    @described.post(
+        "/encode", response_model=models.EncodeResponse, **_json_body(requests.encode, 429)
+    )
     async def encode(request: Request) -> Response:
         """The vector of each question."""
-        asked = requests.encode.model_validate_json(await request.body())
-        return _json(await asyncio.to_thread(vectors, asked.questions))
+        body = requests.encode.model_validate_json(await request.body())
+        return _json(await asyncio.to_thread(encode_json, body.questions))
 
 
 def _add_changes(
     described: FastAPI, retriever: Retriever, token: str, requests: models.Requests
 ) -> None:
-    writer = asyncio.Lock()  # one waits for the disk, the others in turn without a thread each
+    writer = asyncio.Lock()  # so that writers queue here and not in a thread each
     waiting = 0
 
     def require_token(request: Request) -> None:
@@ -125,7 +148,7 @@ def _add_changes(
 
     async def write(change: Callable[[], Any]) -> Any:
         nonlocal waiting
-        if waiting >= _WRITERS:
+        if waiting >= _WAITING_WRITERS:
             raise BusyError
         waiting += 1
         try:
@@ -134,21 +157,21 @@ def _add_changes(
         finally:
             waiting -= 1
 
-    security = [Depends(HTTPBearer(scheme_name="token"))]  # for the document
+    security = [Depends(HTTPBearer(scheme_name="token"))]  # only described; see `require_token`
     refused = (401, 403, 429, 503, 507)
-    wanted = {"name": "id", "in": "path", "required": True, "schema": models.ID}
+    id_parameter = {"name": "id", "in": "path", "required": True, "schema": models.ID}
 
     @described.post(
         "/questions",
         response_model=models.AddResponse,
         dependencies=security,
-        **_takes(requests.add, *refused),
+        **_json_body(requests.add, *refused),
     )
     async def add(request: Request) -> Response:
-        """Add questions; they are on disk, and found, when this answers. Needs the token."""
+        """Add questions; on disk, and found by searches, before this answers. Needs the token."""
         require_token(request)
-        asked = requests.add.model_validate_json(await request.body())
-        ids = await write(lambda: retriever.add(asked.questions, asked.ids))
+        body = requests.add.model_validate_json(await request.body())
+        ids = await write(lambda: retriever.add(body.questions, body.ids))
         return _json(json.dumps({"ids": ids}).encode())
 
     @described.delete(
@@ -156,27 +179,27 @@ def _add_changes(
         status_code=204,
         dependencies=security,
         responses=models.errors(404, 422, *refused),
-        openapi_extra={"parameters": [wanted]},
+        openapi_extra={"parameters": [id_parameter]},
     )
     async def remove(request: Request) -> Response:
-        """Remove a question; it is gone from disk, and not found, when this answers."""
+        """Remove a question; on disk, and from searches, before this answers. Needs the token."""
         require_token(request)
         given = request.path_params["id"]
         if not re.fullmatch(models.ID["pattern"], given, re.ASCII) or int(given) >= 2**63:
-            raise HTTPException(422, f"`id`: expected 0 to 2^63 - 1, got {models.shortened(given)}")
+            raise HTTPException(422, f"`id`: expected 0 to 2^63 - 1, got {models.shorten(given)}")
         if not await write(lambda: retriever.remove([int(given)], ignore_missing=True)):
             raise HTTPException(404, f"no question has the id {given}")
         return Response(status_code=204)
 
 
 def _add_state(
-    described: FastAPI, retriever: Retriever, measures: ServerMetrics, limits: Limits
+    described: FastAPI, retriever: Retriever, server_metrics: ServerMetrics, limits: Limits
 ) -> None:
     page, headers = make_page(k=limits.k, characters=limits.characters)
 
     @described.get("/health", response_model=models.Health)
     async def health(request: Request) -> Response:
-        """Whether it answers, and how many questions can be found."""
+        """The state of the server and the number of questions it can find."""
         return JSONResponse({"status": "ok", "questions": len(retriever)})
 
     text = {200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}}
@@ -184,16 +207,16 @@ def _add_state(
     @described.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
     async def metrics(request: Request) -> Response:
         """Counts and times in the format of Prometheus."""
-        told = await asyncio.to_thread(generate_latest, measures.registry)
-        return Response(told, media_type=CONTENT_TYPE_LATEST)
+        report = await asyncio.to_thread(generate_latest, server_metrics.registry)
+        return Response(report, media_type=CONTENT_TYPE_LATEST)
 
     @described.get("/", include_in_schema=False)
     async def root(request: Request) -> Response:
         return Response(page, headers=headers, media_type="text/html")
 
 
-def _takes(request: type[models.Model], *refused: int) -> dict[str, Any]:
-    """What the OpenAPI document says of a route whose function reads the body itself."""
+def _json_body(request: type[models.Model], *refused: int) -> dict[str, Any]:
+    """The OpenAPI description of a route whose function parses the body itself."""
     body = {"content": {"application/json": {"schema": request.model_json_schema()}}}
     return {
         "openapi_extra": {"requestBody": body | {"required": True}},
@@ -201,9 +224,9 @@ def _takes(request: type[models.Model], *refused: int) -> dict[str, Any]:
     }
 
 
-def _written(found: list[list[Hit]]) -> bytes:
-    # ASCII, so that a lone surrogate (any string is a question) passes.
-    return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in found]}).encode()
+def _search_json(results: list[list[Hit]]) -> bytes:
+    # ASCII, because any string is a question, even one with a lone surrogate.
+    return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in results]}).encode()
 
 
 def _json(body: bytes) -> Response:
@@ -211,48 +234,48 @@ def _json(body: bytes) -> Response:
 
 
 def error_handlers(paths: list[str]) -> dict[Any, Any]:
-    """Handlers of all errors, which answer {"error": LINE}."""
+    """Handlers of all exceptions, which answer {"error": LINE}."""
     handlers = {}
 
-    def on(kind: type[Exception]) -> Callable[[_Told], _Told]:
-        def add(told: _Told) -> _Told:
+    def on(kind: type[Exception]) -> Callable[[_ErrorFn], _ErrorFn]:
+        def add(describe: _ErrorFn) -> _ErrorFn:
             async def handler(request: Request, error: Exception) -> Response:
-                status, line, *headers = told(request, error)
+                status, line, *headers = describe(request, error)
                 return JSONResponse({"error": line}, status, *headers)
 
             handlers[kind] = handler
-            return told
+            return describe
 
         return add
 
     @on(ValidationError)
     def invalid(request: Request, error: ValidationError) -> tuple[Any, ...]:
-        return 422, models.told(error)
+        return 422, models.describe(error)
 
     @on(HTTPException)
     def refused(request: Request, error: HTTPException) -> tuple[Any, ...]:
         line = str(error.detail)
         if line == "Not Found":
-            line = f"expected one of {', '.join(paths)}; got {models.shortened(request.url.path)}"
+            line = f"expected one of {', '.join(paths)}; got {models.shorten(request.url.path)}"
         if error.status_code == 405:
             line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
         return error.status_code, line, error.headers
 
     @on(BusyError)
     def busy(request: Request, error: BusyError) -> tuple[Any, ...]:
-        return 429, "too much waits to be searched or written; wait", {"Retry-After": "1"}
+        return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
 
     @on(UserError)
     @on(OSError)
     def broken(request: Request, error: Exception) -> tuple[Any, ...]:
-        # What a client may get wrong is refused before; this is between the server and its disk.
+        # The request was valid: the fault is in the index folder or the disk.
         log.error("%s %s: %s", request.method, request.url.path, error)
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return 507, "not written: the server's disk is full"
-        return 503, "not done: the server cannot use its index; its log says why"
+            return 507, "not written, because the server's disk is full"
+        return 503, "the server cannot use its index; see its log"
 
     @on(Exception)
     def bug(request: Request, error: Exception) -> tuple[Any, ...]:
-        return 500, "the server failed; its log says why"  # which uvicorn writes
+        return 500, "the server failed; see its log"  # uvicorn logs the traceback
 
     return handlers

@@ -1,4 +1,4 @@
-"""Requests that arrive together are searched together."""
+"""Search requests that arrive together as one batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import faiss
 from qpr_jax.retriever import Hit
 
 SearchFn = Callable[[Sequence[str], int], list[list[Hit]]]
-Written = Callable[[list[list[Hit]]], bytes]
+FormatFn = Callable[[list[list[Hit]]], bytes]
 
-_BATCHES = 16  # that may wait, so that none waits for long
+_WAITING_BATCHES = 16  # bounds how long a request waits
 
 
 class BusyError(Exception):
-    """More queries wait than will soon be searched."""
+    """Too many queries wait."""
 
 
 class _Request(NamedTuple):
@@ -30,87 +30,91 @@ class _Request(NamedTuple):
 
 
 class Batcher:
-    """Searches in a thread; what arrives meanwhile is the next batch.
+    """Searches in one thread; the requests that arrive meanwhile are the next batch.
 
-    Nobody waits for a batch to fill: one that comes alone is searched at once. The thread takes its
-    next batch itself, since the event loop is busy with HTTP just when one ends. There is but one,
-    in which FAISS divides a batch among its own threads: several would wait for each other, and for
-    the event loop, wherever they run Python.
+    A request never waits for a batch to fill: one that arrives alone is searched at once. The
+    thread takes its next batch itself, because the event loop is busy with HTTP when a batch ends.
+    There is one thread, in which FAISS divides a batch among its own threads: several would wait
+    for each other, and for the event loop, whenever they run Python.
     """
 
     def __init__(
         self,
         search: SearchFn,
-        written: Written,
+        to_json: FormatFn,
         *,
-        most: int,
+        max_queries: int,
         threads: int = 1,
-        seen: Callable[[int], object] = lambda size: None,
+        on_batch: Callable[[int], object] = lambda size: None,
     ) -> None:
-        """written: makes the answer of a request, in the thread that searched.
+        """Start no thread yet.
 
-        most: queries of a batch, if no request has more. threads: of FAISS. seen: is told the size
-        of each batch.
+        Args:
+          search: (queries, k) -> hits of each query.
+          to_json: makes the answer to a request from its hits, in the thread that searched.
+          max_queries: most queries in a batch, unless a single request has more.
+          threads: threads of FAISS.
+          on_batch: called with the number of queries of each batch.
         """
-        self._search, self._written = search, written
-        self._most, self._seen = most, seen
+        self._search, self._to_json = search, to_json
+        self._max_queries, self._on_batch = max_queries, on_batch
         self._pool = ThreadPoolExecutor(1, "search", lambda: faiss.omp_set_num_threads(threads))
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # guards the three below
         self._waiting: deque[_Request] = deque()
-        self._size = 0  # queries that wait
-        self._working = False
+        self._waiting_queries = 0
+        self._running = False
 
     async def search(self, queries: list[str], k: int) -> bytes:
-        """What is written of the hits of a `Retriever`; BusyError where too many wait."""
+        """What `to_json` makes of the hits; BusyError where too many queries wait."""
         loop = asyncio.get_running_loop()
         request = _Request(queries, k, loop.create_future())
         with self._lock:
-            if self._size >= _BATCHES * self._most:
+            if self._waiting_queries >= _WAITING_BATCHES * self._max_queries:
                 raise BusyError
             self._waiting.append(request)
-            self._size += len(queries)
-            start = not self._working
-            self._working = True
+            self._waiting_queries += len(queries)
+            start = not self._running
+            self._running = True
         if start:
-            self._pool.submit(self._work, loop)
+            self._pool.submit(self._search_until_idle, loop)
         return await request.answer
 
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        while batch := self._next():
+    def _search_until_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        while batch := self._next_batch():
             result: list[bytes] | Exception
             try:
-                result = self._answers(batch)
+                result = self._search_batch(batch)
             except Exception as error:
                 result = error
-            loop.call_soon_threadsafe(_tell, batch, result)
+            loop.call_soon_threadsafe(_set_answers, batch, result)
 
-    def _next(self) -> list[_Request]:
-        """The requests of the next batch, one at least if any waits; else the thread ends."""
+    def _next_batch(self) -> list[_Request]:
+        """The requests of the next batch; empty where none waits, which ends the thread's work."""
         batch: list[_Request] = []
         size = 0
         with self._lock:
-            while self._waiting and (not batch or size + self._first() <= self._most):
-                size += self._first()
+            while self._waiting:
+                queries = len(self._waiting[0].queries)
+                if batch and size + queries > self._max_queries:
+                    break
                 request = self._waiting.popleft()
-                self._size -= len(request.queries)
-                if not request.answer.done():  # who asked may have gone
+                self._waiting_queries -= queries
+                size += queries
+                if not request.answer.done():  # done where the client has disconnected
                     batch.append(request)
-            self._working = bool(batch)
+            self._running = bool(batch)
         return batch
 
-    def _first(self) -> int:
-        return len(self._waiting[0].queries)
-
-    def _answers(self, batch: list[_Request]) -> list[bytes]:
+    def _search_batch(self, batch: list[_Request]) -> list[bytes]:
         queries = [query for request in batch for query in request.queries]
-        self._seen(len(queries))
+        self._on_batch(len(queries))
         hits = iter(self._search(queries, max(request.k for request in batch)))
         return [
-            self._written([next(hits)[: request.k] for _ in request.queries]) for request in batch
+            self._to_json([next(hits)[: request.k] for _ in request.queries]) for request in batch
         ]
 
 
-def _tell(batch: list[_Request], result: list[bytes] | Exception) -> None:
+def _set_answers(batch: list[_Request], result: list[bytes] | Exception) -> None:
     for i, request in enumerate(batch):
         if request.answer.done():
             continue

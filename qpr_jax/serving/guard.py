@@ -1,15 +1,22 @@
-"""What stands before the service: limits on size, time and number of requests, and measures."""
+"""The outermost layer of the service: limits on hosts, size, time and load, and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Collection
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from qpr_jax.errors import spell
+from qpr_jax.serving.models import shorten
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+_HOST = re.compile(rb"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
 _BODY_SECONDS = 30.0
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -18,7 +25,7 @@ Message = dict[str, Any]
 
 
 class ServerMetrics:
-    """What `/metrics` tells; of each application its own."""
+    """The counts and times that `/metrics` reports, for one application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -46,25 +53,37 @@ class _TooLargeError(Exception):
 
 
 class Guard:
-    """An ASGI application around another, which is given whole, small bodies only."""
+    """An ASGI application that checks requests and passes them whole to another one.
+
+    It reads the body of a request before it calls the other application, which therefore never
+    waits for a client.
+    """
 
     def __init__(
         self,
         app: Any,
-        measures: ServerMetrics,
+        metrics: ServerMetrics,
         *,
         paths: Collection[str],
+        hosts: Collection[str],
         body: int,
         concurrent: int,
     ) -> None:
-        """paths: that are measured apart. body: bytes at most.
+        """Wrap `app`.
 
-        concurrent: requests at a time at most, GET apart, which costs nothing: who looks whether
-        the server is well is answered when it is busy too.
+        Args:
+          paths: those with metrics of their own.
+          hosts: names allowed in the `Host` header, without port; "*" allows all. Other names are
+            refused, since a web page whose domain name was pointed at this address (DNS rebinding)
+            could otherwise read the answers.
+          body: most bytes of a body.
+          concurrent: most requests at a time. GET does not count: it costs nothing, and health
+            checks must be answered under load too.
         """
-        self._app, self._measures, self._paths = app, measures, paths
+        self._app, self._metrics, self._paths = app, metrics, paths
+        self._hosts = None if "*" in hosts else {host.lower().encode() for host in hosts}
         self._body, self._concurrent = body, concurrent
-        self._now = 0
+        self._in_flight = 0
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """Answer a request, or pass it on."""
@@ -73,48 +92,63 @@ class Guard:
             return
         start, status = time.perf_counter(), "gone"
 
-        async def noting(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            if scope["method"] in ("GET", "HEAD"):
-                await self._app(scope, receive, noting)
+            if (wrong := self._wrong_host(scope)) is not None:
+                line = f"expected a `Host` that this server allows, got {shorten(wrong)}; "
+                line += spell("start it with {allowed_host=NAME}")
+                await _send_error(send_and_note_status, 400, line)
+            elif scope["method"] in ("GET", "HEAD"):
+                await self._app(scope, receive, send_and_note_status)
             else:
-                await self._answer(scope, receive, noting)
+                await self._limit_concurrency(scope, receive, send_and_note_status)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             if scope["path"].startswith("/questions/"):
                 path = "/questions/{id}"
             method = scope["method"] if scope["method"] in ("GET", "POST", "DELETE") else "other"
-            self._measures.requests.labels(method, path, status).inc()
-            self._measures.seconds.labels(method, path).observe(time.perf_counter() - start)
+            self._metrics.requests.labels(method, path, status).inc()
+            self._metrics.seconds.labels(method, path).observe(time.perf_counter() - start)
 
-    async def _answer(self, scope: Message, receive: Any, send: Any) -> None:
-        if self._now >= self._concurrent:
-            await _refuse(send, 429, f"{self._concurrent} requests are being answered; wait")
+    def _wrong_host(self, scope: Message) -> str | None:
+        """What the `Host` header says, or "none"; None where it is allowed."""
+        if self._hosts is None:
+            return None
+        given = [value for name, value in scope["headers"] if name == b"host"]
+        match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        if match and match[1] in self._hosts:
+            return None
+        return b", ".join(given).decode("latin-1") or "none"
+
+    async def _limit_concurrency(self, scope: Message, receive: Any, send: Any) -> None:
+        if self._in_flight >= self._concurrent:
+            await _send_error(send, 429, f"{self._concurrent} requests are being answered; wait")
             return
-        self._now += 1
+        self._in_flight += 1
         try:
-            await self._pass_on(scope, receive, send)
+            await self._read_and_forward(scope, receive, send)
         finally:
-            self._now -= 1
+            self._in_flight -= 1
 
-    async def _pass_on(self, scope: Message, receive: Any, send: Any) -> None:
+    async def _read_and_forward(self, scope: Message, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await self._read(scope, receive)
         except TimeoutError:
-            await _refuse(send, 408, f"expected the body within {_BODY_SECONDS:.0f} s")
+            await _send_error(send, 408, f"expected the body within {_BODY_SECONDS:.0f} s")
         except _TooLargeError:
-            await _refuse(send, 413, f"expected a body of at most {self._body:,} bytes, got more")
+            line = f"expected a body of at most {self._body:,} bytes, got more"
+            await _send_error(send, 413, line)
         else:
             if body is not None:
-                await self._app(scope, _receiver(body, receive), send)
+                await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Message, receive: Any) -> bytes | None:
-        """The whole body; None where the client has gone, since a part of it is no request."""
+        """The whole body; None where the client disconnected before it was complete."""
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self._body:
             raise _TooLargeError
@@ -131,19 +165,20 @@ class Guard:
                 return b"".join(parts)
 
 
-def _receiver(body: bytes, receive: Any) -> Any:
+def _replay(body: bytes, receive: Any) -> Any:
+    """An ASGI `receive` that gives `body`, then what `receive` gives."""
     left = [body]
 
-    async def given() -> Message:
+    async def receive_body() -> Message:
         if left:
             return {"type": "http.request", "body": left.pop(), "more_body": False}
         return await receive()
 
-    return given
+    return receive_body
 
 
-async def _refuse(send: Any, status: int, reason: str) -> None:
-    body = json.dumps({"error": reason}).encode()
+async def _send_error(send: Any, status: int, line: str) -> None:
+    body = json.dumps({"error": line}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),

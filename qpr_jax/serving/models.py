@@ -1,6 +1,6 @@
-"""What is asked of the service and what it answers."""
+"""The bodies of requests and answers, their limits, and the one-line errors about them."""
 
-# Not `from __future__ import annotations`: pydantic reads what stands in the functions.
+# No `from __future__ import annotations`: pydantic must resolve types defined inside `requests`.
 
 import reprlib
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 ID = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
-_HITS = 10_000  # of a request
+_MAX_HITS = 10_000  # of one request
 _ERRORS = {
     401: "The token is missing or wrong.",
-    403: "The server has no token: nobody writes.",
+    403: "The server has no token, so writing is off.",
     404: "No question has the id.",
-    408: "The body did not come in time.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
-    422: "The request is not as it should be.",
-    429: "Too much is asked at once; wait.",
+    422: "The request does not match this document.",
+    429: "The server is busy; wait and try again.",
     503: "The server cannot use its index.",
     507: "The server's disk is full.",
 }
@@ -26,10 +26,14 @@ _ERRORS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may ask for; more is answered by 4xx.
+    """The limits on requests; a request beyond one is answered with a status of 4xx.
 
-    body: bytes. k: questions a query. characters: of a question. questions: of a request.
-    concurrent: requests that are answered at a time; others get 429.
+    Attributes:
+      body: bytes of a body.
+      k: hits of a query.
+      characters: characters of a question.
+      questions: questions of a request.
+      concurrent: requests answered at a time.
     """
 
     body: int = 1 << 20
@@ -43,13 +47,13 @@ LIMITS = Limits()
 
 
 class Model(BaseModel):
-    """Of what is asked and answered: nothing is converted, nothing passed over."""
+    """A body of JSON; types are not converted and unknown keys are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Found(Model):
-    """A question found."""
+class HitModel(Model):
+    """A question that was found."""
 
     id: int
     question: str
@@ -59,38 +63,38 @@ class Found(Model):
 
 
 class SearchResponse(Model):
-    """Of each query, nearest first."""
+    """The hits of each query, nearest first."""
 
-    results: list[list[Found]]
+    results: list[list[HitModel]]
 
 
 class EncodeResponse(Model):
-    """A vector a question."""
+    """The vector of each question."""
 
     vectors: list[list[float]]
 
 
 class AddResponse(Model):
-    """An id a question."""
+    """The id of each question."""
 
     ids: list[int]
 
 
 class Health(Model):
-    """That it answers, and how many questions can be found."""
+    """The state of the server and the number of questions it can find."""
 
     status: str
     questions: int
 
 
 class Error(Model):
-    """What was wrong, in one line."""
+    """An error in one line."""
 
     error: str
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI document says of them."""
+    """The `responses` of a route in the OpenAPI document."""
     return {status: {"model": Error, "description": _ERRORS[status]} for status in statuses}
 
 
@@ -103,10 +107,10 @@ class Requests(NamedTuple):
 
 
 def requests(limits: Limits) -> Requests:
-    """Models that refuse what is beyond the limits."""
+    """The models of requests under `limits`."""
     Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
     Questions = Annotated[list[Question], Field(max_length=limits.questions)]  # noqa: N806
-    Said = Annotated[Questions, AfterValidator(_said)]  # noqa: N806
+    NoBlanks = Annotated[Questions, AfterValidator(_refuse_blank)]  # noqa: N806
     Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
 
     class SearchRequest(Model):
@@ -114,12 +118,12 @@ def requests(limits: Limits) -> Requests:
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
 
         @model_validator(mode="after")
-        def few(self) -> Self:
-            if (hits := len(self.queries) * self.k) > _HITS:
+        def limit_hits(self) -> Self:
+            if (hits := len(self.queries) * self.k) > _MAX_HITS:
                 raise PydanticCustomError(
                     "many",
-                    f"expected at most {_HITS:,} questions to be found, queries times k; got "
-                    f"{hits:,}; ask in several requests",
+                    f"expected at most {_MAX_HITS:,} hits, queries times k; got {hits:,}; send "
+                    "several requests",
                 )
             return self
 
@@ -127,18 +131,21 @@ def requests(limits: Limits) -> Requests:
         questions: Questions
 
     class AddRequest(Model):
-        questions: Said
+        questions: NoBlanks
         ids: Annotated[
             list[Id] | None,
-            Field(description="One a question; one that is there is replaced. New ones if absent."),
+            Field(
+                description="One for each question; an id that exists is replaced. New ids if null."
+            ),
         ] = None
 
         @model_validator(mode="after")
-        def distinct(self) -> Self:
+        def check_ids(self) -> Self:
             if self.ids is not None and len(self.ids) != len(self.questions):
                 raise PydanticCustomError(
                     "ids",
-                    f"`ids`: expected one a question, {len(self.questions)}; got {len(self.ids)}",
+                    f"`ids`: expected one for each of {len(self.questions)} questions, got "
+                    f"{len(self.ids)}",
                 )
             if self.ids is not None and len({*self.ids}) < len(self.ids):
                 raise PydanticCustomError("ids", "`ids`: expected distinct ids, got one twice")
@@ -147,34 +154,34 @@ def requests(limits: Limits) -> Requests:
     return Requests(SearchRequest, EncodeRequest, AddRequest)
 
 
-def _said(questions: list[str]) -> list[str]:
+def _refuse_blank(questions: list[str]) -> list[str]:
     for i, question in enumerate(questions):
         if not question.strip():
             raise PydanticCustomError("blank", f"expected questions, got a blank one at {i}")
     return questions
 
 
-def told(error: ValidationError) -> str:
-    """What is wrong with a body, in one short line."""
-    if (count := error.error_count()) > 1000:  # to write them all down takes long
-        return f"expected an object as in /openapi.json, got {count:,} things that are not in it"
+def describe(error: ValidationError) -> str:
+    """The first error in a body, in one short line."""
+    if (count := error.error_count()) > 1000:  # listing them takes long
+        return f"expected an object as in /openapi.json, got one with {count:,} errors"
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
-        return f"expected JSON, got a body that is none ({first['ctx']['error']})"
+        return f"expected JSON, got another body ({first['ctx']['error']})"
     if not first["loc"] and first["type"] in ("many", "ids"):
         return first["msg"]
-    where = ".".join(shortened(part) for part in first["loc"]) or "body"
-    got = "" if first["type"] in ("missing", "blank") else f", got {shortened(first['input'])}"
+    where = ".".join(shorten(part) for part in first["loc"]) or "body"
+    got = "" if first["type"] in ("missing", "blank") else f", got {shorten(first['input'])}"
     return f"`{where}`: {first['msg']}{got}"
 
 
-def shortened(value: object) -> str:
-    """Some printable ASCII that says what a value is."""
+def shorten(value: object) -> str:
+    """`value` as at most 100 characters of printable ASCII."""
     if isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 60:
         return value
     try:
         text = reprlib.repr(value)
-    except ValueError:  # a number too long to be written
+    except ValueError:  # an integer with too many digits to print
         text = f"a {type(value).__name__}"
     text = text.encode("ascii", "backslashreplace").decode()
     return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,4 +1,4 @@
-"""The page, and what makes a browser load and run nothing but what is in it."""
+"""The search page, with headers that forbid a browser to load or run anything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import importlib.resources
 
 
 def make_page(*, k: int, characters: int) -> tuple[bytes, dict[str, str]]:
-    """The page and its headers. k, characters: the most that the service takes."""
+    """The page and its headers; `k` and `characters` are the limits of the service."""
     page = importlib.resources.files("qpr_jax.serving").joinpath("page.html").read_text("utf-8")
     page = page.replace("{k}", str(min(10, k))).replace("{characters}", str(characters))
 

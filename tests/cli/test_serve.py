@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from qpr_jax import Retriever
+from qpr_jax.cli.serve import _host_names
+from qpr_jax.errors import UserError
 from tests.cli.conftest import QUESTIONS
 
 
@@ -16,16 +18,22 @@ from tests.cli.conftest import QUESTIONS
 def serving(index):
     """A server of its own process: its address, and the process."""
     command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", "0"]
+    command += ["--allowed-host", "search.example"]
     environment = os.environ | {"QPR_TOKEN": "secret"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    told = process.stderr.readline()
-    yield re.search(r"http://\S+:\d+", told)[0], process
-    process.kill()
-    process.communicate()
+    try:
+        line = process.stderr.readline()
+        address = re.search(r"http://\S+:\d+", line)
+        assert address, line
+        yield address[0], process
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def test_a_stop_lets_what_was_asked_end(serving, index):
+def test_a_server_answers_allowed_hosts_and_stops_after_a_write(serving, index):
     address, process = serving
+    _check_allowed_hosts(address)
     bearer = {"Authorization": "Bearer secret"}
     answer = httpx.post(
         f"{address}/questions", json={"questions": ["new"], "ids": [77]}, headers=bearer
@@ -36,20 +44,28 @@ def test_a_stop_lets_what_was_asked_end(serving, index):
     assert dict(Retriever.load(index).index) == QUESTIONS | {77: "new"}
 
 
-def test_an_address_that_is_taken_is_told(serving, index):
-    port = serving[0].rpartition(":")[2]
-    command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", port]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: cannot listen at 127.0.0.1:{port} (")
-    assert done.stderr.count("\n") == 1
+def test_an_address_that_is_taken(qpr, index):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, err = qpr("serve", index, "--port", port)
+    assert status == 1
+    assert err.startswith(f"error: cannot listen at 127.0.0.1:{port} (")
+    assert err.count("\n") == 1
+
+
+def _check_allowed_hosts(address):
+    hosts = ["search.example", "localhost", "other.example"]
+    answers = [httpx.get(f"{address}/health", headers={"Host": host}) for host in hosts]
+    assert [answer.status_code for answer in answers] == [200, 200, 400]
+    assert "got other.example; start it with " in answers[2].json()["error"]
 
 
 def test_a_stop_lets_an_answer_end(serving):
     address, process = serving
     host, port = address.removeprefix("http://").split(":")
     body = b'{"questions": ["learn python"]}'
-    head = f"POST /encode HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /encode HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(head.encode())
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"  # it is being answered
@@ -63,7 +79,7 @@ def test_a_stop_lets_an_answer_end(serving):
 
 
 @pytest.mark.parametrize("token", ["\n", "two words", "caf\u00e9", "\x07"])
-def test_a_token_that_is_none_is_told(qpr, index, tmp_path, monkeypatch, token):
+def test_a_token_that_is_none(qpr, index, tmp_path, monkeypatch, token):
     (tmp_path / "token").write_text(token)
     said = "expected a token of printable ASCII without blanks"
     assert said in qpr("serve", index, "--token-file", tmp_path / "token")[2]
@@ -72,7 +88,26 @@ def test_a_token_that_is_none_is_told(qpr, index, tmp_path, monkeypatch, token):
 
 
 @pytest.mark.parametrize("host", ["", "no.such.host.invalid"])
-def test_a_host_that_is_none_is_told(qpr, index, host):
-    status, _, told = qpr("serve", index, "--host", host)
+def test_a_host_that_is_none(qpr, index, host):
+    status, _, err = qpr("serve", index, "--host", host)
     assert status == 1
-    assert told.startswith("error: `--host`: expected an address")
+    assert re.match(r"error: \S*host`?: expected an address", err)
+
+
+@pytest.mark.parametrize("name", ["", "a:80", "http://a", "a b", "*.a", "a,b", "[a", "1.1.1.1:8"])
+def test_an_allowed_host_that_is_none(name):
+    with pytest.raises(UserError, match="expected a name or an address without port, got"):
+        _host_names("127.0.0.1", [name])
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed", "names"),
+    [
+        ("127.0.0.1", [], ["127.0.0.1"]),
+        ("0.0.0.0", ["a.example"], ["a.example"]),
+        ("::", ["::1", "[2001:DB8::1]"], ["[::1]", "[2001:db8::1]"]),
+        ("2001:db8::2", ["10.0.0.1", "*"], ["[2001:db8::2]", "10.0.0.1", "*"]),
+    ],
+)
+def test_host_names(host, allowed, names):
+    assert _host_names(host, allowed) == names

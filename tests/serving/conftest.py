@@ -1,3 +1,5 @@
+import contextlib
+import shutil
 import socket
 import threading
 import time
@@ -22,44 +24,91 @@ QUESTIONS = {
 LIMITS = Limits(body=10_000, k=50, characters=200, questions=20, concurrent=8)
 
 
-@pytest.fixture
-def retriever(tmp_path):
-    """One with a folder."""
-    write_encoder(tmp_path)
-    made = Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=tmp_path)
-    made.save(tmp_path / "mine")
-    return made
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A folder with an encoder and an index of `QUESTIONS`, which tests only read."""
+    path = tmp_path_factory.mktemp("serving")
+    write_encoder(path)
+    Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=path).save(path)
+    return path
 
 
 @pytest.fixture
-def serve():
-    """A server of an application: app -> its address."""
-    running = []
+def retriever(folder, tmp_path):
+    """One that the test may change, with a folder of its own."""
+    return Retriever.load(shutil.copytree(folder, tmp_path / "mine"))
 
-    def start(app) -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(app, http=Protocol, log_level="error", access_log=False)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        running.append((server, thread, listening))
-        while not server.started:
-            time.sleep(0.01)
-        return "http://127.0.0.1:{1}".format(*listening.getsockname())
 
-    yield start
-    for server, thread, listening in running:
+@pytest.fixture(scope="session")
+def shared_retriever(folder):
+    """The one behind `client`."""
+    return Retriever.load(folder)
+
+
+@contextlib.contextmanager
+def running(app):
+    """A server of an application: its address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, http=Protocol, log_level="error", access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    wait_until(lambda: server.started)
+    try:
+        yield "http://127.0.0.1:{1}".format(*listening.getsockname())
+    finally:
         server.should_exit = True
         thread.join()
         listening.close()
 
 
 @pytest.fixture
-def address(retriever, serve):
-    return serve(make_app(retriever, token=TOKEN, limits=LIMITS))
+def serve():
+    """app -> the address of a server of its own."""
+    with contextlib.ExitStack() as servers:
+        yield lambda app: servers.enter_context(running(app))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def address(shared_retriever):
+    """The server that tests share: nothing may change its questions."""
+    with running(make_app(shared_retriever, token=TOKEN, limits=LIMITS)) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
 def client(address):
     with httpx.Client(base_url=address) as client:
         yield client
+
+
+@pytest.fixture
+def own_client(retriever, serve):
+    """A client of a server of the test's own `retriever`."""
+    address = serve(make_app(retriever, token=TOKEN, limits=LIMITS))
+    with httpx.Client(base_url=address) as client:
+        yield client
+
+
+@pytest.fixture
+def exchange(address):
+    """bytes -> all that the shared server answers until it closes the connection."""
+
+    def send(request: bytes, at: str = address) -> bytes:
+        with connect(at) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(10_000), b""))
+
+    return send
+
+
+def connect(address: str) -> socket.socket:
+    host, port = address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,5 +1,6 @@
 import concurrent.futures
 import errno
+import json
 import threading
 
 import httpx
@@ -10,6 +11,7 @@ from qpr_jax import Retriever
 from qpr_jax.errors import UserError
 from qpr_jax.serving import app
 from qpr_jax.serving.app import make_app
+from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.models import Limits
 from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN
 
@@ -34,7 +36,8 @@ def test_encode(client, retriever):
     assert client.post("/encode", json={"questions": []}).json() == {"vectors": []}
 
 
-def test_what_is_added_and_removed_is_so_on_disk_when_it_answers(client, tmp_path):
+def test_changes_are_on_disk_before_the_answer(own_client, tmp_path):
+    client = own_client
     answer = client.post("/questions", json={"questions": ["a", "b"]}, headers=BEARER)
     assert (answer.status_code, answer.json()) == (200, {"ids": [10, 11]})
     answer = client.post("/questions", json={"questions": ["c"], "ids": [5]}, headers=BEARER)
@@ -61,19 +64,19 @@ def test_what_is_added_and_removed_is_so_on_disk_when_it_answers(client, tmp_pat
         ([("Authorization", b"Bearer \xff\xfe")], 401),
     ],
 )
-def test_writing_needs_the_token(client, retriever, authorization, status):
+def test_writing_needs_the_token(client, shared_retriever, authorization, status):
     for send in (
         lambda: client.post("/questions", json={"questions": ["a"]}, headers=authorization),
         lambda: client.post("/questions", content=b"no JSON", headers=authorization),
         lambda: client.delete("/questions/5", headers=authorization),
     ):
         assert send().status_code == status
-    assert dict(retriever.index) == QUESTIONS
+    assert dict(shared_retriever.index) == QUESTIONS
 
 
-def test_the_scheme_is_of_any_case(client):
+def test_the_scheme_is_of_any_case(own_client):
     given = {"Authorization": f"bearer  {TOKEN}"}
-    assert client.delete("/questions/5", headers=given).status_code == 204
+    assert own_client.delete("/questions/5", headers=given).status_code == 204
 
 
 def test_without_a_token_nobody_writes(retriever, serve):
@@ -104,7 +107,12 @@ LONG = "x" * 201
         ("/encode", {"questions": 5}, 422, "`questions`: Input should be a valid array, got 5"),
         ("/questions", {"questions": ["a"], "ids": [-1]}, 422, "`ids.0`: Input should be greater"),
         ("/questions", {"questions": ["a"], "ids": [2**63]}, 422, "`ids.0`: Input should be less"),
-        ("/questions", {"questions": ["a"], "ids": []}, 422, "`ids`: expected one a question"),
+        (
+            "/questions",
+            {"questions": ["a"], "ids": []},
+            422,
+            "`ids`: expected one for each",
+        ),
         ("/questions", {"questions": ["a", "b"], "ids": [1, 1]}, 422, "expected distinct ids"),
         (
             "/questions",
@@ -116,7 +124,7 @@ LONG = "x" * 201
         ("/search", {"queries": [], "\n\U0001f600" * 99: 1}, 422, r"`'\n\U0001f600\n"),
     ],
 )
-def test_what_is_wrong_with_a_body_is_said_in_one_line(client, path, body, status, message):
+def test_a_wrong_body_gives_one_line(client, path, body, status, message):
     answer = client.post(path, json=body, headers=BEARER)
     assert answer.status_code == status
     assert message in answer.json()["error"]
@@ -134,7 +142,7 @@ def test_what_is_wrong_with_a_body_is_said_in_one_line(client, path, body, statu
         b"{" + b'"":1,' * 1500 + b'"":1}',
     ],
 )
-def test_bodies_that_are_nothing_are_the_clients_fault(client, body):
+def test_bodies_without_meaning_are_the_clients_fault(client, body):
     answer = client.post("/search", content=body, headers={"Content-Type": "application/json"})
     assert 400 <= answer.status_code < 500
     assert answer.json()["error"]
@@ -179,7 +187,7 @@ def test_too_many_questions_to_find(retriever, serve):
     asked = {"queries": ["a"] * 101, "k": 100}
     answer = httpx.post(f"{address}/search", json=asked)
     assert answer.status_code == 422
-    assert "at most 10,000 questions to be found, queries times k; got 10,100" in answer.text
+    assert "at most 10,000 hits, queries times k; got 10,100" in answer.text
     asked["queries"].pop()
     assert len(httpx.post(f"{address}/search", json=asked).json()["results"]) == 100
 
@@ -194,22 +202,22 @@ def test_small_limits_are_the_pages_too(retriever, serve):
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "line"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), 507, "disk is full"),
-        (OSError(errno.EIO, "Input/output error", "/secret"), 503, "its log says why"),
-        (UserError("/secret: damaged"), 503, "its log says why"),
-        (RuntimeError("/secret"), 500, "its log says why"),
+        (OSError(errno.EIO, "Input/output error", "/secret"), 503, "see its log"),
+        (UserError("/secret: damaged"), 503, "see its log"),
+        (RuntimeError("/secret"), 500, "see its log"),
     ],
 )
-def test_what_is_not_the_clients_fault(client, retriever, monkeypatch, error, status, said):
+def test_faults_of_the_server(client, shared_retriever, monkeypatch, error, status, line):
     def add(questions, ids=None):
         raise error
 
-    monkeypatch.setattr(retriever, "add", add)
+    monkeypatch.setattr(shared_retriever, "add", add)
     answer = client.post("/questions", json={"questions": ["a"]}, headers=BEARER)
     assert answer.status_code == status
-    assert said in answer.json()["error"]
+    assert line in answer.json()["error"]
     assert "secret" not in answer.text
 
 
@@ -225,6 +233,14 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
         return whole(queries, k)
 
     monkeypatch.setattr(retriever, "search", search)
+    waiting = threading.Semaphore(0)
+    whole_wait = Batcher.search
+
+    async def wait_for_answer(self, queries, k):
+        waiting.release()
+        return await whole_wait(self, queries, k)
+
+    monkeypatch.setattr(Batcher, "search", wait_for_answer)
     address = serve(make_app(retriever, limits=LIMITS))
 
     def ask(number):
@@ -235,10 +251,9 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
         answers = [pool.submit(ask, 0)]
         assert first.wait(30)
         answers += [pool.submit(ask, number) for number in range(1, 7)]
-        while httpx.get(f"{address}/metrics").status_code != 200:
-            pass
-        # All six wait by now, or soon: none is answered before the first.
-        threading.Timer(0.5, go.set).start()
+        for _ in range(7):
+            assert waiting.acquire(timeout=30)
+        go.set()
         found = [answer.result() for answer in answers]
     for number, results in enumerate(found):
         query, k = f"learn python {number}", 1 + number % 3
@@ -249,7 +264,7 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
     assert sum(sizes) == 1 + 2 + 1 + 2 + 1 + 2 + 1
 
 
-def test_more_requests_than_it_answers_at_a_time_are_told_to_wait(retriever, serve, monkeypatch):
+def test_more_requests_than_it_answers_at_a_time_get_429(retriever, serve, monkeypatch):
     go = threading.Event()
 
     def search(queries, k=5):
@@ -273,8 +288,8 @@ def test_more_requests_than_it_answers_at_a_time_are_told_to_wait(retriever, ser
         assert [answer.status_code for answer in answered] == [200] * 8
 
 
-def test_more_writers_than_wait_are_told_to_wait(retriever, serve, monkeypatch):
-    monkeypatch.setattr(app, "_WRITERS", 3)
+def test_more_writers_than_wait_get_429(retriever, serve, monkeypatch):
+    monkeypatch.setattr(app, "_WAITING_WRITERS", 3)
     go, running, most = threading.Event(), [], []
     whole = retriever.add
 
@@ -320,13 +335,14 @@ def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
     assert statuses == [500, 200]
 
 
-def test_measures(client):
+def test_metrics(own_client):
+    client = own_client
     client.post("/search", json={"queries": ["a", "b"]})
     client.get("/unknown")
     client.delete("/questions/17")
-    told = client.get("/metrics")
-    assert told.headers["Content-Type"].startswith("text/plain")
-    lines = told.text.splitlines()
+    report = client.get("/metrics")
+    assert report.headers["Content-Type"].startswith("text/plain")
+    lines = report.text.splitlines()
     for line in (
         'qpr_requests_total{method="POST",path="/search",status="200"} 1.0',
         'qpr_requests_total{method="GET",path="other",status="404"} 1.0',
@@ -371,3 +387,52 @@ def test_the_page_may_load_nothing(client):
     assert answer.headers["Content-Type"].startswith("text/html")
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert "http" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost:8000:1"),
+        *("[::1", "127.0.0.1@evil.example", "localhost/", "user:localhost", "x" * 5000, "\xff"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/search"])
+def test_a_host_that_is_not_allowed_is_refused(client, path, host):
+    """A page whose name was pointed at this address (DNS rebinding) reads nothing."""
+    headers = {"Host": host.encode("latin-1")}
+    if path == "/":
+        answer = client.get(path, headers=headers)
+    else:
+        answer = client.post(path, json={"queries": ["a"]}, headers=headers)
+    assert answer.status_code == 400
+    assert answer.headers["Content-Type"] == "application/json"
+    line = answer.json()["error"]
+    assert line.startswith("expected a `Host` that this server allows, got ")
+    assert len(line) < 300
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8000"]
+)
+def test_loopback_hosts_are_allowed(client, host):
+    assert client.get("/health", headers={"Host": host}).status_code == 200
+
+
+def test_hosts_that_the_operator_allows(retriever, serve):
+    def statuses(allowed):
+        address = serve(make_app(retriever, allowed_hosts=allowed))
+        hosts = ["search.example", "Search.example:443", "localhost"]
+        return [httpx.get(f"{address}/health", headers={"Host": h}).status_code for h in hosts]
+
+    assert statuses(["SEARCH.example"]) == [200, 200, 400]
+    assert statuses(["*"]) == [200, 200, 200]
+
+
+@pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"], ["localhost", "evil.example"]])
+def test_none_or_several_hosts_are_refused(exchange, hosts):
+    heads = "".join(f"Host: {host}\r\n" for host in hosts)
+    answer = exchange(f"GET /health HTTP/1.1\r\n{heads}Connection: close\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    line = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert f"got {', '.join(hosts) or 'none'}; " in line

@@ -28,7 +28,7 @@ def searched():
 
 
 def batcher(searched):
-    return Batcher(searched, lambda hits: repr(hits).encode(), most=4)
+    return Batcher(searched, lambda hits: repr(hits).encode(), max_queries=4)
 
 
 async def waiting(made, requests):
@@ -88,7 +88,7 @@ def test_an_error_is_of_its_batch_alone(searched):
 
 
 def test_too_many_that_wait(searched, monkeypatch):
-    monkeypatch.setattr(batching, "_BATCHES", 2)
+    monkeypatch.setattr(batching, "_WAITING_BATCHES", 2)
 
     async def run():
         made = batcher(searched)

@@ -1,5 +1,6 @@
-"""What a server makes of bodies, heads and readers that are too large, too slow, or break off."""
+"""Requests that are too large, too slow, broken off, or not HTTP, and clients that do not read."""
 
+import json
 import socket
 import time
 
@@ -7,7 +8,7 @@ import pytest
 
 from qpr_jax.serving import guard, protocol
 from qpr_jax.serving.app import make_app
-from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN
+from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN, connect, wait_until
 
 
 @pytest.mark.parametrize("chunked", [True, False])
@@ -19,35 +20,57 @@ def test_a_body_that_is_too_large_is_refused(client, chunked):
 
 
 @pytest.mark.parametrize("length", ["-5", "x", "1" * 5000, "5, 5"])
-def test_a_length_that_is_none_is_refused(address, length):
-    host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        asked = f"POST /search HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
-        connection.sendall(asked.encode())
-        assert connection.recv(1000).startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+def test_a_wrong_content_length_is_refused(address, length):
+    with connect(address) as connection:
+        head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+        connection.sendall(head.encode())
+        answer = connection.recv(1000)
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        *(b"nonsense\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0" * 100),
+        *(b"GET / HTTP/9.9\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        *(b"get / HTTP/1.1\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n"),
+        *(b"GET / HTTP/1.1\r\nHost localhost\r\n\r\n", b"GET / HTTP/1.1\r\n: x\r\n\r\n"),
+        b"GET / HTTP/1.1\r\nX: \0\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n{}",
+    ],
+)
+def test_malformed_http_is_answered_in_json(exchange, request_bytes):
+    head, _, body = exchange(request_bytes).partition(b"\r\n\r\n")
+    status, *headers = head.lower().split(b"\r\n")
+    assert status.startswith(b"http/1.1 400 ")
+    assert b"content-type: application/json" in headers
+    assert b"content-length: %d" % len(body) in headers
+    assert b"connection: close" in headers
+    assert json.loads(body) == {"error": "expected an HTTP/1.1 request, got other bytes"}
 
 
 @pytest.fixture
 def connection(address):
-    """A connection of bytes."""
-    host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with connect(address) as connection:
         yield connection
 
 
 HALF = (
-    f"POST /questions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+    f"POST /questions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
     'Content-Length: 99\r\n\r\n{"questions": ["a"]}'
 ).encode()
 
 
-def test_a_request_that_breaks_off_is_not_carried_out(connection, client, retriever):
+def test_a_request_that_breaks_off_is_not_carried_out(connection, client, shared_retriever):
     connection.sendall(HALF)
     connection.close()
     line = 'qpr_requests_total{method="POST",path="/questions",status="gone"} 1.0'
-    while line not in client.get("/metrics").text:
-        pass
-    assert dict(retriever.index) == QUESTIONS
+    wait_until(lambda: line in client.get("/metrics").text)
+    assert dict(shared_retriever.index) == QUESTIONS
 
 
 def test_a_body_that_does_not_come(connection, monkeypatch):
@@ -66,9 +89,8 @@ def test_a_head_without_end(connection, head):
 @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nX: "])
 def test_a_head_that_does_not_come(head, retriever, serve, monkeypatch):
     monkeypatch.setattr(protocol, "_HEAD_SECONDS", 0.2)
-    host, port = serve(make_app(retriever)).removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" if head else b"")
+    with connect(serve(make_app(retriever))) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" if head else b"")
         connection.sendall(head)
         answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.count(b"HTTP/1.1 200 ") == (head != b"")
@@ -81,7 +103,7 @@ def test_an_answer_that_is_not_read(retriever, serve, monkeypatch):
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect((host, int(port)))
-        asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+        asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with pytest.raises(ConnectionError):  # noqa: PT012
             for _ in range(10_000):
                 connection.sendall(asked)

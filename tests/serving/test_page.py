@@ -8,6 +8,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from tests.serving.conftest import QUESTIONS
 
+pytestmark = pytest.mark.slow
 CHROMIUM = shutil.which("chromium")
 
 
