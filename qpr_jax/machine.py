@@ -21,13 +21,6 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak  # elsewhere in KiB
 
 
-def cpu_count() -> int:
-    """The CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # macOS has none
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def available_memory() -> int:
     """Bytes that processes can still allocate, within the limit of the container."""
     limits = [1 << 62]

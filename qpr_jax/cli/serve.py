@@ -80,7 +80,6 @@ def serve(
     from qpr_jax.retriever import Retriever
 
     token = _token(token_file)
-    threads = threads or cpu_count()
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
