@@ -1,8 +1,8 @@
-"""Batches of pairs as blocks of questions of like length, of few fixed shapes.
+"""The layout of a batch: blocks of questions of similar length, in few fixed shapes.
 
-Questions have about ten words and at most several dozen: padding all to the longest would waste
+Questions have about ten tokens and at most several dozen: padding all to the longest would waste
 most of the work. The questions of a batch are sorted by length and cut into blocks whose sizes
-and widths are fixed beforehand from the data, so that the step compiles once.
+and widths are planned from the data, so that the step compiles once.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ MAX_BLOCKS = 8
 SAMPLED_BATCHES = 256
 
 
-def lengths_of(words: np.ndarray) -> np.ndarray:
-    """Words of each question of `words` [..., L]; 1 for an empty one, a window of padding."""
-    return np.maximum((words > 0).sum(axis=-1, dtype=np.int32), 1)
+def lengths_of(token_ids: np.ndarray) -> np.ndarray:
+    """Tokens of each question of `token_ids` [..., L]; 1 for an empty one, which reads padding."""
+    return np.maximum((token_ids > 0).sum(axis=-1, dtype=np.int32), 1)
 
 
-def distinct_words(words: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    """The distinct word ids, ascending, the first of them 0."""
+def unique_tokens(token_ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
+    """The distinct token ids, ascending, the first of them 0."""
     seen = np.zeros(vocabulary_size, bool)
     seen[0] = True
-    seen[words] = True
+    seen[token_ids] = True
     return np.flatnonzero(seen)
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """The shape of a batch: for each device (rows, width) of its blocks and its distinct words;
-    the distinct words of all devices.
+    """The shape of a batch.
+
+    blocks: (rows, width) of each, on one device. unique_ids: distinct tokens of a device.
+    vocab_ids: distinct tokens of all devices.
     """
 
     blocks: tuple[tuple[int, int], ...]
-    distinct: int
-    words: int
+    unique_ids: int
+    vocab_ids: int
 
     @property
-    def tokens(self) -> int:
+    def positions(self) -> int:
         """Positions that a device encodes, padding included."""
         return sum(rows * width for rows, width in self.blocks)
 
@@ -56,74 +58,78 @@ class BatchShape:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One batch; but for `words`, the shares of the devices lie along the first axis.
+    """One batch; all but `vocab_ids` holds the shares of the devices along its first axis.
 
-    words: int32 [W], the distinct word ids of the batch, the first 0 (padding), filled up with 0.
-    distinct: int32 [devices * U], the distinct words of each share as positions in `words`, the
-      first of each 0.
-    blocks: int32 [devices * n_b, L_b] each, positions in the share's `distinct`.
-    order: int32 [devices * (n + m + 2l)], row of the blocks' concatenation for each question of a
-      share: n queries, m candidates, the first and the second of l labelled pairs.
-    clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
-    labels: int32 [devices * l], 1 where the two of a labelled pair mean the same, else 0.
-    targets: float32 [devices * (n + m + 2l), d], the teacher's vectors; d is 0 without a teacher.
+    A share has r = n + m + 2l questions: n queries, m candidates, l labeled pairs.
+
+    Attributes:
+      vocab_ids: int32 [W], the distinct token ids of the batch, the first 0 (padding), padded
+        with 0.
+      unique_ids: int32 [devices * U], each share's distinct tokens as positions in `vocab_ids`,
+        the first of each 0.
+      blocks: int32 [devices * n_b, L_b] each, positions in the share's `unique_ids`.
+      order: int32 [devices * r], the row of each question in the concatenated blocks of its share:
+        queries, candidates, the first and the second questions of labeled pairs.
+      clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
+      labels: int32 [devices * l], 1 for duplicates, else 0.
+      targets: float32 [devices * r, d], the teacher's vectors; d is 0 without a teacher.
     """
 
-    words: np.ndarray | jax.Array
-    distinct: np.ndarray | jax.Array
+    vocab_ids: np.ndarray | jax.Array
+    unique_ids: np.ndarray | jax.Array
     blocks: tuple[np.ndarray | jax.Array, ...]
     order: np.ndarray | jax.Array
     clusters: np.ndarray | jax.Array
     labels: np.ndarray | jax.Array
     targets: np.ndarray | jax.Array
 
-    def parted(self, vectors: jax.Array) -> list[jax.Array]:
-        """What vectors of a share's questions are of: [n, d], [m, d], [l, d], [l, d], as above."""
+    def split(self, vectors: jax.Array) -> list[jax.Array]:
+        """Split the vectors of a share, [r, d], into [n, d], [m, d], [l, d] and [l, d]."""
         candidates, labeled = len(self.clusters), len(self.labels)
         queries = len(vectors) - candidates - 2 * labeled
         sizes = (queries, candidates, labeled)
         return jnp.split(vectors, list(itertools.accumulate(sizes)))
 
     def specs(self) -> Batch:
-        """What of a batch is split over devices: a tree of `PartitionSpec`."""
+        """How a batch is split over devices: a tree of `PartitionSpec`."""
         split: Any = jax.tree.map(lambda _: PartitionSpec(AXIS), self)
         whole: Any = PartitionSpec()
-        return dataclasses.replace(split, words=whole)
+        return dataclasses.replace(split, vocab_ids=whole)
 
     def placed(self, mesh: Mesh) -> Batch:
-        """The batch on the devices of `mesh`; of several processes each gives its own shares."""
+        """Place the batch on the devices of `mesh`; each process gives its own shares."""
         return jax.tree.map(lambda array, spec: put(array, mesh, spec), self, self.specs())
 
 
 def plan_shapes(
-    words_at: Callable[[int], np.ndarray],
+    token_ids_at: Callable[[int], np.ndarray],
     *,
     steps: int,
     vocabulary_size: int,
     blocks: int = MAX_BLOCKS,
 ) -> tuple[BatchShape, ...]:
-    """Shapes of a batch, from the tightest to one that holds any batch.
+    """Plan the shapes of a batch, from the tightest to one that holds any batch.
 
-    The tightest holds what sampled batches of the first epoch hold, with a little room; a batch
-    that does not fit takes the next, which compiles once more.
+    The tightest holds the sampled batches of the first epoch, with a little room; a batch that does
+    not fit takes the next one, which compiles once more.
 
     Args:
-      words_at: step -> the word ids of its questions, int32 [devices, rows, L].
-      steps: steps of an epoch, which the samples are spread over.
-      vocabulary_size: all word ids are below.
-      blocks: at most so many, each of which is compiled for itself.
+      token_ids_at: step -> the token ids of its questions, int32 [devices, rows, L].
+      steps: steps of an epoch, over which the samples are spread.
+      vocabulary_size: all token ids are smaller.
+      blocks: the most blocks, each of which is compiled separately.
     """
     sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
-    devices, rows, widest = words_at(0).shape
+    devices, rows, widest = token_ids_at(0).shape
     longest = np.ones(rows, np.int32)
     share, all_shares = 0, 0
     for step in sampled:
-        words = words_at(int(step))
-        longest = np.maximum(longest, np.sort(lengths_of(words)).max(axis=0))
-        counts = [len(distinct_words(part, vocabulary_size)) for part in words]
+        token_ids = token_ids_at(int(step))
+        longest = np.maximum(longest, np.sort(lengths_of(token_ids)).max(axis=0))
+        counts = [len(unique_tokens(part, vocabulary_size)) for part in token_ids]
         share = max(share, *counts)
         if devices > 1:
-            all_shares = max(all_shares, len(distinct_words(words, vocabulary_size)))
+            all_shares = max(all_shares, len(unique_tokens(token_ids, vocabulary_size)))
 
     longest = np.minimum(longest + 1, widest)
     ends = _cheapest_ends(longest, blocks)
@@ -149,7 +155,7 @@ def plan_shapes(
 
 
 def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
-    """Ends of at most so many blocks of sorted rows with the least padding in all.
+    """The ends of at most `blocks` blocks of sorted rows with the least padding in all.
 
     longest: int [rows], the width that the i-th shortest row needs.
     """
@@ -167,8 +173,8 @@ def _cheapest_ends(longest: np.ndarray, blocks: int) -> list[int]:
     return cheapest[-1][1]
 
 
-def make_batch(
-    words: np.ndarray,
+def lay_out(
+    token_ids: np.ndarray,
     clusters: np.ndarray,
     shapes: Sequence[BatchShape],
     *,
@@ -180,45 +186,45 @@ def make_batch(
     """Lay out the questions of each device, in the first shape that fits the shares of all.
 
     Args:
-      words: int32 [devices, n + m + 2l, L], word ids in the order of `Batch.order`.
+      token_ids: int32 [devices, r, L], in the order of `Batch.order`.
       clusters: int32 [devices, m], of the candidates.
       shapes: from `plan_shapes`.
-      vocabulary_size: all word ids are below.
+      vocabulary_size: all token ids are smaller.
       own: the devices whose shares are laid out.
-      labels: int32 [devices, l], of the labelled pairs, if there are any.
-      targets: float32 [the own devices, n + m + 2l, d], if there are any.
+      labels: int32 [devices, l], of the labeled pairs, if there are any.
+      targets: float32 [own devices, r, d], if there are any.
     """
-    devices, rows, _ = words.shape
-    lengths = lengths_of(words)
+    devices, rows, _ = token_ids.shape
+    lengths = lengths_of(token_ids)
     ascending = np.argsort(lengths, axis=1, kind="stable")
     lengths = np.take_along_axis(lengths, ascending, axis=1)
-    shares = [distinct_words(share, vocabulary_size) for share in words]
-    all_words = distinct_words(words, vocabulary_size) if devices > 1 else shares[0]
+    shares = [unique_tokens(share, vocabulary_size) for share in token_ids]
+    all_ids = unique_tokens(token_ids, vocabulary_size) if devices > 1 else shares[0]
     shape = next(
         shape
         for shape in shapes
-        if len(all_words) <= shape.words
-        and all(len(share) <= shape.distinct for share in shares)
+        if len(all_ids) <= shape.vocab_ids
+        and all(len(share) <= shape.unique_ids for share in shares)
         and all(_fits(share, shape) for share in lengths)
     )
-    words, ascending, shares = words[own], ascending[own], shares[own]
+    token_ids, ascending, shares = token_ids[own], ascending[own], shares[own]
     devices = len(words)
-    distinct = np.zeros((devices, shape.distinct), np.int32)
+    unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
     order = np.empty((devices, rows), np.int32)
     place = np.zeros(vocabulary_size, np.int32)
     blocks = [np.empty((devices, *block), np.int32) for block in shape.blocks]
     for device, share in enumerate(shares):
-        distinct[device, : len(share)] = np.searchsorted(all_words, share)
+        unique_ids[device, : len(share)] = np.searchsorted(all_ids, share)
         order[device, ascending[device]] = np.arange(rows)
         place[share] = np.arange(len(share))
         start = 0
         for block, (count, width) in zip(blocks, shape.blocks, strict=True):
             chosen = ascending[device, start : start + count]
-            block[device] = place[words[device, chosen, :width]]
+            block[device] = place[token_ids[device, chosen, :width]]
             start += count
     return Batch(
-        np.pad(all_words, (0, shape.words - len(all_words))).astype(np.int32),
-        distinct.ravel(),
+        np.pad(all_ids, (0, shape.vocab_ids - len(all_ids))).astype(np.int32),
+        unique_ids.ravel(),
         tuple(block.reshape(-1, block.shape[2]) for block in blocks),
         order.ravel(),
         clusters[own].ravel(),

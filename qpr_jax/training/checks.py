@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from qpr_jax.errors import UserError
@@ -16,6 +17,8 @@ from qpr_jax.training.config import (
     weighted_losses,
 )
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.sources import SOURCES
 
 _LARGEST = 2**32 - 1  # of a whole number: the seeds of NumPy end there
 
@@ -24,8 +27,10 @@ def validate(config: TrainConfig) -> None:
     """Raise UserError for the first setting that is out of range or does not fit the others."""
     for name, value in flatten(config).items():
         _check_range(name, value)
+    _check_choice("data.source", config.data.source, SOURCES)
+    _check_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
     _check_losses(config)
-    _check_kind(config)
+    _check_encoder(config)
     _check_teacher(config)
     _check_distributed(config)
 
@@ -39,8 +44,9 @@ def unused_settings(config: TrainConfig) -> list[str]:
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"}
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
-    if config.encoder.kind == "bert":
-        unused |= _CNN_SETTINGS
+    for kind, family in MODEL_FAMILIES.items():
+        if kind != config.encoder.kind:
+            unused |= family.settings
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
 
@@ -79,6 +85,11 @@ def _violated_range(declared: Setting, value: float) -> str:
     return start + (end if below is None else f" and below {below:g}")
 
 
+def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        raise UserError(f"expected {' or '.join(choices)}, got {value!r}", setting=name)
+
+
 def _check_losses(config: TrainConfig) -> None:
     names, weights = config.loss.names, config.loss.weights
     if not names or any(name not in LOSS_NAMES for name in names) or len({*names}) < len(names):
@@ -94,26 +105,16 @@ def _check_losses(config: TrainConfig) -> None:
         )
 
 
-def _check_kind(config: TrainConfig) -> None:
-    encoder = config.encoder
-    if encoder.kind not in ("cnn", "bert"):
-        raise UserError(f"expected cnn or bert, got {encoder.kind!r}", setting="encoder.kind")
-    if encoder.kind == "cnn":  # the dimension of a transformer is known when its folder is read
-        if not encoder.kernel_sizes:
-            raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
+def _check_encoder(config: TrainConfig) -> None:
+    MODEL_FAMILIES[config.encoder.kind].check(config)
+    if not config.encoder.pretrained:  # else the dimension is known when the folder is read
         recipe = Recipe(config.index.factory, probes=config.index.probes)
-        check_recipe(recipe, encoder.output_dim)
-    if (encoder.kind == "bert") != bool(encoder.pretrained):
-        raise UserError(
-            "expected `bert` with a folder to start from, or `cnn` without one, got "
-            f"{encoder.kind!r} and {encoder.pretrained!r}",
-            remedy="set {encoder.kind} and {encoder.pretrained}",
-        )
+        check_recipe(recipe, config.encoder.output_dim)
 
 
 def _check_teacher(config: TrainConfig) -> None:
     teacher, metric = config.teacher, config.early_stopping.metric
-    of_list = config.data.source == "questions"
+    has_pairs = SOURCES[config.data.source].has_pairs
     if teacher.model and teacher.vectors:
         raise UserError(
             f"expected a teacher's model or its vectors, got {teacher.model!r} and "
@@ -132,13 +133,13 @@ def _check_teacher(config: TrainConfig) -> None:
                 "expected 1 epoch or more of imitation or of pairs, got 0 and 0",
                 remedy="set {teacher.epochs} or {max_epochs}",
             )
-        if of_list and config.max_epochs:
+        if not has_pairs and config.max_epochs:
             raise UserError(
                 f"expected 0, since a list of questions has no pairs, got {config.max_epochs}",
                 setting="max_epochs",
                 remedy="set {max_epochs=0}",
             )
-    elif (of_list or not config.max_epochs) and config.encoder.kind == "cnn":
+    elif not (has_pairs and config.max_epochs) and not config.encoder.pretrained:
         raise UserError(
             "expected pairs to train on or a teacher, got neither",
             remedy="set {teacher.model} or {teacher.vectors}, or, with pairs, {max_epochs=10}",
@@ -146,7 +147,7 @@ def _check_teacher(config: TrainConfig) -> None:
     elif metric == "agreement" or teacher.init_embeddings:
         name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
         raise UserError("expected a teacher, got none", setting=name, remedy="set {teacher.model}")
-    if of_list and metric != "agreement":
+    if not has_pairs and metric != "agreement":
         raise UserError(
             f"expected agreement, all that a list of questions can be scored by, got {metric}",
             setting="early_stopping.metric",
@@ -197,29 +198,10 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
     return unused
 
 
-_LOG_SETTINGS = {
-    f"data.{name}"
-    for name in (
-        *("question_column", "answer_column", "coherence", "min_coherence"),
-        "pairs_per_cluster",
-    )
-}
-_GENERATED_SETTINGS = {"data.synthetic_clusters", "data.false_negatives"}
-_UNUSED_BY_SOURCE = {
-    "quora": _LOG_SETTINGS | _GENERATED_SETTINGS,
-    "qa_logs": {"data.max_rows"} | _GENERATED_SETTINGS,
-    "questions": (_LOG_SETTINGS | _GENERATED_SETTINGS) - {"data.question_column"},
-    "synthetic": {"data.path", "data.max_rows", "data.skip_bad_rows"} | _LOG_SETTINGS,
-}
-_CNN_SETTINGS = {
-    *(f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "char_ngrams")),
-    *(f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters", "output_dim")),
-    *("encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"),
-}
-
-
 def _unused_data_settings(config: TrainConfig) -> set[str]:
-    unused = _UNUSED_BY_SOURCE[config.data.source]
+    """Settings that other kinds of data read, and this one does not."""
+    known = frozenset[str]().union(*(source.settings for source in SOURCES.values()))
+    used = SOURCES[config.data.source].settings
     if config.data.unlabeled:  # read like a list of questions
-        unused = unused - {"data.question_column", "data.skip_bad_rows"}
-    return unused
+        used = used | {"question_column", "skip_bad_rows"}
+    return {f"data.{name}" for name in known - used}

@@ -56,8 +56,8 @@ class DataConfig:
 
     source: str = setting(
         "quora",
-        "labeled pairs, logs of questions and answers, a list of questions, or a generated log",
-        choices=("quora", "qa_logs", "questions", "synthetic"),
+        "labeled pairs (quora), logs of questions and answers (qa_logs), a list (questions), or a "
+        "generated log (synthetic)",
     )
     path: str = setting(
         "", "file or folder; empty: $QPR_DATA_DIR, the cache or the web", result=False
@@ -111,7 +111,7 @@ class TextConfig:
 class EncoderConfig:
     """The model."""
 
-    kind: str = setting("cnn", "convolutional, or a transformer that is trained further")
+    kind: str = setting("cnn", "convolutional (cnn), or a transformer trained further (bert)")
     pretrained: str = setting(
         "", "what a transformer starts from: a folder, or minilm", result=False
     )

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from qpr_jax.data.splits import SPLITS
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import (
     exact_search,
     index_recall,
@@ -26,7 +25,7 @@ ASKED = 2000  # questions that agreement is measured on
 
 def make_evaluator(
     dataset: TrainDataset, config: TrainConfig
-) -> Callable[[CnnEncoder | TransformerEncoder], dict[str, float]]:
+) -> Callable[[Encoder], dict[str, float]]:
     """A function from an encoder to its scores on the validation split.
 
     `roc_auc`, where there are pairs: of minus the distance, the pairs against the same queries with
@@ -39,16 +38,16 @@ def make_evaluator(
     metric = config.early_stopping.metric
     agreement = make_agreement(dataset, "validation") if metric == "agreement" else None
 
-    def score(encoder: CnnEncoder | TransformerEncoder) -> dict[str, float]:
+    def score(encoder: Encoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
-            return encoder.encode_words(dataset.words[rows])
+            return encoder.encode_ids(dataset.token_ids[rows])
 
         scores = {}
         if len(pairs):
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
-        vectors = encoder.encode_words(dataset.own_words)
+        vectors = encoder.encode_ids(dataset.labeled_token_ids)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)
@@ -96,7 +95,7 @@ def pair_roc_auc(
 
     vectors_of: rows of questions -> their vectors. NaN where a distance is not finite.
     """
-    triplets = np.column_stack([dataset.splits.pairs[split], dataset.others[split]])
+    triplets = np.column_stack([dataset.splits.pairs[split], dataset.negatives_for_auc[split]])
     distinct, at = np.unique(triplets, return_inverse=True)
     # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):

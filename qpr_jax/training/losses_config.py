@@ -133,7 +133,7 @@ def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
     def terms(
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
-        queries, candidates, left, right = batch.parted(config.loss.scale * vectors)
+        queries, candidates, left, right = batch.split(config.loss.scale * vectors)
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         labels, targets = jnp.asarray(batch.labels), jnp.asarray(batch.targets)
         inputs = LossInputs(

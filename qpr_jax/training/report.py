@@ -29,7 +29,7 @@ from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
-from qpr_jax.training.loader import epoch_steps, imitation_steps, pairs_of_batch
+from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.teacher import NEIGHBOURS
 
@@ -57,7 +57,7 @@ def write_report(
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
     report: dict[str, Any] = {split: {} for split in HELD_OUT}
     rankings: BySearch = {}
-    if dataset.others:
+    if dataset.negatives_for_auc:
         scores, rankings, ranks = score_searches(searches, dataset)
         for split in HELD_OUT:
             report[split] = {
@@ -147,12 +147,12 @@ def _training_times(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
 ) -> dict[str, float]:
     """What the steps took; of two phases, the rates and the epoch are the pairs'."""
-    size = pairs_of_batch(config)
+    size = pairs_per_batch(config)
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
         return {}
     alone = config.teacher.batch_size
-    steps_alone = len(dataset.shown) // alone if dataset.teacher else 0
+    steps_alone = len(dataset.trainable_rows) // alone if dataset.teacher else 0
     imitated = imitation_steps(config, dataset) if config.max_epochs else len(rates)
     # The medians leave out the first steps, which compile.
     seconds = sum(

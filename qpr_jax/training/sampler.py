@@ -1,53 +1,150 @@
-"""Which pairs a step trains on: functions of seed and step, so that a resumed run sees the same."""
+"""Which questions a step reads: functions of seed and step, so that a resumed run reads the same."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
+from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.losses_config import LOSSES
 
-# Each use of the seed draws numbers of its own.
-_EVEN, _EXTRA, _DROPOUT, IMITATION, LABELLED = 1, 2, 3, 4, 5
+# Each use of the seed has random numbers of its own.
+_CLUSTERS, _CANDIDATES, _DROPOUT, _IMITATION, _LABELED = 1, 2, 3, 4, 5
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 
 
 class BatchIndices(NamedTuple):
-    """The questions of a batch.
+    """The questions of a batch, as rows of the dataset.
 
-    pairs: int32 [N, 2], (query, candidate). extras: int32 [K], candidates of no query. labelled:
-    int32 [M, 2], pairs with a verdict each, `labels` int32 [M], 1 where both mean the same.
+    pairs: int32 [N, 2], (query, candidate). extra_candidates: int32 [K], of no query.
+    labeled_pairs: int32 [M, 2]. labels: int32 [M], 1 for duplicates, else 0.
     """
 
     pairs: np.ndarray = _NO_PAIRS
-    extras: np.ndarray = _NONE
-    labeled: np.ndarray = _NO_PAIRS
+    extra_candidates: np.ndarray = _NONE
+    labeled_pairs: np.ndarray = _NO_PAIRS
     labels: np.ndarray = _NONE
 
     @property
     def questions(self) -> np.ndarray:
-        """Of all, int32 [2N + K + 2M], as one device reads them."""
+        """All rows in the order of one device, int32 [2N + K + 2M]."""
         rows: np.ndarray = self.shares(1)[0]
         return rows
 
     def shares(self, devices: int) -> np.ndarray:
-        """The rows of each device, [devices, 2n + k + 2m].
+        """Split the rows over devices: int32 [devices, 2n + k + 2m].
 
-        Its queries, their candidates, its extras, the first and the second of its labelled pairs.
+        A share holds its queries, their candidates, its extra candidates, and the first and the
+        second questions of its labeled pairs.
         """
-        pairs, labeled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled))
-        extras = self.extras.reshape(devices, -1)
+        pairs, labeled = (
+            part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled_pairs)
+        )
+        extra = self.extra_candidates.reshape(devices, -1)
         return np.concatenate(
-            [pairs[..., 0], pairs[..., 1], extras, labeled[..., 0], labeled[..., 1]], axis=1
+            [pairs[..., 0], pairs[..., 1], extra, labeled[..., 0], labeled[..., 1]], axis=1
         )
 
 
+class Sampler(NamedTuple):
+    """The questions of every step.
+
+    indices: step, counted from 0 -> `BatchIndices`. epoch: steps that read the data once. size:
+    pairs of a batch, or half its questions. of_pairs: whether `BatchIndices.pairs` are pairs, not
+    questions for imitation.
+    """
+
+    indices: Callable[[int], BatchIndices]
+    epoch: int
+    size: int
+    of_pairs: bool = True
+
+
+def make_pairs_sampler(
+    config: TrainConfig, dataset: TrainDataset, *, devices: int, turn: int = 0, turns: int = 1
+) -> Sampler:
+    """Sample what the losses of `config` read: pairs, labeled pairs, or `batch_size` of both.
+
+    Args:
+      config: of one objective.
+      dataset: the data.
+      devices: must be able to share each part of a batch evenly.
+      turn: of the `turns` objectives that read one kind of data, and share its batches in turns.
+      turns: their number.
+    """
+    parts = [
+        (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset, devices)
+        for kind in data_kinds(config)
+    ]
+
+    @functools.lru_cache(maxsize=1)  # read by the batch and by its metrics
+    def indices(step: int) -> BatchIndices:
+        position = step * turns + turn
+        return BatchIndices(**{name: rows for part in parts for name, rows in part(position)})
+
+    return Sampler(indices, max(1, _data_steps(config, dataset) // turns), pairs_per_batch(config))
+
+
+def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
+    """Sample any trainable questions, `teacher.batch_size` a step, laid out as if they were pairs."""
+    count = config.teacher.batch_size
+    _require_shares("teacher.batch_size", count, 2 * devices)
+    rows = dataset.trainable_rows.astype(np.int32)
+    if len(rows) < count:
+        raise UserError(
+            f"expected at least one batch of {count:,} questions, got {len(rows):,}",
+            setting="teacher.batch_size",
+            remedy="lower it, or give more questions",
+        )
+    rows_at = permuted_pairs(rows, count, seed=[config.seed, _IMITATION])
+
+    @functools.lru_cache(maxsize=1)
+    def indices(step: int) -> BatchIndices:
+        return BatchIndices(rows_at(step).reshape(-1, 2))
+
+    return Sampler(indices, len(rows) // count, count // 2, of_pairs=False)
+
+
+def data_kinds(config: TrainConfig) -> list[str]:
+    """The kinds of data that the losses read, "pairs" or "labeled", the first loss's first."""
+    return list(dict.fromkeys(LOSSES[name].data for name in weighted_losses(config)))
+
+
+def turn_of_kind(configs: Sequence[TrainConfig], number: int) -> tuple[int, int]:
+    """The turn of objective `number` among those that read its kind of data, and their number."""
+    kinds = [data_kinds(config) for config in configs]
+    return kinds[:number].count(kinds[number]), kinds.count(kinds[number])
+
+
+def epoch_steps(config: TrainConfig, dataset: TrainDataset) -> int:
+    """Steps of all objectives in which the first of them reads its data once."""
+    configs = objectives(config)
+    _, sharing = turn_of_kind(configs, 0)
+    return len(configs) * max(1, _data_steps(configs[0], dataset) // sharing)
+
+
+def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
+    """Steps of imitation alone, before the pairs; 0 without a teacher."""
+    if not dataset.teacher or not config.teacher.epochs:
+        return 0
+    epoch = len(dataset.trainable_rows) // config.teacher.batch_size
+    return max(config.teacher.epochs * epoch, config.teacher.min_steps)
+
+
+def pairs_per_batch(config: TrainConfig) -> int:
+    """Pairs that a step reads, labeled ones included."""
+    return config.batch_size * (1 if config.loss.alternate else len(data_kinds(config)))
+
+
 def steps_per_epoch(pairs: int, batch_size: int) -> int:
-    """Full batches in an epoch; UserError where there is none."""
+    """Full batches in an epoch; UserError if there is none."""
     if pairs < batch_size:
         raise UserError(
             f"expected at least one batch of {batch_size} training pairs, got {pairs} pairs",
@@ -62,8 +159,8 @@ def permuted_pairs(
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
-    Each epoch is a permutation of the pairs that is a function of (seed, epoch) alone, so the
-    step is the whole position in the data; what does not fill a batch is left for that epoch.
+    Each epoch is a permutation that depends on (seed, epoch) alone, so the step is the position in
+    the data. Rows that do not fill a batch are left out of the epoch.
     """
     steps = steps_per_epoch(len(pairs), batch_size)
     seeds = [seed] if isinstance(seed, int) else seed
@@ -73,8 +170,8 @@ def permuted_pairs(
         return np.random.default_rng([*seeds, epoch]).permutation(len(pairs))
 
     def at(step: int) -> np.ndarray:
-        epoch, place = divmod(step, steps)
-        return pairs[permutation(epoch)[place * batch_size : (place + 1) * batch_size]]
+        epoch, number = divmod(step, steps)
+        return pairs[permutation(epoch)[number * batch_size : (number + 1) * batch_size]]
 
     return at
 
@@ -82,11 +179,11 @@ def permuted_pairs(
 def cluster_sampled_pairs(
     pairs: np.ndarray, clusters: np.ndarray, batch_size: int, *, seed: int
 ) -> Callable[[int], np.ndarray]:
-    """Like `permuted_pairs`, with each cluster drawn equally often, however many pairs it has.
+    """Like `permuted_pairs`, with each cluster sampled equally often, however many pairs it has.
 
-    The clusters are gone through in rounds, a permutation each, with one random pair of each
-    cluster, in either direction. Large clusters, which hold most pairs, no longer decide what is
-    learned, and a batch seldom holds a cluster twice.
+    A pass over the clusters is a permutation of them, with one random pair of each cluster, in
+    either direction. Large clusters, which hold most pairs, no longer decide what is learned, and
+    a batch seldom holds a cluster twice.
 
     clusters: int [P], the cluster of each pair.
     """
@@ -95,18 +192,18 @@ def cluster_sampled_pairs(
     sizes = np.unique(clusters, return_counts=True)[1]
     starts = np.cumsum(sizes) - sizes
 
-    @functools.lru_cache(maxsize=2)  # a batch may begin in one round and end in the next
-    def round_of(number: int) -> np.ndarray:
-        rng = np.random.default_rng([seed, number, _EVEN])
+    @functools.lru_cache(maxsize=2)  # a batch may begin in one pass and end in the next
+    def pairs_of_pass(number: int) -> np.ndarray:
+        rng = np.random.default_rng([seed, number, _CLUSTERS])
         rows = rng.permutation(order[starts + rng.integers(0, sizes)])
         return np.where(rng.integers(0, 2, (len(rows), 1)) == 1, pairs[rows, ::-1], pairs[rows])
 
     def at(step: int) -> np.ndarray:
-        parts, start, wanted = [], step * batch_size, batch_size
-        while wanted:
-            number, place = divmod(start, len(sizes))
-            parts.append(round_of(number)[place : place + wanted])
-            start, wanted = start + len(parts[-1]), wanted - len(parts[-1])
+        parts, start, missing = [], step * batch_size, batch_size
+        while missing:
+            number, first = divmod(start, len(sizes))
+            parts.append(pairs_of_pass(number)[first : first + missing])
+            start, missing = start + len(parts[-1]), missing - len(parts[-1])
         return np.concatenate(parts)
 
     return at
@@ -115,10 +212,10 @@ def cluster_sampled_pairs(
 def hard_negatives(
     non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and its pairs to `count` questions labelled non-duplicates.
+    """A function from a step and its pairs to `count` questions labeled as non-duplicates.
 
-    For the questions of the batch that stand in `non_duplicates`, int32 [M, 2], one that they were
-    labelled apart from; what is left is filled up with others of these pairs.
+    For each question of the batch in `non_duplicates`, int32 [M, 2], one that is labeled as
+    different from it, up to `count`; the rest are random questions of `non_duplicates`.
     """
     both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
     both = both[np.argsort(both[:, 0], kind="stable")]
@@ -132,43 +229,111 @@ def hard_negatives(
         )
 
     def at(step: int, pairs: np.ndarray) -> np.ndarray:
-        rng = np.random.default_rng([seed, step, _EXTRA])
+        rng = np.random.default_rng([seed, step, _CANDIDATES])
         labeled = pairs.ravel()
         labeled = labeled[sizes[labeled] > 0][:count]
-        theirs = both[starts[labeled] + rng.integers(0, sizes[labeled]), 1]
-        others = both[rng.integers(0, max(len(both), 1), count - len(theirs)), 1]
-        return np.concatenate([theirs, others]).astype(np.int32)
+        own = both[starts[labeled] + rng.integers(0, sizes[labeled]), 1]
+        others = both[rng.integers(0, max(len(both), 1), count - len(own)), 1]
+        return np.concatenate([own, others]).astype(np.int32)
 
     return at
 
 
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
-    """How many of a batch's other candidates are known paraphrases, which a mask leaves out.
+    """The share of a batch's other candidates that are known paraphrases.
 
     Args:
       clusters: int [m], the cluster of each candidate, -1 for none; the first `pairs` of them are
         those of the pairs, and of their queries.
-      pairs: how many queries there are.
+      pairs: number of queries.
 
     Returns:
-      false_negatives: share of the other candidates of a query that are of its cluster.
+      false_negatives: share of a query's other candidates that are of its cluster.
       rows_with_false_negatives: share of the queries that have one.
     """
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-    theirs = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
+    same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
     return {
-        "false_negatives": float(theirs.mean() / max(1, len(clusters) - 1)),
-        "rows_with_false_negatives": float((theirs > 0).mean()),
+        "false_negatives": float(same.mean() / max(1, len(clusters) - 1)),
+        "rows_with_false_negatives": float((same > 0).mean()),
     }
 
 
-def drop_tokens(words: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
-    """`words` int32 [..., L], zero-padded, with each word left out with probability `rate`.
+def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
+    """Leave each token of `token_ids`, int32 [..., L], zero-padded, out with probability `rate`.
 
-    What is left moves together; a question that would lose all its words keeps them.
+    The remaining tokens move together; a question that would lose all its tokens keeps them.
     """
     rng = np.random.default_rng([seed, step, _DROPOUT])
-    kept = (words > 0) & (rng.random(words.shape, np.float32) >= rate)
-    kept |= (words > 0) & ~kept.any(axis=-1, keepdims=True)
+    kept = (token_ids > 0) & (rng.random(token_ids.shape, np.float32) >= rate)
+    kept |= (token_ids > 0) & ~kept.any(axis=-1, keepdims=True)
     first = np.argsort(~kept, axis=-1, kind="stable")
-    return np.take_along_axis(np.where(kept, words, 0), first, axis=-1)
+    return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
+
+
+# A step -> fields of its `BatchIndices`, by name.
+_Part = Callable[[int], list[tuple[str, np.ndarray]]]
+
+
+def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
+    pairs, size, seed = dataset.splits.pairs["train"], config.batch_size, config.seed
+    count = config.batch.hard_negatives
+    _require_shares("batch.hard_negatives", count, devices)
+    if config.batch.sampling == "clusters":
+        pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
+    else:
+        pairs_at = permuted_pairs(pairs, size, seed=seed)
+    non_duplicates = dataset.splits.non_duplicates["train"]
+    candidates_at = hard_negatives(non_duplicates, len(dataset.token_ids), count, seed=seed)
+
+    def at(step: int) -> list[tuple[str, np.ndarray]]:
+        chosen = pairs_at(step)
+        return [("pairs", chosen), ("extra_candidates", candidates_at(step, chosen))]
+
+    return at
+
+
+def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
+    rows = _labeled_pairs(dataset)
+    if rows[:, 2].all():
+        raise UserError(
+            f"{','.join(config.loss.names)} reads pairs labeled as non-duplicates, but the "
+            "training split has none",
+            setting="loss.names",
+            remedy="give labeled pairs, or another loss",
+        )
+    rows_at = permuted_pairs(rows, config.batch_size, seed=[config.seed, _LABELED])
+
+    def at(step: int) -> list[tuple[str, np.ndarray]]:
+        chosen = rows_at(step)
+        return [("labeled_pairs", chosen[:, :2]), ("labels", chosen[:, 2])]
+
+    return at
+
+
+def _labeled_pairs(dataset: TrainDataset) -> np.ndarray:
+    """The labeled pairs of training questions and their labels, int32 [P, 3].
+
+    Pairs labeled as non-duplicates that other pairs link as duplicates are left out.
+    """
+    data, split_of = dataset.data, dataset.splits.split_of
+    same = data.pairs[data.is_duplicate]
+    same = same[(split_of[same] == TRAIN).all(axis=1)]
+    others = dataset.splits.non_duplicates["train"]
+    labels = np.repeat([1, 0], [len(same), len(others)])
+    return np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
+
+
+def _data_steps(config: TrainConfig, dataset: TrainDataset) -> int:
+    """Full batches of the data that the first loss reads."""
+    labeled = data_kinds(config)[0] == "labeled"
+    pairs = _labeled_pairs(dataset) if labeled else dataset.splits.pairs["train"]
+    return steps_per_epoch(len(pairs), config.batch_size)
+
+
+def _require_shares(name: str, number: int, parts: int) -> None:
+    if number % parts:
+        raise UserError(
+            f"expected a multiple of {parts}, which the devices can share evenly, got {number}",
+            setting=name,
+        )

@@ -39,6 +39,32 @@ class TrainState(NamedTuple):
     step: jax.Array  # int32 [], steps done
 
 
+class CompiledStep:
+    """A jitted step, compiled ahead once for each shape of a batch.
+
+    What `compile` gives, to read its memory, is what runs: nothing is compiled twice.
+    """
+
+    def __init__(self, step: Any) -> None:
+        """Wrap a jitted function of state and batch."""
+        self.jitted = step
+        self._compiled: dict[tuple[tuple[int, ...], ...], jax.stages.Compiled] = {}
+
+    def compile(self, state: TrainState, batch: Batch) -> jax.stages.Compiled:
+        """The step for batches of this shape."""
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
+        if shapes not in self._compiled:
+            self._compiled[shapes] = self.jitted.lower(state, batch).compile()
+        return self._compiled[shapes]
+
+    def __call__(
+        self, state: TrainState, batch: Batch
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
+        """Run the step; the state is donated."""
+        result: tuple[TrainState, dict[str, jax.Array]] = self.compile(state, batch)(state, batch)
+        return result
+
+
 class TrainStep(NamedTuple):
     """The compiled functions of a training.
 
@@ -49,7 +75,7 @@ class TrainStep(NamedTuple):
     params: state -> all parameters, as they are after its last step.
     """
 
-    step: Callable[[TrainState, Batch], tuple[TrainState, dict[str, jax.Array]]]
+    step: CompiledStep
     averaged: Callable[[TrainState, float], TrainState]
     params: Callable[[TrainState], Params]
 
@@ -71,7 +97,7 @@ def make_loss(
 ) -> LossFn:
     """The loss of a global batch as a function of replicated parameters.
 
-    The embedding of `parameters` holds the rows of `batch.words` and no others. Each device
+    The embedding of `parameters` holds the rows of `batch.vocab_ids` and no others. Each device
     encodes its share of the pairs; the objective gathers what it needs of the other devices. The
     gradient is to be taken of the function returned, outside the map, where it sums over devices
     by itself.
@@ -79,7 +105,7 @@ def make_loss(
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
         vectors = nnx.merge(encoder, params).encode_blocks(
-            batch.distinct, batch.blocks, chunk=encode_chunk, axis_name=AXIS
+            batch.unique_ids, batch.blocks, chunk=encode_chunk, axis_name=AXIS
         )[batch.order]
         return objective(vectors, batch, key, AXIS)
 
@@ -115,7 +141,7 @@ def make_train_step(
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        words = jnp.asarray(batch.words)
+        words = jnp.asarray(batch.vocab_ids)
         rows = sparse_adam.apply_missed_steps(
             sparse_adam.gather(state.table, words), state.step, schedule
         )
@@ -140,7 +166,9 @@ def make_train_step(
         return state._replace(average=average)
 
     return TrainStep(
-        jax.jit(step, donate_argnums=0), jax.jit(averaged, donate_argnums=0), jax.jit(current)
+        CompiledStep(jax.jit(step, donate_argnums=0)),
+        jax.jit(averaged, donate_argnums=0),
+        jax.jit(current),
     )
 
 

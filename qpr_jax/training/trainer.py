@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import Interrupted, UserError, spell
 from qpr_jax.files import write_json
 from qpr_jax.training import distributed
 from qpr_jax.training.checkpoints import Checkpoints, open_checkpoints
@@ -27,93 +27,97 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.metric_writer import MetricWriter, NullWriter
-from qpr_jax.training.model_families import exported
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.stages import Plan, build_plan
 from qpr_jax.training.train_step import Params, TrainState
 
 log = logging.getLogger(__name__)
 
-EMA_EVERY = 10  # steps between two looks of the average of weights, and before an evaluation
+EMA_EVERY = 10  # steps between two updates of the average of weights
 
 
 def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
-    """Train until the validation score stops rising; the best parameters.
+    """Train until the validation score stops rising, and return the best parameters.
 
-    Goes on from the latest checkpoint of `workdir`. The same steps give the same bits, however
-    often the training was killed (on one CPU machine, with one number of devices). Of several
-    processes all call this with the same arguments; the first writes, scores, and reports.
+    Resumes from the latest checkpoint of `workdir`. The same steps give the same bits, however
+    often the training was killed (on one CPU machine, with one number of devices). Several
+    processes all call this with the same arguments; process 0 writes, scores and reports.
     """
-    training = build_plan(config, dataset)
-    mesh, state, stages = training.mesh, training.state, training.stages
-    _, averaged, params_of = stages[-1].turns[0].train
-    total = stages[-1].ends
-    evaluates_at = functools.partial(training.evaluates, every=config.early_stopping.every_steps)
-    metric, patience, min_delta = (
-        getattr(config.early_stopping, name) for name in ("metric", "patience", "min_delta")
-    )
+    plan = build_plan(config, dataset)
+    plan.compile()
+    last = plan.stages[-1]
+    _, update_average, params_of = last.objectives[0].train
+    stops = config.early_stopping
+    evaluates_at = functools.partial(plan.evaluates, every=stops.every_steps)
     score = make_evaluator(dataset, config)
+    family = MODEL_FAMILIES[config.encoder.kind]
     averages = config.optimizer.ema_steps > 0
 
     def current(state: TrainState) -> Params:
         return state.average if averages else params_of(state)
 
-    with open_checkpoints(workdir / "checkpoints") as manager:
-        state, stopping = restore_latest(manager, state)
+    with open_checkpoints(workdir / "checkpoints") as checkpoints:
+        state, stopping = restore_latest(checkpoints, plan.state)
         done = int(state.step)
-        records = MetricWriter(workdir, resume_at=done) if distributed.is_first() else NullWriter()
-        flush = MetricBuffer(records, dataset, training, workdir)
+        writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else NullWriter()
+        buffer = MetricBuffer(writer, dataset, plan, workdir)
         with (
-            contextlib.closing(records),
-            progress.bar("step", total, start=done, shown=distributed.is_first()) as show,
-            _signals() as signalled,
+            contextlib.closing(writer),
+            progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
+            _catch_signals() as signals,
         ):
             stop = False
-            while not stop and done < total and stopping.without_gain < patience:
-                (feed, compiled), at = training.turn_of(done)
-                state, metrics = compiled.step(state, feed.batch_at(at).placed(mesh))
+            while not stop and done < last.ends and stopping.without_gain < stops.patience:
+                (loader, compiled), own_step = plan.objective_at(done)
+                state, metrics = compiled.step(state, loader.batch(own_step, plan.mesh))
                 done += 1
                 evaluates = evaluates_at(done)
                 if averages and (evaluates or done % EMA_EVERY == 0):
                     weight = ema_weight(done, evaluates_at, config.optimizer.ema_steps)
-                    state = averaged(state, weight)
-                flush.add(done, feed.size, metrics | feed.false_negatives_at(at))
-                # Looked at once a step: a signal that comes below is for the next. Several
-                # processes agree on it now and then, since asking is a step's work for a network.
+                    state = update_average(state, weight)
+                buffer.add(done, loader.size, metrics | loader.metrics(own_step))
+                # Read once a step: a signal that comes later in it is for the next step. Several
+                # processes must agree, which costs them a message, so they do it less often.
                 if jax.process_count() == 1 or done % config.log_every == 0:
-                    stop = distributed.any_process(bool(signalled))
+                    stop = distributed.any_process(bool(signals))
                 if done % config.log_every == 0:
-                    show(done, flush())
+                    show(done, buffer.flush())
                 if evaluates:
-                    flush()
-                    encoder = exported(current(state), dataset, config)
-                    row = distributed.broadcast_from_first(functools.partial(score, encoder))
-                    if not all(map(np.isfinite, row.values())):
-                        flush.refuse(done, f"the scores {row}")
-                    records.evaluation({"step": done, **row})
-                    stopping = stopping.update(done, row[metric], min_delta=min_delta)
-                    if done <= stages[-1].begins:  # patience is for the last phase
+                    buffer.flush()
+                    encoder = family.export(
+                        config, dataset.start, dataset.tokenizer, current(state)
+                    )
+                    scores = distributed.broadcast_from_first(functools.partial(score, encoder))
+                    if not all(map(np.isfinite, scores.values())):
+                        buffer.refuse(done, f"the scores {scores}")
+                    writer.evaluation({"step": done, **scores})
+                    stopping = stopping.update(
+                        done, scores[stops.metric], min_delta=stops.min_delta
+                    )
+                    if done <= last.begins:  # patience counts in the last stage alone
                         stopping = dataclasses.replace(stopping, without_gain=0)
-                    log.info("step %d: %s", done, ", ".join(f"{k} {v:.4f}" for k, v in row.items()))
-                    manager.save(state, stopping)
-                    flush.restart()
+                    named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+                    log.info("step %d: %s", done, named)
+                    checkpoints.save(state, stopping)
+                    buffer.restart_clock()
                 elif stop or done % config.checkpoint_every == 0:
-                    flush()
-                    manager.save(state, stopping)
-        manager.wait()
-        if distributed.any_process(bool(signalled)):
-            but = " without `--config.overwrite`" if config.overwrite else ""
-            log.info("stopped at step %d, saved; the same command%s goes on", done, but)
-            raise Interrupted(*(signalled or [signal.SIGTERM]))
-        log.info("best %s at step %d", metric, stopping.best_step)
-        best, _ = manager.restore(state, stopping.best_step)
+                    buffer.flush()
+                    checkpoints.save(state, stopping)
+        checkpoints.wait()
+        if distributed.any_process(bool(signals)):
+            without = spell(" without {overwrite}") if config.overwrite else ""
+            log.info("stopped at step %d, saved; the same command%s resumes", done, without)
+            raise Interrupted(*(signals or [signal.SIGTERM]))
+        log.info("best %s at step %d", stops.metric, stopping.best_step)
+        best, _ = checkpoints.restore(state, stopping.best_step)
     return current(best)
 
 
 def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> float:
-    """What the weights after `step` count in their exponential moving average.
+    """The weight of the parameters after `step` in their exponential moving average.
 
-    It is looked after at multiples of EMA_EVERY and at evaluations, each time for all steps since;
-    over the first `horizon` steps it is their plain mean.
+    The average is updated at multiples of EMA_EVERY and at evaluations, each time for all steps
+    since the last update; over the first `horizon` steps it is their plain mean.
     """
     since = 1
     while (step - since) % EMA_EVERY and not evaluates_at(step - since):
@@ -121,48 +125,46 @@ def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> 
     return since / max(since, min(step, horizon))
 
 
-def restore_latest(manager: Checkpoints, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+def restore_latest(checkpoints: Checkpoints, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
     """Restore the latest checkpoint, or return `fresh` if there is none."""
-    if not manager.steps:
+    if not checkpoints.steps:
         return fresh, EarlyStopping()
-    latest = manager.steps[-1]
-    log.info("going on from step %d", latest)
-    return manager.restore(fresh, latest)
+    latest = checkpoints.steps[-1]
+    log.info("resuming from step %d", latest)
+    return checkpoints.restore(fresh, latest)
 
 
 class MetricBuffer:
-    """Holds the metrics of steps on the device until they are recorded, many at a time.
+    """Keeps the metrics of steps on the device, and writes many at a time.
 
     Reading a metric waits for its step; read one by one they would leave the device idle.
     """
 
     def __init__(
         self,
-        records: MetricWriter | NullWriter,
+        writer: MetricWriter | NullWriter,
         dataset: TrainDataset,
-        training: Plan,
+        plan: Plan,
         workdir: Path,
     ) -> None:
-        self._records = records
-        self._prepared = dataset
-        self._training = training
-        self._workdir = workdir
-        self._held: list[tuple[int, int, dict[str, Any]]] = []
-        self.restart()
+        """Write to `writer`; `dataset`, `plan` and `workdir` name a batch that is not finite."""
+        self._writer, self._dataset, self._plan, self._workdir = writer, dataset, plan, workdir
+        self._kept: list[tuple[int, int, dict[str, Any]]] = []
+        self.restart_clock()
 
-    def restart(self) -> None:
-        """Start the clock anew, after work that is not training."""
+    def restart_clock(self) -> None:
+        """Measure the rate from now on, after work that is not training."""
         self._since = time.perf_counter()
 
     def add(self, step: int, pairs: int, metrics: dict[str, Any]) -> None:
-        """Hold the metrics of a step over so many pairs."""
-        self._held.append((step, pairs, metrics))
+        """Keep the metrics of a step and the number of its pairs."""
+        self._kept.append((step, pairs, metrics))
 
-    def __call__(self) -> str:
-        """Record what is held; a line on it. UserError where a loss is not finite."""
-        if not self._held:
+    def flush(self) -> str:
+        """Write what is kept, and return a line on it; UserError where a loss is not finite."""
+        if not self._kept:
             return ""
-        steps, pairs, metrics = zip(*self._held, strict=True)
+        steps, pairs, metrics = zip(*self._kept, strict=True)
         values: list[dict[str, Any]] = jax.device_get(list(metrics))
         now = time.perf_counter()
         rate = round(sum(pairs) / (now - self._since), 1)
@@ -170,9 +172,9 @@ class MetricBuffer:
             {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
             for step, row in zip(steps, values, strict=True)
         ]
-        self._held, self._since = [], now
+        self._kept, self._since = [], now
         finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
-        self._records.steps(finite)
+        self._writer.steps(finite)
         if len(finite) < len(rows):
             row = rows[len(finite)]
             self.refuse(row["step"], f"the loss {row['loss']} and gradient {row['grad_norm']}")
@@ -181,23 +183,22 @@ class MetricBuffer:
     def refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
-        draw, known = self._training.draw_at(step - 1), self._prepared.data.ids
-        rows = np.concatenate([draw.pairs, draw.labeled])
-        rate = self._training.stage_of(step - 1).rate
-        ids = np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], -1).tolist()
+        indices, ids = self._plan.indices(step - 1), self._dataset.data.ids
+        rows = np.concatenate([indices.pairs, indices.labeled_pairs])
+        known = np.where(rows < len(ids), ids[np.minimum(rows, len(ids) - 1)], -1).tolist()
         if distributed.is_first():
-            write_json(path, {"step": step, "got": what, "pairs": ids})
+            write_json(path, {"step": step, "got": what, "pairs": known})
         raise UserError(
             f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
             f"are in {path}",
-            setting=rate,
+            setting=self._plan.stage_at(step - 1).rate,
             remedy="lower it, and start again with {overwrite=True}",
         )
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """A list that the number of SIGTERM or SIGINT is put into; a second signal acts at once."""
+def _catch_signals() -> Iterator[list[int]]:
+    """A list that SIGTERM or SIGINT appends its number to; a second signal acts at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

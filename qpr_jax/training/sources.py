@@ -1,0 +1,191 @@
+"""Where the data of a training comes from: one entry of SOURCES for each kind."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pathlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.questions import read_questions
+from qpr_jax.data.quora import QuestionPairs, read_quora
+from qpr_jax.data.sources import find_logs, find_questions, find_quora
+from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
+from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.data.synthetic_noise import generate_noisy_log
+from qpr_jax.distant import content_hash, make_folder
+from qpr_jax.distant.folder import is_made, read_clusters, read_report
+from qpr_jax.distant.logs import Logs, log_files
+from qpr_jax.distant.method import LEAST, Method
+from qpr_jax.errors import UserError
+from qpr_jax.files import sha256_of
+from qpr_jax.training.config import TrainConfig
+
+log = logging.getLogger(__name__)
+
+CLUSTERS = "clusters"  # the folder of clusters of logs, in a work directory
+
+
+class SplitData(NamedTuple):
+    """Q questions with their pairs, clusters int32 [Q] (-1 for none), and splits."""
+
+    data: QuestionPairs
+    clusters: np.ndarray
+    splits: Splits
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of data.
+
+    read: the data at a path, None if it is generated. settings: of the section `data` that this
+    kind reads and another does not. find: the path that the config names, downloaded if need be.
+    digest: hash of what is read there. prepare: (config, path, work directory) -> the path to read
+    instead, made once, by process 0. has_pairs: whether there are pairs to train on.
+    """
+
+    read: Callable[[TrainConfig, pathlib.Path], SplitData]
+    settings: frozenset[str]
+    find: Callable[[TrainConfig], pathlib.Path] | None = None
+    digest: Callable[[pathlib.Path], str] = sha256_of
+    prepare: Callable[[TrainConfig, pathlib.Path, pathlib.Path], pathlib.Path] | None = None
+    has_pairs: bool = True
+
+
+def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[str]:
+    """The questions of a file, in any format of `data.questions`."""
+    for entry in read_questions(
+        str(path),
+        column=config.data.question_column,
+        skip_bad_rows=config.data.skip_bad_rows,
+        log=log.warning,
+    ):
+        yield entry.question
+
+
+def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
+    data = read_quora(
+        path, skip_bad_rows=config.data.skip_bad_rows, max_rows=config.data.max_rows
+    )
+    return _split(config, data)
+
+
+def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
+    settings = config.data
+    if settings.false_negatives == -1:
+        data = synthetic_pairs(seed=settings.split_seed, clusters=settings.synthetic_clusters)
+        return _split(config, data)
+    made = generate_noisy_log(
+        settings.false_negatives,
+        pairs=settings.synthetic_clusters,
+        batch_size=config.batch_size,
+        seed=settings.split_seed,
+    )
+    return SplitData(made.data, made.clusters, made.splits)
+
+
+def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
+    """Cluster labeled pairs by transitivity, and split them by cluster."""
+    clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
+    splits = split_by_cluster(
+        data,
+        clusters,
+        seed=config.data.split_seed,
+        held_out_pairs=config.data.held_out_pairs,
+        max_held_out_cluster=config.data.max_held_out_cluster,
+    )
+    return SplitData(data, clusters, splits)
+
+
+def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
+    """Clusters of logs as if of labeled pairs, all of them duplicates."""
+    made = read_clusters(path)
+    pairs = np.concatenate([made.pairs[split] for split in SPLITS])
+    for split in SPLITS:
+        if not len(made.pairs[split]):
+            raise UserError(
+                f"expected pairs in each split, got none for {split}",
+                remedy="give more logs, or lower {data.min_coherence}",
+            )
+    none = np.zeros((0, 2), np.int32)
+    report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
+    ids, duplicates = np.arange(len(made.questions)), np.ones(len(pairs), np.bool_)
+    data = QuestionPairs(made.questions, ids, pairs, duplicates, report)
+    splits = Splits(made.split_of, made.pairs, dict.fromkeys(SPLITS, none))
+    return SplitData(data, made.clusters, splits)
+
+
+def _read_list(config: TrainConfig, path: pathlib.Path) -> SplitData:
+    """A list of questions, of which nothing else is known: there are no pairs."""
+    every = read_listed_questions(config, path)
+    questions = list(itertools.islice(every, config.data.max_rows or None))
+    none = np.zeros((0, 2), np.int32)
+    ids = np.arange(len(questions))
+    data = QuestionPairs(questions, ids, none, np.zeros(0, np.bool_), {"skipped_rows": 0})
+    split_of = split_by_text(
+        questions, seed=config.data.split_seed, most=config.data.held_out_pairs
+    )
+    pairs = dict.fromkeys(SPLITS, none)
+    return SplitData(data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs))
+
+
+def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Path) -> pathlib.Path:
+    """The folder of clusters of `logs`, made in `workdir` unless `logs` is one itself."""
+    if is_made(logs):
+        _require_method(config, logs)
+        return logs
+    folder = workdir / CLUSTERS
+    if not folder.exists():
+        data = config.data
+        least = LEAST[data.coherence] if data.min_coherence == -1 else data.min_coherence
+        method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
+        given = Logs(log_files([str(logs)]), data.question_column, data.answer_column)
+        make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
+    return folder
+
+
+def _require_method(config: TrainConfig, folder: pathlib.Path) -> None:
+    """Raise UserError where a setting is not its default, nor that of the clusters."""
+    method = read_report(folder)["method"]
+    for name, made in (
+        ("coherence", method["coherence"]),
+        ("min_coherence", method["least"]),
+        ("pairs_per_cluster", method["pairs_of_a_cluster"]),
+        ("split_seed", method["seed"]),
+    ):
+        value = getattr(config.data, name)
+        if value not in (getattr(TrainConfig().data, name), made):
+            raise UserError(
+                f"{folder}: expected clusters made with {value}, got {made}",
+                setting=f"data.{name}",
+                remedy="make them again with `qpr clusters`, or leave the setting out",
+            )
+
+
+SOURCES = {
+    "quora": Source(
+        _read_pairs,
+        frozenset({"path", "skip_bad_rows", "max_rows"}),
+        find=lambda config: find_quora(config.data.path, log=log.info),
+    ),
+    "qa_logs": Source(
+        _read_clusters,
+        frozenset({"path", "skip_bad_rows", "question_column", "answer_column"})
+        | {"coherence", "min_coherence", "pairs_per_cluster"},
+        find=lambda config: find_logs(config.data.path),
+        digest=content_hash,
+        prepare=_make_clusters,
+    ),
+    "questions": Source(
+        _read_list,
+        frozenset({"path", "skip_bad_rows", "max_rows", "question_column"}),
+        find=lambda config: find_questions(config.data.path),
+        has_pairs=False,
+    ),
+    "synthetic": Source(_generate, frozenset({"synthetic_clusters", "false_negatives"})),
+}
