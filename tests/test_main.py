@@ -132,7 +132,7 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     graph, _ = make_encoder(config, dataset.vocabulary.size)
     words = dataset.words[:200]
     expected = nnx.merge(graph, params)(words)
-    got = read_cnn(workdir / "export").encode_words(words)
+    got = read_cnn(workdir / "export").encode_ids(words)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 

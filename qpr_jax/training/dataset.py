@@ -29,7 +29,7 @@ from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.synthetic_noise import generate_noisy_log
 from qpr_jax.distant.folder import ClusterData, read_clusters
 from qpr_jax.distant.logs import log_files
-from qpr_jax.encoders.load import Encoder
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
@@ -95,18 +95,18 @@ def load_dataset(
     everything = data.questions + unlabeled
     vocabulary: Vocabulary | WordPieces
     if pretrained:
-        vocabulary = pretrained.pieces
+        vocabulary = pretrained.tokenizer
     else:
         seen = np.flatnonzero(splits.split_of == TRAIN)
         vocabulary = build_vocabulary(
             itertools.chain((data.questions[i] for i in seen), given),
             size=config.text.vocabulary_size,
             bins=config.text.hash_bins,
-            fewest=config.text.min_count,
+            min_count=config.text.min_count,
             char_ngrams=config.text.char_ngrams,
         )
-    longest = min(config.text.max_tokens, pretrained.model.max_words if pretrained else 1 << 30)
-    words, cut = vocabulary.word_ids(everything, longest)
+    longest = min(config.text.max_tokens, pretrained.max_tokens if pretrained else 1 << 30)
+    words, cut = vocabulary.token_ids(everything, longest)
     clusters = np.concatenate([clusters, np.full(len(unlabeled), -1, clusters.dtype)])
     report: dict[str, Any] = {
         "questions": len(data.questions),

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import jax
 
-from qpr_jax.encoders.sentence_transformers import BertShape
 from qpr_jax.errors import UserError
 from qpr_jax.losses.autodiff_tiles import tile_of
 from qpr_jax.losses.sdml import tiled_by_hand
 from qpr_jax.machine import available_memory
+from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.models.conv_max_pool import MAX_SCORES
 from qpr_jax.training.batch_layout import BatchShape
 from qpr_jax.training.config import TrainConfig, weighted_losses

@@ -41,14 +41,14 @@ def make_evaluator(
 
     def score(encoder: CnnEncoder | TransformerEncoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
-            return encoder.encode_words(dataset.words[rows])
+            return encoder.encode_ids(dataset.words[rows])
 
         scores = {}
         if len(pairs):
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
-        vectors = encoder.encode_words(dataset.own_words)
+        vectors = encoder.encode_ids(dataset.own_words)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)

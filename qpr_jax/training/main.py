@@ -19,7 +19,8 @@ from qpr_jax.distant import content_hash, make_folder
 from qpr_jax.distant.folder import is_made, read_report
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
-from qpr_jax.encoders.load import Encoder
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import Path, read_json, sha256_of
@@ -145,7 +146,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
             distributed.disconnect()
             if not first:
                 return {}
-            exported(params, dataset, config).save(folder / "export")
+            save_encoder(folder / "export", exported(params, dataset, config))
             del params
         retriever, vectors, seconds = _indexed(folder, dataset)
         report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)

@@ -41,8 +41,7 @@ def exported(
     return CnnEncoder(
         **weights(params),
         vocabulary=dataset.vocabulary,
-        max_words=config.text.max_tokens,
-        identity="",
+        max_tokens=config.text.max_tokens,
         settings=identity(config),
         normalize=config.encoder.normalize,
     )

@@ -179,7 +179,7 @@ def make_encoder(config: TrainConfig, vocabulary_size: int) -> tuple[nnx.GraphDe
         ConvEncoder(
             vocabulary_size=vocabulary_size,
             embedding_dim=config.encoder.embedding_dim,
-            windows=config.encoder.kernel_sizes,
+            kernel_sizes=config.encoder.kernel_sizes,
             filters=config.encoder.filters,
             output_dim=config.encoder.output_dim,
             bag_of_words=config.encoder.bag_of_words,

@@ -44,7 +44,7 @@ def planned_by_xla(changed):
             lambda: ConvEncoder(
                 vocabulary_size=VOCABULARY,
                 filters=changed.encoder.filters,
-                windows=changed.encoder.kernel_sizes,
+                kernel_sizes=changed.encoder.kernel_sizes,
                 rngs=nnx.Rngs(0),
             )
         )

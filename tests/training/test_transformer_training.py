@@ -9,11 +9,12 @@ import pytest
 from flax import nnx
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.sentence_transformers import BertShape, nested, sentence_model, weights_file
+from qpr_jax.encoders.sentence_transformers import parse_model, parse_weights, serialize_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
 from qpr_jax.models.bert import BertEncoder
+from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.dataset import load_dataset
@@ -132,8 +133,8 @@ def test_weight_decay_is_of_matrices_alone(dataset):
 
 def test_what_is_written_is_what_was_read():
     files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
-    model = sentence_model(files, TINY)
-    again = sentence_model(files | {"model.safetensors": weights_file(model.weights)}, TINY)
+    model = parse_model(files, TINY)
+    again = parse_model(files | {"model.safetensors": serialize_weights(model.weights)}, TINY)
     jax.tree.map(np.testing.assert_array_equal, again.weights, model.weights)
 
 
@@ -222,11 +223,13 @@ def test_a_folder_of_another_kind_is_refused(tmp_path):
 
 
 def test_weights_of_names_that_begin_with_bert_are_read_too():
-    model = sentence_model(
+    model = parse_model(
         {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}, TINY
     )
     from safetensors.numpy import load
 
-    tensors = load(weights_file(model.weights))
+    tensors = load(serialize_weights(model.weights))
     renamed = {f"bert.{name}": array for name, array in tensors.items()}
-    jax.tree.map(np.testing.assert_array_equal, nested(renamed, model.shape, TINY), model.weights)
+    jax.tree.map(
+        np.testing.assert_array_equal, parse_weights(renamed, model.shape, TINY), model.weights
+    )
