@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,12 +69,3 @@ class Encoder(Protocol):
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
-
-
-def read_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Map settings that an encoder's folder holds to their present names.
-
-    All folders of encoders are read through this function, so it is the place for the names that
-    changed between releases.
-    """
-    return dict(stored)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.encoders.base import read_settings
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.old_names import rename_settings
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
 FORMAT = "qpr_jax model 1"
@@ -132,7 +132,7 @@ def _parse_settings(data: bytes, where: str) -> dict[str, Any]:
     return {
         "max_tokens": value.get("max_words"),
         "normalize": normalize,
-        "settings": read_settings(value["settings"]),
+        "settings": rename_settings(value["settings"]),
     }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.encoders.base import CARD, EncoderSummary, read_settings
+from qpr_jax.encoders.base import CARD, EncoderSummary
 from qpr_jax.encoders.sentence_transformers import (
     TOKENIZER,
     WEIGHTS,
@@ -24,6 +24,7 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.old_names import rename_settings
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
@@ -132,7 +133,7 @@ def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> Transfo
     names, settings = file_names(path), {}
     if manifest_format(path) == FORMAT:  # other programs write a file of this name, too
         manifest = read_manifest(path, format=FORMAT)
-        settings = read_settings(manifest.get("settings", {}))
+        settings = rename_settings(manifest.get("settings", {}))
         contents = {name: read_verified(path, name, manifest) for name in names}
         # `names` are the files that exist; without the one on pooling, the encoder would differ.
         if missing := sorted(manifest["files"].keys() - {*names, CARD}):

@@ -1,6 +1,7 @@
 """Transformers against sentence-transformers' own vectors, and in a retriever."""
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import re
@@ -113,10 +114,11 @@ def test_threads_may_share_it():
 
 
 def test_a_saved_encoder_is_the_same(tmp_path):
-    encoder = read_encoder(TINY)
+    encoder = dataclasses.replace(read_encoder(TINY), settings={"max_words": 9})
     save_encoder(tmp_path / "saved", encoder)
     again = read_encoder(tmp_path / "saved")
     assert again.identity == encoder.identity
+    assert again.settings == {"text.max_tokens": 9}
     sentences, vectors = golden()
     np.testing.assert_allclose(again.encode(sentences), vectors, atol=2e-6)
     data = bytearray((tmp_path / "saved" / "model.safetensors").read_bytes())
