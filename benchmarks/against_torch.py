@@ -61,7 +61,7 @@ class Setup(NamedTuple):
 
     def rows(self, step: int) -> np.ndarray:
         """The questions of a batch, the queries first, then the candidates."""
-        return self.feed.draw_at(step).questions
+        return self.feed.indices(step).questions
 
     def strings(self, step: int) -> list[str]:
         return [self.dataset.data.questions[row] for row in self.rows(step)]
@@ -112,26 +112,26 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     """Our train step, as a function of its number; the loss before it."""
     import jax
 
-    from qpr_jax.training.batch_layout import make_batch
+    from qpr_jax.training.batch_layout import lay_out
     from qpr_jax.training.distributed import make_mesh, replicated
     from qpr_jax.training.losses_config import loss_terms
-    from qpr_jax.training.stages import make_encoder
+    from qpr_jax.training.stages import init_model
     from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
     config, dataset, feed = setup
-    vocabulary, width = dataset.vocabulary, dataset.words.shape[1]
+    vocabulary, width = dataset.tokenizer, dataset.token_ids.shape[1]
     mesh = make_mesh(config.batch_size, 1)
-    encoder, params = make_encoder(config, vocabulary.size)
+    encoder, params = init_model(config, setup.dataset)
     loss = make_loss(encoder, mesh, loss_terms(config))
     train_step = make_train_step(loss, config.optimizer.learning_rate, seed=config.seed).step
     state = jax.device_put(init_state(params), replicated(mesh))
     strings = [setup.strings(i) for i in range(STEPS)]
 
     def from_words(i: int):
-        words, _ = vocabulary.word_ids(strings[i], config.text.max_tokens)
+        words, _ = vocabulary.token_ids(strings[i], config.text.max_tokens)
         words = np.pad(words, ((0, 0), (0, width - words.shape[1])))
         clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
-        return make_batch(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
+        return lay_out(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
 
     batch_at = from_words if from_strings else feed.batch_at
 
@@ -147,8 +147,8 @@ def blocks_of(setup: Setup, step: int):
     """A batch for PyTorch: blocks of word ids, and the row of each question in them."""
     import torch
 
-    batch = setup.feed.batch_at(step)
-    words = batch.words[batch.distinct].astype(np.int64)
+    batch = setup.feed.layout(step)
+    words = batch.vocab_ids[batch.unique_ids].astype(np.int64)
     return [torch.from_numpy(words[block]) for block in batch.blocks], torch.from_numpy(batch.order)
 
 
@@ -156,13 +156,13 @@ def padded(setup: Setup, step: int):
     """The same as one block, as wide as its longest question."""
     import torch
 
-    words = setup.dataset.words[setup.rows(step)].astype(np.int64)
+    words = setup.dataset.token_ids[setup.rows(step)].astype(np.int64)
     longest = max(1, int((words > 0).sum(axis=1).max()))
     return [torch.from_numpy(words[:, :longest].copy())], torch.arange(len(words))
 
 
 def drawn_weights(setup: Setup) -> dict[str, Any]:
-    config, size = setup.config, setup.dataset.vocabulary.size
+    config, size = setup.config, setup.dataset.tokenizer.size
     (window,), dim, filters = (
         config.encoder.kernel_sizes,
         config.encoder.embedding_dim,
@@ -246,7 +246,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
     from sentence_transformers.sentence_transformer import losses, modules
 
     torch.set_num_threads(os.cpu_count())
-    config, words = setup.config, ("", *setup.dataset.vocabulary.words)  # the first is padding
+    config, words = setup.config, ("", *setup.dataset.tokenizer.words)  # the first is padding
     tokenizer = modules.tokenizer.WhitespaceTokenizer(words, stop_words=(), do_lower_case=True)
     embeddings = drawn_weights(setup)["embedding"][: len(words)]
     parts = [
@@ -279,9 +279,9 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
 def check(setup: Setup) -> dict[str, Any]:
     """The losses of the first steps from our weights, ours and PyTorch's with either layout."""
-    from qpr_jax.training.stages import make_encoder
+    from qpr_jax.training.stages import init_model
 
-    _, params = make_encoder(setup.config, setup.dataset.vocabulary.size)
+    _, params = init_model(setup.config, setup.dataset)
     weights = {
         "embedding": np.array(params["embedding"][...]),
         "kernel": np.array(params["kernels"][0][...]).transpose(2, 0, 1).copy(),

@@ -1,13 +1,14 @@
-"""Questions to vectors and to hits: how many a second, and how long one takes.
+"""Throughput and latency of encoding and search.
 
     python -m benchmarks.encoding --runs runs/quora_sdml runs/quora_best
     python -m benchmarks.encoding --runs runs/quora_distilled --against minilm
 
-All questions of the first run's index, from strings and from word ids, on all cores; one question
-at a time; one question from text to 20 hits, and all test questions at once; for each run in turns.
-Beside them, where it is installed (`pip install torch 'sentence-transformers>=6'`),
-sentence-transformers' own WordEmbeddings, CNN, max pooling and Dense of the first run's sizes. With
-`--against` only strings to vectors: the runs and, in turns, a transformer on 2,000 questions.
+Measures, for each run in turns: all questions of the first run's index, from strings and from token
+ids, on all cores; one question at a time; one question from text to 20 hits, and 2,000 questions in
+one batch. If it is installed (`pip install torch 'sentence-transformers>=6'`), also the
+WordEmbeddings, CNN, max pooling and Dense of sentence-transformers with the sizes of the first run.
+With `--against`, measures only strings to vectors: the runs and, in turns, a transformer on 2,000
+questions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
-import os
 import pathlib
 import sys
 import time
@@ -25,8 +25,9 @@ import numpy as np
 
 from experiments.measuring import rates_in_turns
 from qpr_jax.cli.program import run_program
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import Encoder
+from qpr_jax.machine import cpu_count
 from qpr_jax.retriever import Retriever, run_encoder
 
 ROUNDS, SINGLE, K = 5, 2000, 20
@@ -38,19 +39,19 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def one_by_one(call: Callable[[list[str]], object], questions: list[str]) -> np.ndarray:
-    """Milliseconds of each question alone."""
+def latencies(call: Callable[[list[str]], object], questions: list[str]) -> np.ndarray:
+    """Milliseconds of each question by itself."""
     return 1e3 * np.array([seconds(functools.partial(call, [q])) for q in questions])
 
 
 def sentence_transformer(encoder: CnnEncoder) -> Callable[[list[str]], object] | None:
-    """The same layers made of sentence-transformers' modules, with random weights."""
+    """The same layers as modules of sentence-transformers, with random weights."""
     if importlib.util.find_spec("sentence_transformers") is None:
         return None
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    words = ("", *encoder.vocabulary.words)  # the first is padding
+    words = ("", *encoder.vocabulary.words)  # "" is padding
     tokenizer = modules.tokenizer.WhitespaceTokenizer(words, stop_words=(), do_lower_case=True)
     filters = sum(len(bias) for bias in encoder.biases)
     width = encoder.embedding.shape[1]
@@ -67,11 +68,11 @@ def sentence_transformer(encoder: CnnEncoder) -> Callable[[list[str]], object] |
     return lambda questions: model.encode(questions, batch_size=256, show_progress_bar=False)
 
 
-def compare(encoders: dict[str, tuple[Encoder, list[str]]]) -> None:
-    """Print questions a second from strings to vectors, in turns, and as multiples of the last."""
+def print_rates(encoders: dict[str, tuple[Encoder, list[str]]]) -> None:
+    """Measure encoders in turns; print questions per second, also as multiples of the last."""
     medians = rates_in_turns(encoders, ROUNDS)
     *_, last = medians.values()
-    print("| encoder | questions/s from strings | times the last's |\n|---|---|---|")
+    print("| encoder | questions/s from strings | of the last |\n|---|---|---|")
     for name, rate in medians.items():
         print(f"| {name} | {rate:,.0f} | {rate / last:.1f} |")
 
@@ -86,47 +87,47 @@ def main() -> int:
     first = retrievers[runs[0]]
     questions = [question for _, question in first.index]
     some = questions[:: len(questions) // SINGLE][:SINGLE]
-    print(f"{len(questions):,} questions, {os.cpu_count()} cores, median of {ROUNDS} rounds\n")
+    print(f"{len(questions):,} questions, {cpu_count()} cores, median of {ROUNDS} rounds\n")
     if arguments.against:
         encoders = {str(run): (r.encoder, questions) for run, r in retrievers.items()}
-        compare(encoders | {arguments.against: (run_encoder(arguments.against), some)})
+        print_rates(encoders | {arguments.against: (run_encoder(arguments.against), some)})
         return 0
     rates: dict[str, list[tuple[float, float]]] = {}
     for _ in range(ROUNDS):
         for run, retriever in retrievers.items():
             encoder = retriever.encoder
-            words, _ = encoder.vocabulary.word_ids(questions, encoder.max_words)
-            lap = (
+            token_ids, _ = encoder.vocabulary.token_ids(questions, encoder.max_tokens)
+            times = (
                 seconds(lambda encoder=encoder: encoder.encode(questions)),
-                seconds(lambda encoder=encoder, words=words: encoder.encode_words(words)),
+                seconds(lambda encoder=encoder, ids=token_ids: encoder.encode_ids(ids)),
             )
-            rates.setdefault(str(run), []).append(lap)
-    print("| run | MiB of tables | questions/s from strings | from word ids | times the first's |")
+            rates.setdefault(str(run), []).append(times)
+    print("| run | MiB of tables | questions/s from strings | from token ids | of the first |")
     print("|---|---|---|---|---|")
-    plain = None
+    first_ids = None
     for run, retriever in retrievers.items():
         strings, ids = np.median(rates[str(run)], axis=0)
-        plain = plain or ids
+        first_ids = first_ids or ids
         tables = sum(table.nbytes for table in retriever.encoder._tables.tables) / 2**20
         print(
             f"| {run} | {tables:.0f} | {len(questions) / strings:,.0f} "
-            f"| {len(questions) / ids:,.0f} | {ids / plain:.2f} |"
+            f"| {len(questions) / ids:,.0f} | {ids / first_ids:.2f} |"
         )
     if theirs := sentence_transformer(first.encoder):
         fewer = questions[: len(questions) // 8]
         theirs(fewer[:1000])
-        took = float(np.median([seconds(lambda: theirs(fewer)) for _ in range(3)]))
-        print(f"| sentence-transformers' CNN | | {len(fewer) / took:,.0f} | | |")
-    print("\n| run | a question encoded: p50, p99 ms | found: p50, p99 ms | in a batch, a second |")
+        time_taken = float(np.median([seconds(lambda: theirs(fewer)) for _ in range(3)]))
+        print(f"| sentence-transformers' CNN | | {len(fewer) / time_taken:,.0f} | | |")
+    print("\n| run | encode: p50, p99 ms | search: p50, p99 ms | searches/s in a batch |")
     print("|---|---|---|---|")
     for run, retriever in retrievers.items():
         cells = []
         for call in (retriever.encode, functools.partial(retriever.search, k=K)):
-            one_by_one(call, some[:50])
-            median, slow = np.percentile(one_by_one(call, some), [50, 99])
+            latencies(call, some[:50])
+            median, slow = np.percentile(latencies(call, some), [50, 99])
             cells.append(f"{median:.3f}, {slow:.3f}")
-        took = np.median([seconds(lambda r=retriever: r.search(some, K)) for _ in range(3)])
-        print(f"| {run} | {' | '.join(cells)} | {len(some) / took:,.0f} |")
+        time_taken = np.median([seconds(lambda r=retriever: r.search(some, K)) for _ in range(3)])
+        print(f"| {run} | {' | '.join(cells)} | {len(some) / time_taken:,.0f} |")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""The golden files of transformers: sentences, and their vectors by sentence-transformers itself.
+"""Write the golden files of transformers: sentences, and their vectors by sentence-transformers.
 
     python -m benchmarks.golden_vectors --tiny tests/encoders/tiny_bert
     python -m benchmarks.golden_vectors --model FOLDER --out tests/encoders/minilm_vectors.npz
 
-The first makes a BERT of random weights, small enough to keep, with its vectors; the second the
-vectors of a model, here all-MiniLM-L6-v2, for more sentences. Needs sentence-transformers (6.2.0
-made the files kept), which the project does not.
+The first command creates a small BERT with random weights, and its vectors; the second the vectors
+of a given model, here all-MiniLM-L6-v2, for more sentences. Needs sentence-transformers, which the
+project does not depend on; version 6.2.0 wrote the files in the repository.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SENTENCES = [
     "WHAT IS THE BEST WAY TO COOK RICE",
     "unbelievably pneumonoultramicroscopicsilicovolcanoconiosis",
 ]
-# What only a model of a whole vocabulary tells apart.
+# For a model with a full vocabulary.
 MORE = [
     "how do i mend a flat tyre on my bicycle",
     "How can I repair a puncture of a bike?",
@@ -80,7 +80,7 @@ WORDS = """
 
 
 def make_tiny(folder: pathlib.Path) -> None:
-    """A BERT of two small layers in the format of sentence-transformers."""
+    """Create a BERT of two small layers in the format of sentence-transformers."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer

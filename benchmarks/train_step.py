@@ -26,7 +26,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.stages import make_encoder
+from qpr_jax.training.stages import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 ROUNDS, STEPS = 6, 10
@@ -66,13 +66,13 @@ def main() -> None:
     mesh = make_mesh(config.batch_size)
     feed = pairs_loader(config, dataset, devices=mesh.size)
     start = time.perf_counter()
-    batches = [feed.batch_at(i) for i in range(STEPS)]
+    batches = [feed.layout(i) for i in range(STEPS)]
     layout = (time.perf_counter() - start) / STEPS
     tokens = np.mean([sum(int((b > 0).sum()) for b in batch.blocks) for batch in batches])
-    distinct = np.mean([int((batch.distinct > 0).sum()) for batch in batches])
+    distinct = np.mean([int((batch.unique_ids > 0).sum()) for batch in batches])
     batches = [batch.placed(mesh) for batch in batches]
 
-    encoder, params = make_encoder(config, dataset.vocabulary.size)
+    encoder, params = init_model(config, dataset)
     plain = nnx.merge(encoder, params)
     plain.__class__ = PlainEncoder
     objective = loss_terms(config)
@@ -104,8 +104,8 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
         f"{config.encoder.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch,"
-        f" {distinct:,.0f} distinct; laid out on {feed.shapes[0].tokens:,} positions and "
-        f"{feed.shapes[0].distinct:,} distinct words a device in {1e3 * layout:.1f} ms"
+        f" {distinct:,.0f} distinct; laid out on {feed.shapes[0].positions:,} positions and "
+        f"{feed.shapes[0].unique_ids:,} distinct words a device in {1e3 * layout:.1f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}
     for name, seconds in medians.items():
@@ -120,7 +120,7 @@ def dense_step(loss, optimizer):
         params, moments = state
 
         def of_all(params):
-            rows = params["embedding"][...][batch.words]
+            rows = params["embedding"][...][batch.vocab_ids]
             return loss(nnx.State({**params, "embedding": nnx.Param(rows)}), batch, None)[0]
 
         value, gradient = jax.value_and_grad(of_all)(params)

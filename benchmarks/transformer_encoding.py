@@ -1,13 +1,13 @@
-"""A transformer's encoding of questions, from strings: ours and that of sentence-transformers.
+"""Throughput of a transformer from strings: this package and sentence-transformers in turns.
 
     python -m venv other && other/bin/pip install torch sentence-transformers
     [taskset -c 0] python -m benchmarks.transformer_encoding --torch-python other/bin/python
 
-The first questions of the Quora file (of a generated log where there is none), on all cores, in
-turns: sentence-transformers in a process of its own, which stays, with batches of its own size. Its
-loading and ours, and a first encoding of all, in which ours compiles, are not in the rounds. The
-machine must be idle, but with `taskset -c 0`, for one core: PyTorch's threads wait for one another
-in a loop, and lose several times as much as ours where another program takes a core.
+Encodes the first questions of the Quora file, or of a generated log if there is no such file, on
+all cores. sentence-transformers runs in one process of its own, with its default batch size. The
+rounds include neither loading nor a first encoding of all questions, in which JAX compiles. The
+machine must be idle, except with `taskset -c 0` (one core): the threads of PyTorch busy-wait for
+each other, so it loses several times as much as JAX when another program uses a core.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def seconds(encode: Callable[[list[str]], Any], questions: list[str]) -> tuple[f
 
 
 def child(folder: str) -> int:
-    """Load a model, then time an encoding for each list of questions that comes."""
+    """Load a model, then encode each list of questions from stdin and report the time."""
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(folder, device="cpu")
@@ -48,28 +48,29 @@ def child(folder: str) -> int:
         sys.stdout.buffer.flush()
 
 
-def questions_of(count: int) -> list[str]:
+def load_questions(count: int) -> list[str]:
     from qpr_jax.data.quora import read_quora
     from qpr_jax.data.sources import NAME
     from qpr_jax.data.synthetic import synthetic_pairs
 
     path = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "quora", NAME)
-    # A row of the file has at most two questions that no row before it has, and mostly one or more.
-    read = (
+    # Most rows have one or two questions that are new, so twice the rows suffice.
+    pairs = (
         read_quora(path, max_rows=2 * count) if path.is_file() else synthetic_pairs(clusters=count)
     )
-    return read.questions[:count]
+    return pairs.questions[:count]
 
 
 def main() -> int:
     from qpr_jax.encoders.load import encoder_folder
     from qpr_jax.encoders.transformer_encoder import read_transformer
     from qpr_jax.errors import UserError
+    from qpr_jax.machine import cpu_count
 
     given = parse()
     folder = encoder_folder(given.model)
     encoder = read_transformer(folder)
-    questions = questions_of(given.questions)
+    questions = load_questions(given.questions)
     command = [given.torch_python, "-m", "benchmarks.transformer_encoding", CHILD, str(folder)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     with subprocess.Popen(
@@ -82,7 +83,7 @@ def main() -> int:
                 process.stdin.flush()
                 return pickle.load(process.stdout)
             except (BrokenPipeError, EOFError):
-                raise UserError(f"{given.torch_python} ended; what it said stands above") from None
+                raise UserError(f"{given.torch_python} ended; see its output above") from None
 
         _, expected = theirs(questions)
         first, vectors = seconds(encoder.encode, questions)
@@ -93,15 +94,13 @@ def main() -> int:
             print(f"round {number}: {mine:.2f} s, theirs {other:.2f} s", file=sys.stderr)
         process.stdin.close()
     mine, other = (statistics.median(times) for times in zip(*rounds, strict=True))
-    from qpr_jax.machine import cpu_count
-
     cores = f"{cpu_count()} of {os.cpu_count()} cores"
     print(f"{len(questions):,} questions, {cores}, median of {given.rounds} rounds\n")
-    print("| | questions/s | s | ours is faster by |\n|---|---|---|---|")
+    print("| | questions/s | s | speed-up |\n|---|---|---|---|")
     print(f"| ours | {len(questions) / mine:,.0f} | {mine:.2f} | 1.00 |")
     print(f"| sentence-transformers | {len(questions) / other:,.0f} | {other:.2f} ", end="")
     print(f"| {statistics.median(b / a for a, b in rounds):.2f} |")
-    print(f"\nour first encoding, with compiling: {first:.1f} s")
+    print(f"\nour first encoding, including compilation: {first:.1f} s")
     print(f"largest difference of vectors: {np.abs(vectors - expected).max():.1e}")
     return 0
 
@@ -110,7 +109,7 @@ def parse() -> argparse.Namespace:
     from experiments.measuring import positive
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="minilm", help="Its folder.")
+    parser.add_argument("--model", default="minilm", help="Its folder or name.")
     parser.add_argument("--torch-python", default=sys.executable)
     parser.add_argument("--questions", type=positive, default=2000)
     parser.add_argument("--rounds", type=positive, default=5)
@@ -119,7 +118,7 @@ def parse() -> argparse.Namespace:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [CHILD]:
-        sys.exit(child(sys.argv[2]))  # where nothing of this project need be installed
+        sys.exit(child(sys.argv[2]))  # this process needs sentence-transformers only
     from qpr_jax.cli.program import run_program
 
     sys.exit(run_program(main))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from typing import Any, cast
+from typing import Any
 
 from absl import flags
 
@@ -90,14 +90,13 @@ def measure(size: int) -> dict[str, Any]:
     config.batch_size, config.batch.encode_chunk = size, ENCODE_CHUNK if size > ENCODE_CHUNK else 0
     training = build_plan(config, load_dataset(config, find_quora()))
     mesh, state, (stage,) = training.mesh, training.state, training.stages
-    feed, train = stage.turns[0]
-    jitted = cast(Any, train.step)
-    first = feed.batch_at(0).placed(mesh)
-    step = jitted.lower(state, first).compile()
+    feed, train = stage.objectives[0]
+    first = feed.batch(0, mesh)
+    step = train.step.compile(state, first)
     times = []
     for number in range(max(1, BENCH_PAIRS // size)):
         start = time.perf_counter()
-        batch = feed.batch_at(number % feed.epoch).placed(mesh)
+        batch = feed.batch(number % feed.epoch, mesh)
         if jax.tree.map(jnp.shape, batch) != jax.tree.map(jnp.shape, first):
             continue  # one that is laid out otherwise would have to be compiled
         state, metrics = step(state, batch)

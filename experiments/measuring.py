@@ -21,7 +21,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.machine import peak_memory
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.load import Encoder
+    from qpr_jax.encoders.base import Encoder
 
 _CHILD = "--child"
 # Huge pages as in `experiments.main`: without, a quarter of a step is the touching of new memory.

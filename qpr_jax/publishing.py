@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import shlex
@@ -10,10 +9,8 @@ from typing import Any
 
 from qpr_jax import __version__
 from qpr_jax.encoders import minilm
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.cnn_format import CARD, write_published
-from qpr_jax.encoders.load import Encoder, encoder_folder
-from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.encoders.base import Encoder, EncoderSummary
+from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
 from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
@@ -47,13 +44,7 @@ def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pa
         )
     encoder = run_encoder(source)
     card = model_card(name, encoder, source, licence=licence, data=data)
-    if isinstance(encoder, CnnEncoder):
-        write_published(path, encoder, card)
-    elif isinstance(encoder, TransformerEncoder):
-        files = encoder.files | {CARD: card.encode()}
-        dataclasses.replace(encoder, files=files).save(path)
-    else:
-        raise UserError(f"{run}: expected an encoder of this package, got {type(encoder).__name__}")
+    save_encoder(path, encoder, card=card)
     return path
 
 
@@ -67,11 +58,11 @@ def model_card(
     report, facts = (read_object(run / file) for file in ("report.json", "run.json"))
     measured = report.get("encoder") == encoder.identity
     report, facts = (report, facts) if measured else ({}, {})
-    convolutional = isinstance(encoder, CnnEncoder)
+    summary = encoder.summary()
     return "\n".join(
         [
             "---",
-            f"library_name: {'qpr_jax' if convolutional else 'sentence-transformers'}",
+            f"library_name: {summary.library}",
             "pipeline_tag: sentence-similarity",
             *([f"license: {json.dumps(licence)}"] if licence else []),
             "tags: [question-retrieval, paraphrase, sentence-similarity]",
@@ -81,12 +72,12 @@ def model_card(
             "",
             f"Gives a question {encoder.dimension} numbers; questions that mean the same lie close "
             "together, by Euclidean distance.",
-            f"{_kind(encoder)} Published with qpr_jax {__version__}.",
+            f"{summary.description} Published with qpr_jax {__version__}.",
             "",
             *_use(name),
             *_data(report, facts, data),
             *_scores(run / "ranks.npz", report),
-            *_limits(encoder),
+            *_limits(summary),
             "## Licence",
             "",
             f"Of the weights: {licence}."
@@ -103,17 +94,6 @@ def model_card(
             "",
         ]
     )
-
-
-def _kind(encoder: Encoder) -> str:
-    if isinstance(encoder, CnnEncoder):
-        windows = [str(len(kernel)) for kernel in encoder.kernels]
-        filters = sum(kernel.shape[2] for kernel in encoder.kernels)
-        return (
-            f"A convolutional encoder (windows of {', '.join(windows)} words, {filters:,} filters, "
-            f"embeddings of {encoder.embedding.shape[1]}) that needs no accelerator."
-        )
-    return "A transformer of the BERT family, in the format of sentence-transformers."
 
 
 def _use(name: str) -> list[str]:
@@ -190,20 +170,11 @@ def _scores(path: pathlib.Path, report: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def _limits(encoder: Encoder) -> list[str]:
-    lines = ["## Limits", ""]
-    if isinstance(encoder, CnnEncoder):
-        vocabulary = encoder.vocabulary
-        shared = "others share" if not vocabulary.char_ngrams else "runs of letters of others share"
-        lines += [
-            f"- It knows {vocabulary.first_bin - 1:,} words; {shared} {vocabulary.bins:,} "
-            "embeddings, so that rare names and numbers are easily taken for each other.",
-            "- It sees the order of words within "
-            f"{max(len(kernel) for kernel in encoder.kernels)} of them, and no more than "
-            f"{encoder.max_words:,} of a question.",
-        ]
+def _limits(summary: EncoderSummary) -> list[str]:
     return [
-        *lines,
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in summary.limits),
         "- It knows the language, the topics and the style that it learned from; on others, "
         "measure first (`qpr evaluate`).",
         "- The nearest question is not always one that means the same: choose a distance on "

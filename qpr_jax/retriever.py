@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import question_list
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import (
-    Encoder,
+    contains_encoder,
     encoder_folder,
-    holds,
     is_encoder,
     read_encoder,
     save_encoder,
@@ -49,6 +48,7 @@ from qpr_jax.index.question_index import (
     tell,
 )
 from qpr_jax.index.question_store import texts_of
+from qpr_jax.text.base import as_texts
 
 __all__ = ["Hit", "Retriever"]
 
@@ -78,7 +78,7 @@ class Retriever:
         run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
           added, in memory until it is saved: a folder that `qpr publish` made, the name of one in
           `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
-          `encoders.folders.encoder_folder`), `minilm`.
+          `encoders.load.encoder_folder`), `minilm`.
         """
         if not indexed:
             run = encoder_folder(run)
@@ -130,7 +130,7 @@ class Retriever:
         encoder = run_encoder(run)
         index = build_index(
             encoder.encode,
-            question_list(questions),
+            as_texts(questions),
             ids,
             recipe=recipe or run_recipe(encoder),
             encoder=encoder.identity,
@@ -177,11 +177,11 @@ class Retriever:
             raise UserError(f"`k`: expected a whole number, got {k!r}") from None
         if wanted < 1:
             raise UserError(f"`k`: expected 1 or more, got {k}")
-        return self.index.find(self.encoder.encode(question_list(queries, "queries")), wanted)
+        return self.index.find(self.encoder.encode(as_texts(queries, "queries")), wanted)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
-        return self.encoder.encode(question_list(queries, "queries"))
+        return self.encoder.encode(as_texts(queries, "queries"))
 
     def __len__(self) -> int:
         """How many questions can be found."""
@@ -192,7 +192,7 @@ class Retriever:
 
         ids: distinct, 0 to 2^63 - 1, one a question; where None, numbers that no question has had.
         """
-        questions = question_list(questions)
+        questions = as_texts(questions)
         with self._changing():
             checked = checked_ids(ids, len(questions), self.index.next_id)
             vectors = self.encoder.encode(questions)
@@ -295,7 +295,7 @@ def _write(where: pathlib.Path, encoder: Encoder, index: QuestionIndex, build: s
     """
     taken = _manifest_of(where.parent).get("encoder", encoder.identity) != encoder.identity
     name = "export"
-    if taken and not holds(where.parent / name, encoder):
+    if taken and not contains_encoder(where.parent / name, encoder):
         name = f"export-{build}"
     save_encoder(where.parent / name, encoder)
     index.encoder = encoder.identity
@@ -319,7 +319,7 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
 
 
 def run_encoder(run: Path) -> Encoder:
-    """The encoder of a run, or of what `encoders.folders.encoder_folder` finds."""
+    """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
     asked, run = run, encoder_folder(run)
     if not pathlib.Path(run).is_dir():
         raise UserError(

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.quora_rows import row_name
-from qpr_jax.encoders.cnn_encoder import write_cnn
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.load import save_encoder
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
@@ -16,16 +17,16 @@ WORDS = tuple(tokenize("how can i learn python quickly what is the best way to c
 def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary(WORDS, bins=50)
-    write_cnn(
-        run / "export",
+    encoder = CnnEncoder(
         embedding=rng.normal(size=(vocabulary.size, 8)),
-        kernels=[0.3 * rng.normal(size=(3, 8, 12))],
-        biases=[rng.normal(size=12)],
+        kernels=(0.3 * rng.normal(size=(3, 8, 12)),),
+        biases=(rng.normal(size=12),),
         projection=rng.normal(size=(12, 6)),
         vocabulary=vocabulary,
-        max_words=64,
+        max_tokens=64,
         settings=settings,
     )
+    save_encoder(run / "export", encoder)
 
 
 def keep_row(

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from qpr_jax.training.metric_writer import read_json_lines
 from tests.xla import QUICK_XLA
@@ -94,8 +95,8 @@ def assert_alike(workdir, other):
                 # A score moves by a question or two where two distances all but tie.
                 allowed = 1e-4 if name == "metrics.jsonl" else 0.02
                 assert value == pytest.approx(expected[key], abs=allowed), (row["step"], key)
-    ours, theirs = (np.load(folder / "export" / "encoder.npz") for folder in (workdir, other))
-    for name in ours.files:
+    ours, theirs = (load_file(run / "export" / "model.safetensors") for run in (workdir, other))
+    for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
 
 

@@ -28,7 +28,7 @@ ROOMS = (
     ("cli",),
 )
 # To be empty: (module, what it imports) that still break the order.
-EXCEPTIONS = {("qpr_jax.models.bert", "qpr_jax.encoders.sentence_transformers")}
+EXCEPTIONS: set[tuple[str, str]] = set()
 
 LIGHT = ("errors", "files", "text", "data", "retriever")
 HEAVY = ("faiss", "jax", "numba", "rich")

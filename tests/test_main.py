@@ -126,13 +126,13 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
     dataset = load_dataset(config, None)
     from flax import nnx
 
-    from qpr_jax.training.stages import make_encoder
+    from qpr_jax.training.stages import init_model
 
     params = train(config, dataset, workdir)  # finished: only restores the best
-    graph, _ = make_encoder(config, dataset.vocabulary.size)
-    words = dataset.words[:200]
+    graph, _ = init_model(config, dataset)
+    words = dataset.token_ids[:200]
     expected = nnx.merge(graph, params)(words)
-    got = read_cnn(workdir / "export").encode_words(words)
+    got = read_cnn(workdir / "export").encode_ids(words)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -148,7 +148,7 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
         if split == 0
         for word in tokenize(question)
     }
-    assert set(dataset.vocabulary.words) == of_training
+    assert set(dataset.tokenizer.words) == of_training
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def result(workdir):
         "steps": [row["step"] for row in rows],
         "losses": [(row["loss"], row["grad_norm"]) for row in rows],
         "evaluations": read_json_lines(workdir / "evaluations.jsonl"),
-        "encoder": sha256_of(workdir / "export" / "encoder.npz"),
+        "encoder": sha256_of(workdir / "export" / "model.safetensors"),
         "scores": json.loads((workdir / "report.json").read_text())["test"],
     }
 

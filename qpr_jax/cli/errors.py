@@ -40,7 +40,6 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
     from qpr_jax.failures.pages import check_ending, summarize, write_failures
     from qpr_jax.retriever import Retriever
-    from qpr_jax.text.vocabulary import Vocabulary
 
     check_ending(out)
     names = _names(run, other)
@@ -51,13 +50,13 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     )
     for second in others:
         require_same_questions(first.index, second.index, str(other))
-    vocabulary = getattr(first.encoder, "vocabulary", None)
+    words = first.encoder.summary().words
     analysis = analyze(
         dict(zip(names, (retriever.search for retriever in (first, *others)), strict=True)),
         questions_of_pairs(first.index, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,
-        vocabulary={*vocabulary.words} if isinstance(vocabulary, Vocabulary) else None,
+        vocabulary=None if words is None else {*words},
     )
     write_failures(out, analysis, examples=examples)
     log.info("%s: %s", out, summarize(analysis))

@@ -206,7 +206,7 @@ def info(folder: str) -> None:
         "assignments": rows.recipe.assignments,
         "recall@10": round(rows.recall, 4),
         "dimension": encoder.dimension,
-        "vocabulary": encoder.vocabulary_size,
+        "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
         "index_bytes": size,
     }

@@ -12,7 +12,7 @@ import click
 
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.text.tokenizer import whole_characters
+from qpr_jax.text.tokenizer import replace_surrogates
 
 log = logging.getLogger("qpr_jax")
 
@@ -70,4 +70,4 @@ def as_tsv(fields: Mapping[str, object]) -> str:
 
 def _cell(value: object) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else f"{value}"
-    return whole_characters(text)
+    return replace_surrogates(text)

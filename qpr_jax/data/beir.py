@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from qpr_jax.data.tables import read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.text.tokenizer import whole_characters
+from qpr_jax.text.tokenizer import replace_surrogates
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 COLUMNS = ("query-id", "corpus-id", "score")
@@ -117,7 +117,11 @@ def _texts(path: str, *, titled: bool) -> Iterator[tuple[str, str]]:
         title = (fields.get("title") or "") if titled else ""
         if type(identity) is int:
             identity = f"{identity}"
-        if not isinstance(identity, str) or not identity or whole_characters(identity) != identity:
+        if (
+            not isinstance(identity, str)
+            or not identity
+            or replace_surrogates(identity) != identity
+        ):
             raise _bad_row(path, line, f"expected a string as `_id`, got {identity!r:.60}")
         if not isinstance(text, str) or not isinstance(title, str):
             raise _bad_row(path, line, "expected strings as `text` and `title`, got another type")

@@ -1,1 +1,1 @@
-"""From word ids to vectors: the encoder in Flax, and the same function in NumPy."""
+"""From questions to vectors, without JAX or with it on first use."""

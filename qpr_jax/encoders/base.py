@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+CARD = "README.md"  # the model card in the folder of a published encoder
+
 
 @dataclass(frozen=True)
 class EncoderSummary:

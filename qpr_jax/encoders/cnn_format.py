@@ -1,79 +1,177 @@
-"""Folders of published encoders: weights as safetensors, vocabulary, settings, a card, hashes.
+"""The folder of a convolutional encoder: safetensors, vocabulary, settings, manifest.
 
-Nothing in them is code. A transformer is published in the format of sentence-transformers instead,
-which other tools read.
+The `export` of a run and a published model have this format; the latter has a model card, too.
+Nothing in the folder is executed.
 """
 
 from __future__ import annotations
 
-import os
-import pathlib
+import hashlib
+import io
+import json
+import zipfile
+from typing import Any, NamedTuple
 
-from qpr_jax.encoders.cnn_encoder import (
-    SETTINGS,
-    VOCABULARY,
-    CnnEncoder,
-    arrays_of,
-    assembled,
-)
+import numpy as np
+
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    Path,
-    manifest_format,
-    read_manifest,
-    read_verified,
-    replace_folder,
-    user_cache,
-    write_atomically,
-    write_json,
-    write_manifest,
-)
-from qpr_jax.text.vocabulary import write_vocabulary
+from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.old_names import rename_settings
+from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
 FORMAT = "qpr_jax model 1"
-WEIGHTS, CARD = "model.safetensors", "README.md"
+NPZ_FORMAT = "qpr_jax encoder 1"  # exports of version 0.1; the next release need not read them
+WEIGHTS, NPZ_WEIGHTS = "model.safetensors", "encoder.npz"
+VOCABULARY, SETTINGS = "vocabulary.json", "settings.json"
 
 
-def write_published(folder: Path, encoder: CnnEncoder, card: str) -> None:
-    """Write an encoder and its card to `folder`, whole or not at all; `read_published` reads it."""
+class CnnParts(NamedTuple):
+    """What the folder holds.
+
+    weights: float32 `embedding` [V, e] with zeros in row 0 (padding); `kernel_0` [w, e, f],
+    `bias_0` [f], `kernel_1`, ...; `projection` [sum of f, d], or [sum of f + e, d] with a bag of
+    words. normalize: vectors have length 1. settings: of the training.
+    """
+
+    weights: dict[str, np.ndarray]
+    vocabulary: Vocabulary
+    max_tokens: int
+    normalize: bool
+    settings: dict[str, Any]
+
+
+def identity_of(parts: CnnParts) -> str:
+    """Hash what the encoder computes with, whatever files hold it."""
+    vocabulary = parts.vocabulary
+    facts = [
+        "qpr_jax encoder 1",
+        parts.max_tokens,
+        parts.normalize,
+        vocabulary.bins,
+        vocabulary.char_ngrams,
+        vocabulary.words,
+    ]
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for name, array in sorted(parts.weights.items()):
+        digest.update(json.dumps([name, array.shape]).encode())
+        digest.update(np.ascontiguousarray(array, "<f4").data)
+    return digest.hexdigest()
+
+
+def to_files(parts: CnnParts) -> dict[str, bytes]:
+    """Serialize to the files of the folder; UserError where the parts do not fit each other."""
     from safetensors.numpy import save
 
-    with replace_folder(folder) as part:
-        for name, data in ((WEIGHTS, save(arrays_of(encoder))), (CARD, card.encode())):
-            with write_atomically(part / name) as file:
-                file.write(data)
-        write_vocabulary(part / VOCABULARY, encoder.vocabulary)
-        facts = {
-            "max_words": encoder.max_words,
-            "normalize": encoder.normalize,
-            "settings": encoder.settings,
-        }
-        write_json(part / SETTINGS, facts)
-        write_manifest(part, [WEIGHTS, VOCABULARY, SETTINGS, CARD], format=FORMAT)
+    _check(parts, "the encoder")
+    settings = {
+        "max_words": parts.max_tokens,
+        "normalize": parts.normalize,
+        "settings": parts.settings,
+    }
+    return {
+        WEIGHTS: save(parts.weights),
+        VOCABULARY: vocabulary_to_bytes(parts.vocabulary),
+        SETTINGS: json.dumps(settings, indent=2, allow_nan=False).encode() + b"\n",
+    }
 
 
-def read_published(folder: Path) -> CnnEncoder:
-    """The encoder that `write_published` wrote, with its identity; UserError where damaged."""
+def read_parts(folder: Path) -> CnnParts:
+    """Read and verify the folder; UserError where it is incomplete or damaged."""
+    old = manifest_format(folder) == NPZ_FORMAT
+    manifest = read_manifest(folder, format=NPZ_FORMAT if old else FORMAT)
+    name = NPZ_WEIGHTS if old else WEIGHTS
+    data = read_verified(folder, name, manifest)
+    weights = (_parse_npz if old else _parse_safetensors)(data, f"{folder}: {name}")
+    vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
+    settings = _parse_settings(read_verified(folder, SETTINGS, manifest), str(folder))
+    parts = CnnParts(weights, vocabulary, **settings)
+    _check(parts, str(folder))
+    return parts
+
+
+def _parse_safetensors(data: bytes, where: str) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    manifest = read_manifest(folder, format=FORMAT)
-    files = {
-        name: read_verified(folder, name, manifest) for name in (WEIGHTS, VOCABULARY, SETTINGS)
-    }
     try:
-        arrays = load(files[WEIGHTS])
+        return dict(load(data))
     except (SafetensorError, KeyError) as error:
-        raise UserError(f"{folder}: {WEIGHTS} holds no arrays ({error}); fetch it anew") from error
-    return assembled(arrays, files[VOCABULARY], files[SETTINGS], folder)
+        raise UserError(
+            f"{where}: expected float32 arrays, got {error}", remedy="fetch or export it again"
+        ) from error
 
 
-def is_published(folder: Path) -> bool:
-    """Whether a folder says that it is of this format."""
-    return manifest_format(folder) == FORMAT
+def _parse_npz(data: bytes, where: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            return dict(file)
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{where}: expected float32 arrays, got {error}", remedy="export it again"
+        ) from error
 
 
-def model_folders() -> list[pathlib.Path]:
-    """Where published models are looked for by name: `$QPR_MODELS`, then the cache."""
-    own = os.environ.get("QPR_MODELS")
-    return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]
+def _parse_settings(data: bytes, where: str) -> dict[str, Any]:
+    """The fields of `CnnParts` that the settings file holds."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{where}: {SETTINGS}: expected JSON, got {error}", remedy="export it again"
+        ) from error
+    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
+        raise UserError(
+            f"{where}: {SETTINGS}: expected `settings`, found none", remedy="export it again"
+        )
+    normalize = value.get("normalize", False)  # version 0.1 wrote it only if true
+    if not isinstance(normalize, bool):
+        raise UserError(
+            f"{where}: {SETTINGS}: `normalize`: expected true or false, got {normalize!r}",
+            remedy="export it again",
+        )
+    return {
+        "max_tokens": value.get("max_words"),
+        "normalize": normalize,
+        "settings": rename_settings(value["settings"]),
+    }
+
+
+def _check(parts: CnnParts, where: str) -> None:
+    """UserError where types and shapes do not fit each other and the vocabulary."""
+    weights, limit = parts.weights, parts.max_tokens
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise UserError(f"{where}: `max_words`: expected 1 or more, got {limit!r}")
+    count = (len(weights) - 2) // 2
+    convolutions = {f"{name}_{i}" for i in range(count) for name in ("kernel", "bias")}
+    if count < 1 or {"embedding", "projection", *convolutions} != weights.keys():
+        raise UserError(
+            f"{where}: expected `embedding`, `kernel_0`, `bias_0`, ..., `projection`, got "
+            f"{', '.join(sorted(weights))}",
+            remedy="export it again",
+        )
+    for name, array in weights.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise UserError(
+                f"{where}: `{name}`: expected finite float32 numbers, got others",
+                remedy="export it again",
+            )
+    embedding, projection = weights["embedding"], weights["projection"]
+    kernels = [weights[f"kernel_{i}"] for i in range(count)]
+    filters = [kernel.shape[-1] if kernel.ndim == 3 else 0 for kernel in kernels]
+    fits = (
+        embedding.ndim == 2
+        and len(embedding) == parts.vocabulary.size
+        and not embedding[0].any()
+        and all(k.ndim == 3 and k.size and k.shape[1] == embedding.shape[1] for k in kernels)
+        and all(weights[f"bias_{i}"].shape == (n,) for i, n in enumerate(filters))
+        and projection.ndim == 2
+        and len(projection) in (sum(filters), sum(filters) + embedding.shape[1])
+        and projection.shape[1] > 0
+    )
+    if not fits:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in weights.items())
+        raise UserError(
+            f"{where}: the weights ({shapes}) do not fit each other and a vocabulary of "
+            f"{parts.vocabulary.size} ids",
+            remedy="export it again",
+        )

@@ -1,8 +1,8 @@
-"""Vectors of word ids: a convolution folded into tables of words, in compiled loops.
+"""Vectors of token ids: a convolution folded into tables of products, in compiled loops.
 
-A convolution over a window is a sum of per-word products W_k @ E[word], so with a table of them a
-position of a question costs a few additions. The loops are numba's: each adds in an order of its
-own question alone, so a question has the same vector, to the last bit, in any batch.
+A convolution is a sum of products W_k @ E[token], so with a table of them a position of a question
+costs a few additions. The loops are compiled by numba. The order of additions depends on the
+question alone, so a question has the same vector, to the last bit, in any batch.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from typing import Any
 import numba
 import numpy as np
 
-# Words whose products are made at once, always together: the sums of a product of matrices depend
-# on how many rows it has. Ids are sorted by frequency, so neighbours are needed together.
-_FOLDED = 64
-_FEATURES = 256  # of the projection, that stay in a core's cache while all questions pass
+# Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
+# product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
+_BLOCK = 64
+_FEATURES = 256  # rows of the projection that fit into a core's cache
 
 
 class FoldedTables:
-    """The products of every word with every place of each window, made when they are first needed.
+    """The products of each token with each position of each kernel, computed on first use.
 
-    Safe to use from several threads. What is not made yet takes no memory.
+    Safe to use from several threads. Rows that are not computed yet take no memory.
     """
 
     def __init__(self, embedding: np.ndarray, kernels: Sequence[np.ndarray]) -> None:
         """embedding: float32 [V, e], row 0 zeros. kernels: float32 [w, e, f] each."""
-        words, width = embedding.shape
-        blocks = -(-words // _FOLDED)
+        rows, width = embedding.shape
+        blocks = -(-rows // _BLOCK)
         self._embedding = embedding
         self._kernels = [np.moveaxis(kernel, 1, 0).reshape(width, -1) for kernel in kernels]
-        self._made = np.zeros(blocks, bool)
+        self._computed = np.zeros(blocks, bool)
         self._lock = threading.Lock()
         self.tables = [
-            np.empty((blocks * _FOLDED, len(kernel), kernel.shape[2]), np.float32)
+            np.empty((blocks * _BLOCK, len(kernel), kernel.shape[2]), np.float32)
             for kernel in kernels
         ]
 
-    def make(self, words: np.ndarray) -> None:
-        """Make the rows of these words (and of padding, word 0)."""
-        if self._made[0] and self._made[words // _FOLDED].all():
+    def compute(self, token_ids: np.ndarray) -> None:
+        """Compute the rows of these tokens, and of padding."""
+        if self._computed[0] and self._computed[token_ids // _BLOCK].all():
             return
         with self._lock:
-            for block in np.unique(np.append(words // _FOLDED, 0)):
-                if self._made[block]:
+            for block in np.unique(np.append(token_ids // _BLOCK, 0)):
+                if self._computed[block]:
                     continue
-                start = int(block) * _FOLDED
-                rows = np.zeros((_FOLDED, self._embedding.shape[1]), np.float32)
-                present = self._embedding[start : start + _FOLDED]
+                start = int(block) * _BLOCK
+                rows = np.zeros((_BLOCK, self._embedding.shape[1]), np.float32)
+                present = self._embedding[start : start + _BLOCK]
                 rows[: len(present)] = present
                 for table, kernel in zip(self.tables, self._kernels, strict=True):
-                    products = table[start : start + _FOLDED]
-                    np.matmul(rows, kernel, out=products.reshape(_FOLDED, -1))
-                self._made[block] = True
+                    products = table[start : start + _BLOCK]
+                    np.matmul(rows, kernel, out=products.reshape(_BLOCK, -1))
+                self._computed[block] = True
 
 
 def encode(
@@ -62,32 +62,41 @@ def encode(
     embedding: np.ndarray,
     bias: np.ndarray,
     projection: np.ndarray,
-    words: np.ndarray,
+    token_ids: np.ndarray,
     offsets: np.ndarray,
     *,
     normalize: bool = False,
 ) -> np.ndarray:
-    """Vectors float32 [n, d] of n questions.
+    """Compute the vectors of n questions.
 
-    bias: float32 [f], of all windows. projection: float32 [f, d], or [f + e, d] where the scaled
-    sum of the words is a feature too. words: int32, those of question i at offsets[i:i + 2].
-    normalize: to length 1.
+    Args:
+      tables: of the kernels.
+      embedding: float32 [V, e].
+      bias: float32 [f], of all kernels.
+      projection: float32 [f, d], or [f + e, d] with a bag of words.
+      token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
+      offsets: int64 [n + 1].
+      normalize: scale vectors to length 1.
+
+    Returns:
+      float32 [n, d].
+
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
-    tables.make(words)
+    tables.compute(token_ids)
     questions, features = len(offsets) - 1, len(projection)
     values = np.zeros((questions, features), np.float32)
     at = 0
     for table in tables.tables:
         filters = table.shape[2]
-        _add_maxima(table, words, offsets, values[:, at : at + filters])
+        _add_maxima(table, token_ids, offsets, values[:, at : at + filters])
         at += filters
     # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
     maxima = values[:, :at]
     maxima += bias
     np.tanh(maxima, out=maxima)
     if features > at:
-        _add_scaled_sums(embedding, words, offsets, values[:, at:])
+        _add_scaled_sums(embedding, token_ids, offsets, values[:, at:])
     vectors = np.zeros((questions, projection.shape[1]), np.float32)
     _add_products(values, projection, vectors)
     if normalize:
@@ -95,24 +104,24 @@ def encode(
     return vectors
 
 
-def _compiled(**how: Any) -> Callable[[Callable[..., None]], Any]:
-    """Compile a loop, and keep what comes out on disk where there is a place for it."""
+def _compile(**options: Any) -> Callable[[Callable[..., None]], Any]:
+    """Compile a loop, and cache the result on disk if a folder for it is writable."""
 
-    def compiled(loop: Callable[..., None]) -> Any:
+    def decorate(loop: Callable[..., None]) -> Any:
         try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **how)(loop)
-        except RuntimeError:  # neither the package's folder nor the home can be written
-            return numba.njit(nogil=True, error_model="numpy", **how)(loop)
+            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
+        except RuntimeError:  # neither the package's folder nor the home is writable
+            return numba.njit(nogil=True, error_model="numpy", **options)(loop)
 
-    return compiled
+    return decorate
 
 
-@_compiled()
-def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
+@_compile()
+def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
     """Write the maxima over time of each question to `out` [n, f]."""
     _, window, filters = table.shape
     left = window // 2
-    # So many places of the window are added up at once; beyond five, the sums wait in `total`.
+    # Kernel positions that are added at once; beyond five, `total` holds partial sums.
     taps = 1 if window == 1 else 3 if window <= 3 else 5
     rows = np.zeros((5, 2), np.int64)
     total = np.zeros(filters, np.float32)
@@ -127,8 +136,8 @@ def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
                     k = start + tap
                     at = first + place - left + k
                     inside = k < window and first <= at < stop
-                    # Padding's row is zeros.
-                    rows[tap, 0] = words[at] if inside else 0
+                    # The row of padding is zeros.
+                    rows[tap, 0] = token_ids[at] if inside else 0
                     rows[tap, 1] = k if inside else 0
                 a = table[rows[0, 0], rows[0, 1]]
                 if taps == 1:
@@ -155,27 +164,27 @@ def _add_maxima(table, words, offsets, out):  # type: ignore[no-untyped-def]
                     total[i] = 0
 
 
-@_compiled()
-def _add_scaled_sums(embedding, words, offsets, out):  # type: ignore[no-untyped-def]
-    """Add the sum of each question's words over the root of their number to `out` [n, e]."""
+@_compile()
+def _add_scaled_sums(embedding, token_ids, offsets, out):  # type: ignore[no-untyped-def]
+    """Add each question's sum of embeddings over the root of its length to `out` [n, e]."""
     width = embedding.shape[1]
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         total = out[question]
         for at in range(first, stop):
-            word = embedding[words[at]]
+            row = embedding[token_ids[at]]
             for i in range(width):
-                total[i] += word[i]
+                total[i] += row[i]
         scale = np.float32(1 / np.sqrt(max(stop - first, 1)))
         for i in range(width):
             total[i] *= scale
 
 
-@_compiled(fastmath={"contract"})
+@_compile(fastmath={"contract"})
 def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
     """Add values [n, f] @ projection [f, d] to `out`.
 
-    Each row's sums are made in one order, four features at a time, whichever rows are beside it.
+    The order of a row's additions, four features at a time, does not depend on the other rows.
     """
     features, width = projection.shape
     together = len(values) - len(values) % 4
@@ -210,9 +219,9 @@ def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
                     o0[i] += v0[f] * p0[i]
 
 
-@_compiled()
+@_compile()
 def _normalize(vectors):  # type: ignore[no-untyped-def]
-    """Bring each row to length 1; one of nearly none stays short."""
+    """Scale each row to length 1; a row of almost zeros stays short."""
     for row in vectors:
         squares = np.float32(0)
         for value in row:

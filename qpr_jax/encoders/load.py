@@ -1,14 +1,11 @@
-"""Folders of encoders, of either kind: named, read, compared, written."""
+"""From the folder, name or address of an encoder to the encoder, and back to a folder."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
-from collections.abc import Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from collections.abc import Callable
 
 from qpr_jax.encoders import (
     cnn_encoder,
@@ -18,55 +15,50 @@ from qpr_jax.encoders import (
     sentence_transformers,
     transformer_encoder,
 )
+from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path
+from qpr_jax.files import (
+    MANIFEST,
+    Path,
+    manifest_format,
+    replace_folder,
+    user_cache,
+    write_atomically,
+    write_manifest,
+)
+
+# The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
+FORMATS: dict[str, Callable[[Path], Encoder]] = {
+    cnn_format.FORMAT: cnn_encoder.read_cnn,
+    cnn_format.NPZ_FORMAT: cnn_encoder.read_cnn,
+    transformer_encoder.FORMAT: transformer_encoder.read_transformer,
+    sentence_transformers.FORMAT: transformer_encoder.read_transformer,
+}
 
 
-class Encoder(Protocol):
-    """What a retriever needs: vectors of strings, and a name of what makes them."""
-
-    @property
-    def identity(self) -> str:
-        """Names the encoder by its content."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Of its training, flat; empty where it was not trained here."""
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-
-    @property
-    def vocabulary_size(self) -> int:
-        """Words that it tells apart."""
-
-    def encode(self, questions: Sequence[str]) -> np.ndarray:
-        """Vectors float32 [n, d] of questions."""
-
-    def warm_up(self) -> None:
-        """Make now what the first questions would have to wait for."""
-
-    def save(self, folder: Path) -> None:
-        """Write it to `folder`, whole or not at all."""
-
-
-def read_encoder(folder: Path) -> Encoder:
-    """The encoder that `encoder_folder` finds: exported, published, or of sentence-transformers."""
-    folder = encoder_folder(folder)
-    if is_sentence_model(folder):
-        return transformer_encoder.read_transformer(folder)
-    if cnn_format.is_published(folder):
-        return cnn_format.read_published(folder)
-    return cnn_encoder.read_cnn(folder)
+def read_encoder(named: Path) -> Encoder:
+    """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
+    folder = encoder_folder(named)
+    format = folder_format(folder)
+    if format is None:
+        files = f"{sentence_transformers.CONFIG} and {sentence_transformers.WEIGHTS}"
+        raise UserError(
+            f"{folder}: expected an encoder: a {MANIFEST} with one of the formats "
+            f"{', '.join(map(repr, FORMATS))}, or {files}; found neither",
+            remedy="name another folder, or fetch it again",
+        )
+    return FORMATS[format](folder)
 
 
 def encoder_folder(named: Path) -> pathlib.Path:
-    """What is meant by the folder of an encoder, or by the name of a model.
+    """Find the folder of an encoder.
 
-    A name is, unless a folder is called so: `minilm`, the model of that package; `hf://ORG/NAME`,
-    one of the Hugging Face hub, see `hub`; else that of a published model, which stands in
-    `$QPR_MODELS`, or in the cache, `$XDG_CACHE_HOME/qpr_jax/models` (`~/.cache/qpr_jax/models`).
+    Args:
+      named: a folder; otherwise `minilm`, the model of that package; an address `hf://ORG/NAME`
+        (see `hub`); or the name of a published model in one of the `model_folders`.
+
+    Returns:
+      The folder; `named` itself if there is none.
     """
     folder, name = pathlib.Path(named), os.fspath(named)
     if not name:
@@ -76,36 +68,51 @@ def encoder_folder(named: Path) -> pathlib.Path:
     if name == minilm.NAME:
         return minilm.minilm_folder()
     if name.startswith(hub.PREFIX):
-        return hub.fetched(name)
+        return hub.fetch_model(name)
     if str(folder) == folder.name:
-        return next(
-            (home / folder for home in cnn_format.model_folders() if (home / folder).is_dir()),
-            folder,
-        )
+        models = (models / folder for models in model_folders())
+        return next((model for model in models if model.is_dir()), folder)
     return folder
 
 
-def is_sentence_model(folder: Path) -> bool:
-    """Whether a folder is in the format of sentence-transformers."""
-    names = (sentence_transformers.CONFIG, sentence_transformers.WEIGHTS)
-    return all(pathlib.Path(folder, name).is_file() for name in names)
+def model_folders() -> list[pathlib.Path]:
+    """The folders that hold models by name: `$QPR_MODELS`, then the user's cache."""
+    own = os.environ.get("QPR_MODELS")
+    return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]
+
+
+def folder_format(folder: Path) -> str | None:
+    """The entry of `FORMATS` for a folder; None where it holds no encoder."""
+    named = manifest_format(folder)
+    if named in FORMATS:
+        return named
+    return sentence_transformers.FORMAT if sentence_transformers.is_model(folder) else None
 
 
 def is_encoder(folder: Path) -> bool:
-    """Whether a folder is one of an encoder alone, for others to read, and not a run."""
-    return is_sentence_model(folder) or cnn_format.is_published(folder)
+    """Whether the folder itself holds an encoder, as opposed to a run."""
+    return folder_format(folder) is not None
 
 
-def holds(folder: Path, encoder: Encoder) -> bool:
-    """Whether this encoder stands in `folder`, whole."""
-    if not (pathlib.Path(folder) / MANIFEST).is_file():
+def contains_encoder(folder: Path, encoder: Encoder) -> bool:
+    """Whether `folder` holds this encoder, undamaged, as `save_encoder` writes it."""
+    if not pathlib.Path(folder, MANIFEST).is_file():
         return False
     with contextlib.suppress(UserError):
         return read_encoder(folder).identity == encoder.identity
     return False
 
 
-def save_encoder(folder: Path, encoder: Encoder) -> None:
-    """Write an encoder to `folder`, where it does not stand already."""
-    if not holds(folder, encoder):
-        encoder.save(folder)
+def save_encoder(folder: Path, encoder: Encoder, *, card: str = "") -> None:
+    """Write an encoder, with a model card if there is one, unless `folder` holds it already.
+
+    The folder is replaced as a whole: a kill leaves either the previous one or the new one.
+    """
+    if contains_encoder(folder, encoder):
+        return
+    files = encoder.files() | ({CARD: card.encode()} if card else {})
+    with replace_folder(folder) as part:
+        for name, data in files.items():
+            with write_atomically(part / name) as file:
+                file.write(data)
+        write_manifest(part, list(files), **encoder.manifest())

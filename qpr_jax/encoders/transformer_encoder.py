@@ -1,4 +1,4 @@
-"""A BERT-family encoder as a retriever holds it; JAX is loaded with its first question."""
+"""A BERT-family encoder that loads JAX with its first question."""
 
 from __future__ import annotations
 
@@ -13,26 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import question_list
-from qpr_jax.encoders.cnn_format import CARD
+from qpr_jax.encoders.base import CARD, EncoderSummary
 from qpr_jax.encoders.sentence_transformers import (
     TOKENIZER,
     WEIGHTS,
     SentenceModel,
     file_names,
-    sentence_model,
-    weights_file,
+    parse_model,
+    serialize_weights,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    Path,
-    manifest_format,
-    read_manifest,
-    read_verified,
-    replace_folder,
-    write_atomically,
-    write_manifest,
-)
+from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.old_names import rename_settings
+from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:
@@ -40,24 +33,34 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FORMAT = "qpr_jax sentence model 1"
-# Words that questions are padded to: a compiled function each.
+# Token counts that questions are padded to; each is compiled once.
 _WIDTHS = (8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384)
-_AHEAD = 2  # blocks that devices are given before the vectors of one are asked for
+_IN_FLIGHT = 2  # blocks on the devices while an earlier result is read
 
 
 @dataclass(frozen=True, eq=False)
 class TransformerEncoder:
-    """The model of a folder in the format of sentence-transformers, with its tokenizer.
+    """An `encoders.base.Encoder` in the format of sentence-transformers.
 
-    files: those of the folder, whole. `identity` names them by their content. compute_dtype: of the
-    products; vectors in bfloat16 differ from others by 1e-2. Safe to use from several threads.
+    Attributes:
+      model: shape, token limit and weights.
+      contents: all files of the folder that define the encoder, by name.
+      settings: of its training, flat.
+      compute_dtype: of matrix products; vectors differ by 1e-2 in bfloat16.
     """
 
     model: SentenceModel
-    files: dict[str, bytes]
-    identity: str
+    contents: dict[str, bytes]
     settings: dict[str, Any]
     compute_dtype: str = "float32"
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Hash of the files."""
+        hashes = {
+            name: hashlib.sha256(data).hexdigest() for name, data in sorted(self.contents.items())
+        }
+        return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
 
     @property
     def dimension(self) -> int:
@@ -65,114 +68,114 @@ class TransformerEncoder:
         return self.model.shape.hidden_size
 
     @property
-    def vocabulary_size(self) -> int:
-        """Word pieces that it tells apart."""
-        return self.model.shape.vocab_size
+    def max_tokens(self) -> int:
+        """Tokens of a question that are read, including start and end markers."""
+        return self.model.max_tokens
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
-        """Vectors of questions, any strings: float32 [n, d] in the order of the questions.
+        """Encode any strings: float32 [n, d], in the order of the questions."""
+        return self._encode(self.tokenizer.id_lists(as_texts(questions), self.max_tokens))
 
-        Words after the first `model.max_words`, marks included, are not seen.
-        """
-        return self._encode(self.pieces.ids(question_list(questions), self.model.max_words))
-
-    def encode_words(self, words: np.ndarray) -> np.ndarray:
-        """Vectors of ids int32 [n, L], zero-padded on the right: float32 [n, d]."""
-        return self._encode([row[row > 0] for row in words])
-
-    def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
-        vectors = np.empty((len(ids), self.dimension), np.float32)
-        network = self._network
-        blocks = _blocks(ids, self.model.max_words, network.words, network.devices)
-        for rows, made in _ahead((rows, network.encode(words)) for rows, words in blocks):
-            vectors[rows] = np.asarray(made)[: len(rows)]
-        return vectors
+    def encode_ids(self, token_ids: np.ndarray) -> np.ndarray:
+        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d]."""
+        return self._encode([row[row > 0] for row in token_ids])
 
     def warm_up(self) -> None:
-        """Load and compile what the first question would wait for."""
+        """Load JAX and compile for short questions."""
         self.encode([""])
 
-    def save(self, folder: Path) -> None:
-        """Write the files and their manifest to `folder`, whole or not at all."""
-        with replace_folder(folder) as part:
-            for name, data in self.files.items():
-                (part / name).parent.mkdir(exist_ok=True)
-                with write_atomically(part / name) as file:
-                    file.write(data)
-            write_manifest(part, list(self.files), format=FORMAT, settings=self.settings)
+    def files(self) -> dict[str, bytes]:
+        """The contents of its folder, in the format of sentence-transformers."""
+        return self.contents
+
+    def manifest(self) -> dict[str, Any]:
+        """The format of its folder, and the settings of its training, which no file holds."""
+        return {"format": FORMAT, "settings": self.settings}
+
+    def summary(self) -> EncoderSummary:
+        """Facts for people."""
+        return EncoderSummary(
+            library="sentence-transformers",
+            description="A transformer of the BERT family, in the format of sentence-transformers.",
+            vocabulary_size=self.model.shape.vocab_size,
+            limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
+        )
 
     def trained(self, weights: dict[str, Any], settings: dict[str, Any]) -> TransformerEncoder:
-        """The same model with other weights, pure and nested, and the settings they came of."""
-        files = self.files | {WEIGHTS: weights_file(weights)}
-        model = self.model._replace(weights=weights)
-        return TransformerEncoder(model, files, _identity(files), settings)
+        """The same model after a training: other weights, and the settings of the training."""
+        contents = self.contents | {WEIGHTS: serialize_weights(weights)}
+        return TransformerEncoder(self.model._replace(weights=weights), contents, settings)
 
     @functools.cached_property
-    def pieces(self) -> WordPieces:
-        """The tokenizer."""
-        return WordPieces(self.files[TOKENIZER], self.model.shape.vocab_size)
+    def tokenizer(self) -> WordPieces:
+        """From questions to token ids."""
+        return WordPieces(self.contents[TOKENIZER], self.model.shape.vocab_size)
 
     @functools.cached_property
-    def _network(self) -> Runtime:
+    def _runtime(self) -> Runtime:
         from qpr_jax.encoders.transformer_runtime import compile_layers
 
         return compile_layers(self.model.shape, self.model.weights, self.compute_dtype)
 
+    def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+        vectors = np.empty((len(ids), self.dimension), np.float32)
+        runtime = self._runtime
+        blocks = _length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
+        results = ((rows, runtime.encode(token_ids)) for rows, token_ids in blocks)
+        for rows, encoded in _prefetch(results):
+            vectors[rows] = np.asarray(encoded)[: len(rows)]
+        return vectors
+
 
 def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> TransformerEncoder:
-    """The encoder of a folder of sentence-transformers, or of one that `save` wrote."""
+    """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}
-    if manifest_format(path) == FORMAT:  # others have files of this name too
+    if manifest_format(path) == FORMAT:  # other programs write a file of this name, too
         manifest = read_manifest(path, format=FORMAT)
-        settings = manifest.get("settings", {})
-        files = {name: read_verified(path, name, manifest) for name in names}
-        # Without one that says how to pool, or how much is read, it would be another encoder.
+        settings = rename_settings(manifest.get("settings", {}))
+        contents = {name: read_verified(path, name, manifest) for name in names}
+        # `names` are the files that exist; without the one on pooling, the encoder would differ.
         if missing := sorted(manifest["files"].keys() - {*names, CARD}):
             raise UserError(
-                f"{path}: expected the file {missing[0]}, found none; fetch the whole folder"
+                f"{path}: expected the file {missing[0]}, found none",
+                remedy="fetch the whole folder",
             )
     else:
-        files = {name: (path / name).read_bytes() for name in names}
-    model = sentence_model(files, path)
-    return TransformerEncoder(model, files, _identity(files), settings, compute_dtype)
+        contents = {name: (path / name).read_bytes() for name in names}
+    return TransformerEncoder(parse_model(contents, path), contents, settings, compute_dtype)
 
 
-def _identity(files: dict[str, bytes]) -> str:
-    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
-    return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
+def _prefetch(results: Iterable[T]) -> Iterator[T]:
+    """Yield each of `results` after the next ones have been started."""
+    started: collections.deque[T] = collections.deque()
+    for result in results:
+        started.append(result)
+        if len(started) > _IN_FLIGHT:
+            yield started.popleft()
+    yield from started
 
 
-def _ahead(blocks: Iterable[T]) -> Iterator[T]:
-    """The same, each given on when a few more were begun."""
-    begun: collections.deque[T] = collections.deque()
-    for block in blocks:
-        begun.append(block)
-        if len(begun) > _AHEAD:
-            yield begun.popleft()
-    yield from begun
-
-
-def _blocks(
+def _length_blocks(
     ids: Sequence[Sequence[int] | np.ndarray],
-    max_words: int,
-    words_of_device: int,
+    max_tokens: int,
+    device_tokens: int,
     devices: int,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows of questions of about one length, and their words, padded with -1: int32 [n, L].
+    """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
 
-    Few shapes, since each is compiled once: n is a power of two for each device.
+    There are few shapes, since each is compiled: n is a power of two for each device.
     """
-    widths = np.array([*(width for width in _WIDTHS if width < max_words), max_words])
-    lengths = np.array([len(words) for words in ids], np.int64)
-    of_width = np.searchsorted(widths, lengths)
-    for i in np.unique(of_width):
-        alike, width = np.flatnonzero(of_width == i), int(widths[i])
-        most = devices << max(0, (words_of_device // width).bit_length() - 1)
-        for start in range(0, len(alike), most):
-            rows = alike[start : start + most]
+    widths = np.array([*(width for width in _WIDTHS if width < max_tokens), max_tokens])
+    lengths = np.array([len(row) for row in ids], np.int64)
+    width_of = np.searchsorted(widths, lengths)
+    for i in np.unique(width_of):
+        group, width = np.flatnonzero(width_of == i), int(widths[i])
+        size = devices << max(0, (device_tokens // width).bit_length() - 1)
+        for start in range(0, len(group), size):
+            rows = group[start : start + size]
             share = -(-len(rows) // devices)
-            words = np.full((devices << (share - 1).bit_length(), width), -1, np.int32)
+            block = np.full((devices << (share - 1).bit_length(), width), -1, np.int32)
             for at, row in enumerate(rows):
-                words[at, : len(ids[row])] = ids[row]
-            yield rows, words
+                block[at, : len(ids[row])] = ids[row]
+            yield rows, block

@@ -1,4 +1,4 @@
-"""A BERT as it is run: compiled a layer at a time, its questions shared by all local devices."""
+"""Inference of a BERT: compiled layer by layer, questions split over all local devices."""
 
 from __future__ import annotations
 
@@ -13,80 +13,84 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.encoders.sentence_transformers import BertShape
 from qpr_jax.models.bert import init_bert
+from qpr_jax.models.bert_shape import BertShape
 
 _AXIS = "data"
-# Words of a device's share of a block: what a CPU's caches hold (with half as many or four times as
-# many it is slower), and what keeps any other device busy, in a few GiB.
-_WORDS, _WORDS_OF_OTHERS = 1024, 65_536
+# Tokens of a block for each device: on a CPU, what its caches hold (half or four times as many are
+# slower); on other devices, what keeps them busy, in a few GiB.
+_CPU_TOKENS, _DEVICE_TOKENS = 1024, 65_536
 
 
 class Runtime(NamedTuple):
     """A compiled encoder.
 
-    encode: ids of words, int32 [n, L], -1 on the right where there is none, to float32 [n, d] that
-    may still be in the making. devices: n is a multiple of their number. words: n L / devices that
-    suits them.
+    encode: maps token ids, int32 [n, L], padded with -1 on the right, to float32 [n, d], without
+    waiting for the result. devices: n is a multiple of it. device_tokens: the best n L / devices.
     """
 
     encode: Callable[[np.ndarray], jax.Array]
     devices: int
-    words: int
+    device_tokens: int
 
 
 def compile_layers(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Runtime:
-    """The encoder of weights, pure and nested.
+    """Create the runtime of an encoder.
 
-    For each shape of a block one layer is compiled, and called with the weights of all.
+    For each shape of a block a single layer is compiled, and called with the weights of each.
+
+    Args:
+      shape: the sizes.
+      weights: parameters of `BertEncoder` as pure nested dictionaries.
+      compute_dtype: of matrix products.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
-    whole, shared = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(_AXIS))
+    replicated = NamedSharding(mesh, PartitionSpec())
+    split = NamedSharding(mesh, PartitionSpec(_AXIS))
     graph, params = init_bert(shape, weights, compute_dtype)
-    params = jax.device_put(params, whole)
+    params = jax.device_put(params, replicated)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
-    layer_graph = layers[0][0]  # that of all
-    # Else GPUs and TPUs shorten the factors of float32 products.
+    layer_graph = layers[0][0]  # the same for all layers
+    # By default, GPUs and TPUs round the factors of float32 products.
     precision = "highest" if compute_dtype == "float32" else "default"
 
-    def encode(words: np.ndarray) -> jax.Array:
-        x, mask = _start(graph, shared, params, jax.device_put(words, shared))
+    def encode(token_ids: np.ndarray) -> jax.Array:
+        x, mask = _embed(graph, split, params, jax.device_put(token_ids, split))
         for _, layer in layers:
-            x = _through(layer_graph, shared, precision, layer, x, mask)
-        return _end(graph, shared, params, x, mask)
+            x = _apply_layer(layer_graph, split, precision, layer, x, mask)
+        return _pool(graph, split, params, x, mask)
 
-    words = _WORDS if mesh.devices.flat[0].platform == "cpu" else _WORDS_OF_OTHERS
-    return Runtime(encode, mesh.size, words)
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    return Runtime(encode, mesh.size, _CPU_TOKENS if on_cpu else _DEVICE_TOKENS)
 
 
-# Of the module, so that encoders of one shape, as a training makes them, are compiled once.
+# At module level, so that encoders of one shape, which a training creates, are compiled once.
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(
-    graph: nnx.GraphDef, shared: NamedSharding, params: nnx.State, words: jax.Array
+def _embed(
+    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, token_ids: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     encoder = nnx.merge(graph, params)
-    x = encoder.start(encoder.embedding[jnp.maximum(words, 0)])
-    return lax.with_sharding_constraint((x, words >= 0), shared)
+    x = encoder.embed(encoder.embedding[jnp.maximum(token_ids, 0)])
+    return lax.with_sharding_constraint((x, token_ids >= 0), split)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _through(
+def _apply_layer(
     graph: nnx.GraphDef,
-    shared: NamedSharding,
+    split: NamedSharding,
     precision: str,
     params: nnx.State,
     x: jax.Array,
     mask: jax.Array,
 ) -> jax.Array:
     with jax.default_matmul_precision(precision):
-        return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), shared)
+        return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), split)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _end(
-    graph: nnx.GraphDef, shared: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
+def _pool(
+    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, x: jax.Array, mask: jax.Array
 ) -> jax.Array:
-    vectors = nnx.merge(graph, params).end(x, mask)
-    return lax.with_sharding_constraint(vectors, shared)
+    return lax.with_sharding_constraint(nnx.merge(graph, params).pool(x, mask), split)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import question_list
 from qpr_jax.errors import UserError
 from qpr_jax.index.faiss_index import (
     FAISS_METRICS,
@@ -26,6 +25,7 @@ from qpr_jax.index.faiss_index import (
 )
 from qpr_jax.index.question_store import Texts, texts_of
 from qpr_jax.locks import ReadersWriterLock
+from qpr_jax.text.base import as_texts
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 
@@ -349,7 +349,7 @@ def numbered(
                 f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
                 "before; give one to every question, or to none"
             )
-        (text,) = question_list([question], f"{source}, line {line}")
+        (text,) = as_texts([question], f"{source}, line {line}")
         lines.append(line)
         yield number if value is None else checked_id(value, f"in {source}, line {line}"), text
 

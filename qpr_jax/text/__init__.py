@@ -1,1 +1,1 @@
-"""From a question to int32 word ids: tokens, a vocabulary, hashed bins."""
+"""From text to int32 token ids: words, a vocabulary with hash bins, word pieces."""

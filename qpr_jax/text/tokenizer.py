@@ -1,4 +1,4 @@
-"""From a question's text to its words."""
+"""Split text into words, and normalize it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-END = "\n"  # of a question, in a list of the words of many
+END = "\n"  # ends a question in the list that `tokenize_all` returns
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
-# Of many questions at once: what is not ASCII stands in words only (see `tokens_and_ends`).
+# Matches in `tokenize_all`, where all characters beyond ASCII belong to words.
 _WORD_OR_END = re.compile(r"[^\x00-/:-@\[-^`{-\x7f]+|\n")
-# Python's NFKC takes time quadratic in a run of combining marks: 1 MB of them would take minutes.
+# NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
-_LONGEST_RUN = 30  # that of Unicode's stream-safe text format (UAX #15, section 13)
+_MAX_RUN = 30  # as in the stream-safe text format of Unicode (UAX #15, section 13)
 
 
-def whole_characters(text: str) -> str:
-    """The text with "?" for each half of a surrogate pair, which JSON can say, and no UTF-8."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot, by "?"."""
     return text.encode("utf-8", "replace").decode()
 
 
 def tokenize(text: str) -> list[str]:
-    """The words of a question in order: NFKC, lower case, then runs of letters, digits and marks.
+    """Split a question into words: NFKC, lower case, then runs of letters, digits and marks.
 
-    Any string works. For text without combining marks the words are those of the pattern `\\w+`;
-    marks (Hindi vowel signs, say) stay inside the word that they follow.
+    Accepts any string. Without combining marks the words are the matches of `\\w+`; a mark, such as
+    a Hindi vowel sign, belongs to the word that it follows.
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
@@ -33,10 +33,10 @@ def tokenize(text: str) -> list[str]:
     return word.findall(nfkc_lower(text))
 
 
-def tokens_and_ends(texts: Sequence[str]) -> list[str]:
-    """The words of each text as `tokenize` gives them, END after those of each.
+def tokenize_all(texts: Sequence[str]) -> list[str]:
+    """Split texts as `tokenize` does into one list of words, with END after each text.
 
-    One pass over all is several times faster than a call for each.
+    One pass is several times faster than a call of `tokenize` for each text.
     """
     lines = [
         text.replace(END, " ") if text.isascii() else " ".join(tokenize(text)) for text in texts
@@ -45,20 +45,20 @@ def tokens_and_ends(texts: Sequence[str]) -> list[str]:
 
 
 def normalized_text(text: str) -> str:
-    """The words joined by blanks: what two spellings of one question have in common.
+    """Join the words of a text by spaces, so that two spellings of one question become equal.
 
-    A text without a word is the stripped, lower-cased NFKC text itself, so that "?" and "!" differ.
+    For a text without a word: the stripped, lower-case NFKC text, so that "?" and "!" differ.
     """
     return " ".join(tokenize(text)) or nfkc_lower(text).strip()
 
 
 def nfkc_lower(text: str) -> str:
-    """The text in NFKC and lower case, in linear time."""
+    """Convert to NFKC and lower case, in linear time."""
     return nfkc(text).lower()
 
 
 def nfkc(text: str) -> str:
-    """The text in NFKC, in linear time."""
+    """Convert to NFKC, in linear time."""
     if len(text) > _LONG_TEXT and not text.isascii():
         _, long_run = _patterns()
         text = long_run.sub(r"\1", text)
@@ -67,17 +67,17 @@ def nfkc(text: str) -> str:
 
 @functools.cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """(a word, a run of marks that is too long); built on the first text that needs them."""
-    # U+FE00-FE0F choose between text and emoji shapes; they are no part of a word. The marks of
-    # U+E0100 and above choose shapes too, and no others stand above U+1F000.
+    """Patterns of a word and of a run of marks that is too long, compiled on first use."""
+    # U+FE00-FE0F select text or emoji shapes and belong to no word. The marks from U+E0100 select
+    # shapes, too, and there are no other marks above U+1F000.
     marks = "".join(
         chr(code)
         for code in range(0x300, 0x1F000)
         if unicodedata.category(chr(code)) in ("Mn", "Mc") and not 0xFE00 <= code <= 0xFE0F
     )
-    # The two half-width kana marks (U+FF9E, U+FF9F) become combining marks under NFKC.
+    # NFKC converts the two half-width kana marks (U+FF9E, U+FF9F) to combining marks.
     run = marks + "\uff9e\uff9f"
     return (
         re.compile(rf"\w[\w{marks}]*"),
-        re.compile(rf"([{run}]{{{_LONGEST_RUN}}})[{run}]+"),
+        re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+"),
     )

@@ -1,4 +1,4 @@
-"""From words to ids: the most frequent words by themselves, all others by a hash."""
+"""From words to ids: frequent words have an id of their own, the others share hash bins."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, write_atomically
-from qpr_jax.text.tokenizer import END, tokenize, tokens_and_ends
+from qpr_jax.text.tokenizer import END, tokenize, tokenize_all
 
 _CHUNK = 10_000  # questions whose words are in memory at a time
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words with an id of their own, and the number of hash bins that the others share.
+    """A `text.base.Tokenizer` of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
 
-    Id 0 is padding, `words[i]` has id i + 1, and the bins follow. A word without an id is one bin,
-    or, where `char_ngrams` is n and not 0, a bin for each run of n characters of it, its ends
-    marked: a misspelt or inflected word then still has most of its ids in common with the right
-    one. Each counts as a word of the question.
+    With `char_ngrams` n > 0, a word without an id becomes the bins of its character n-grams,
+    including markers of its start and end, so that a misspelling shares most ids with the correct
+    word; each counts as a token of the question. Otherwise it becomes the single bin of its hash.
+
+    Attributes:
+      words: the words with an id of their own.
+      bins: the number of ids that all other words share.
+      char_ngrams: n, or 0.
     """
 
     words: tuple[str, ...]
@@ -35,11 +38,13 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         if self.bins < 1:
-            raise UserError(f"`bins`: expected 1 or more, got {self.bins}; unknown words need one")
+            raise UserError(f"`bins`: expected 1 or more, got {self.bins}")
         if self.char_ngrams < 0:
             raise UserError(f"`char_ngrams`: expected 0 or more characters, got {self.char_ngrams}")
         if len(self._ids) != len(self.words):
-            raise UserError("`words`: expected distinct words, got one twice; build it anew")
+            raise UserError(
+                "`words`: expected distinct words, got a repeated one", remedy="build it again"
+            )
 
     @property
     def size(self) -> int:
@@ -48,37 +53,39 @@ class Vocabulary:
 
     @property
     def first_bin(self) -> int:
-        """The lowest id that words share."""
+        """The lowest id that several words share."""
         return 1 + len(self.words)
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
         return {word: i for i, word in enumerate(self.words, start=1)}
 
-    def word_ids(self, questions: Sequence[str], max_words: int = 64) -> tuple[np.ndarray, int]:
-        """Word ids int32 [n, L], padded with 0, and how many questions were cut to `max_words`.
+    def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> tuple[np.ndarray, int]:
+        """Token ids int32 [n, L], padded with 0, and how many questions were truncated.
 
-        L is the length of the longest question that is left, and at least 1.
+        L is the length of the longest question after truncation to `max_tokens`, and at least 1.
         """
-        words, offsets, cut = self.flat_ids(questions, max_words)
+        ids, offsets, truncated = self.flat_ids(questions, max_tokens)
         lengths = np.diff(offsets)
         width = max(1, int(lengths.max(initial=0)))
         result = np.zeros((len(questions), width), np.int32)
-        result[np.arange(width) < lengths[:, None]] = words
-        return result, cut
+        result[np.arange(width) < lengths[:, None]] = ids
+        return result, truncated
 
     def flat_ids(
-        self, questions: Sequence[str], max_words: int = 64
+        self, questions: Sequence[str], max_tokens: int = 64
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Word ids int32, one question after the other, those of question i at offsets[i:i + 2].
+        """Token ids without padding, one question after the other.
 
-        Also those offsets, int64 [n + 1], and how many questions were cut to `max_words`.
+        Returns:
+          The ids, int32 [tokens]; offsets, int64 [n + 1]: question i is at offsets[i] to
+          offsets[i + 1]; how many questions were truncated to `max_tokens`.
         """
-        if max_words < 1:
-            raise UserError(f"`max_words`: expected 1 or more, got {max_words}")
+        if max_tokens < 1:
+            raise UserError(f"`max_tokens`: expected 1 or more, got {max_tokens}")
         parts = [np.zeros(0, np.int32)]
         for start in range(0, len(questions), _CHUNK):
-            tokens = tokens_and_ends(questions[start : start + _CHUNK])
+            tokens = tokenize_all(questions[start : start + _CHUNK])
             if self.char_ngrams:
                 ids = [
                     id for token in tokens for id in ((0,) if token == END else self._ids_of(token))
@@ -91,22 +98,23 @@ class Vocabulary:
         ends = np.flatnonzero(~inside)
         offsets = np.zeros(len(ends) + 1, np.int64)
         offsets[1:] = ends - np.arange(len(ends))
-        words, lengths = flat[inside], np.diff(offsets)
-        cut = int(np.count_nonzero(lengths > max_words))
-        if cut:
-            places = np.arange(len(words)) - np.repeat(offsets[:-1], lengths)
-            words = words[places < max_words]
-            np.cumsum(np.minimum(lengths, max_words), out=offsets[1:])
-        return words, offsets, cut
+        flat, lengths = flat[inside], np.diff(offsets)
+        truncated = int(np.count_nonzero(lengths > max_tokens))
+        if truncated:
+            positions = np.arange(len(flat)) - np.repeat(offsets[:-1], lengths)
+            flat = flat[positions < max_tokens]
+            np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
+        return flat, offsets, truncated
 
     @functools.cached_property
     def _id_or_bin(self) -> _IdOrBin:
         return _IdOrBin(self)
 
     def _ids_of(self, word: str) -> Iterable[int]:
-        known = self._ids.get(word)
-        if known:
-            return (known,)
+        """The word's own id, or the bins of its character n-grams."""
+        own = self._ids.get(word)
+        if own:
+            return (own,)
         marked = f"<{word}>"
         starts = range(max(1, len(marked) - self.char_ngrams + 1))
         return [
@@ -131,49 +139,55 @@ def build_vocabulary(
     *,
     size: int = 50_000,
     bins: int = 5_000,
-    fewest: int = 1,
+    min_count: int = 1,
     char_ngrams: int = 0,
 ) -> Vocabulary:
-    """A vocabulary of the `size` most frequent words; equal counts go by the word's order.
+    """Build a vocabulary of the most frequent words; the order of the questions has no effect.
 
-    Words that occur less than `fewest` times get no id of their own. The order of the questions
-    does not matter.
+    Args:
+      questions: texts to count words in.
+      size: give at most this number of words an id; of equally frequent words the first by
+        alphabet.
+      bins: the number of ids that all other words share.
+      min_count: give no id to words that occur less often.
+      char_ngrams: see `Vocabulary`.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
     counts: collections.Counter[str] = collections.Counter()
     for question in questions:
         counts.update(tokenize(question))
-    frequent = (word for word, count in counts.items() if count >= fewest)
+    frequent = (word for word, count in counts.items() if count >= min_count)
     words = sorted(frequent, key=lambda word: (-counts[word], word))
     return Vocabulary(tuple(words[:size]), bins, char_ngrams)
 
 
-def write_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """Write `vocabulary` as ASCII JSON: `bins`, `char_ngrams` and the list `words`; atomically."""
-    value = dataclasses.asdict(vocabulary)
-    with write_atomically(path) as file:
-        file.write(json.dumps(value, indent=0).encode())
+def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
+    """Serialize as ASCII JSON: the list `words`, `bins` and `char_ngrams`."""
+    return json.dumps(dataclasses.asdict(vocabulary), indent=0).encode()
 
 
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
-    """The vocabulary of the bytes that `write_vocabulary` wrote; UserError for anything else."""
+    """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"vocabulary: expected JSON, got {error}; remake the file") from error
+        raise UserError(
+            f"vocabulary: expected JSON, got {error}", remedy="make the file again"
+        ) from error
     words = value.get("words") if isinstance(value, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError("vocabulary: expected `words`, a list of strings; remake the file")
-    bins = value.get("bins")
-    if not isinstance(bins, int):
-        raise UserError(f"vocabulary: expected `bins`, a number, got {bins!r}; remake the file")
-    char_ngrams = value.get("char_ngrams", 0)  # absent in exports of version 0.1
-    if not isinstance(char_ngrams, int):
         raise UserError(
-            f"vocabulary: expected `char_ngrams`, a number, got {char_ngrams!r}; remake the file"
+            "vocabulary: expected `words`, a list of strings", remedy="make the file again"
         )
-    return Vocabulary(tuple(words), bins, char_ngrams)
+    sizes = {"bins": value.get("bins"), "char_ngrams": value.get("char_ngrams", 0)}
+    for name, size in sizes.items():  # version 0.1 wrote no `char_ngrams`
+        if not isinstance(size, int):
+            raise UserError(
+                f"vocabulary: expected `{name}`, a number, got {size!r}",
+                remedy="make the file again",
+            )
+    return Vocabulary(tuple(words), **sizes)
 
 
 def _hash(word: str) -> int:

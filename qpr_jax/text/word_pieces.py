@@ -8,46 +8,59 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import whole_characters
+from qpr_jax.text.tokenizer import replace_surrogates
 
 
 class WordPieces:
-    """The ids that a tokenizer of the `tokenizers` library gives, as a `Vocabulary` gives those of
-    words.
+    """A `text.base.Tokenizer` backed by the `tokenizers` library.
 
-    size: rows of the embedding table. Id 0 is padding. Safe to use from several threads.
+    Safe to use from several threads.
+
+    Attributes:
+      size: rows of the embedding table.
+      first_bin: `size`, since no token is hashed.
     """
 
     def __init__(self, tokenizer: bytes, size: int) -> None:
-        """tokenizer: the bytes of a `tokenizer.json`; UserError where they are no tokenizer."""
+        """Load a tokenizer.
+
+        Args:
+          tokenizer: the contents of a `tokenizer.json`.
+          size: rows of the embedding table.
+
+        Raises:
+          UserError: the contents are no tokenizer, or the library is missing.
+        """
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
             raise UserError(
-                f"a transformer needs more packages ({error.name}); pip install "
-                "'qpr_jax[transformer]'"
+                f"a transformer needs more packages ({error.name})",
+                remedy="pip install 'qpr_jax[transformer]'",
             ) from None
         try:
             self._tokenizer: Any = Tokenizer.from_str(tokenizer.decode())
-        except Exception as error:  # the library raises no narrower one
+        except Exception as error:  # the library raises no narrower class
             raise UserError(
-                f"tokenizer.json: expected a tokenizer ({error}); fetch it again"
+                f"tokenizer.json: expected a tokenizer ({error})", remedy="fetch it again"
             ) from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.size = self.first_bin = size  # no word is hashed
+        self.size = self.first_bin = size
 
-    def ids(self, questions: Sequence[str], max_words: int) -> list[list[int]]:
-        """The ids of each question, at most `max_words`, the marks at both ends among them."""
-        texts = [*map(whole_characters, questions)]  # the library takes no others
-        found = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
-        return [row if len(row) <= max_words else [*row[: max_words - 1], row[-1]] for row in found]
+    def id_lists(self, questions: Sequence[str], max_tokens: int) -> list[list[int]]:
+        """Ids of each question, at most `max_tokens`, including its start and end markers."""
+        texts = [*map(replace_surrogates, questions)]  # the library rejects surrogates
+        rows = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
+        return [
+            row if len(row) <= max_tokens else [*row[: max_tokens - 1], row[-1]] for row in rows
+        ]
 
-    def word_ids(self, questions: Sequence[str], max_words: int) -> tuple[np.ndarray, int]:
-        """Ids int32 [n, L], padded with 0, and how many questions fill `max_words`."""
-        # A question that says [PAD] has that word's id, which is padding here.
-        ids = [[id for id in row if id] for row in self.ids(questions, max_words)]
+    def token_ids(self, questions: Sequence[str], max_tokens: int) -> tuple[np.ndarray, int]:
+        """Token ids int32 [n, L], padded with 0, and how many questions have `max_tokens`."""
+        # A question that contains "[PAD]" has an id 0 for it, which is dropped.
+        ids = [[id for id in row if id] for row in self.id_lists(questions, max_tokens)]
         lengths = np.array([len(row) for row in ids], np.int64)
-        words = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
-        words[np.arange(words.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
-        return words, int((lengths >= max_words).sum())
+        result = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
+        result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
+        return result, int((lengths >= max_tokens).sum())

@@ -208,7 +208,7 @@ def lay_out(
         and all(_fits(share, shape) for share in lengths)
     )
     token_ids, ascending, shares = token_ids[own], ascending[own], shares[own]
-    devices = len(words)
+    devices = len(token_ids)
     unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
     order = np.empty((devices, rows), np.int32)
     place = np.zeros(vocabulary_size, np.int32)

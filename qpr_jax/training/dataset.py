@@ -207,6 +207,8 @@ def _log_report(report: dict[str, Any]) -> None:
     if report["skipped_rows"]:
         log.warning("data: %s malformed rows skipped", f"{report['skipped_rows']:,}")
     if report["questions_cut"]:
-        log.info("data: %s questions truncated to `text.max_tokens`", f"{report['questions_cut']:,}")
+        log.info(
+            "data: %s questions truncated to `text.max_tokens`", f"{report['questions_cut']:,}"
+        )
     for name, split in report["splits"].items():
         log.info("data: %s: %s", name, ", ".join(f"{v:,} {k}" for k, v in split.items()))

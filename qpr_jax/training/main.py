@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 _WARMED = 256  # questions
 
 
-def train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
+def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     """Run the experiment of `config` in `workdir`, or resume it, and return its report.
 
     A run can be killed at any moment: the same call resumes it; a finished run is not repeated.
@@ -80,7 +80,7 @@ def train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
             ) from error
 
 
-def _train_and_evaluate(config: TrainConfig, workdir: Path) -> dict[str, Any]:
+def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
     source = SOURCES[config.data.source]
     run, path = identity(config), _find_data(source, config)
@@ -151,9 +151,7 @@ def _read_teacher(config: TrainConfig) -> Encoder | None:
         raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
 
 
-def _content(
-    config: TrainConfig, start: Encoder | None, teacher: Encoder | None
-) -> dict[str, Any]:
+def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
     """What encoders and unlabeled questions are by content, wherever their files lie."""
     content: dict[str, Any] = {}
     if start:
@@ -168,7 +166,9 @@ def _content(
     return content
 
 
-def _build_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray, float]:
+def _build_index(
+    folder: pathlib.Path, dataset: TrainDataset
+) -> tuple[Retriever, np.ndarray, float]:
     """Index all questions in `folder`; also their vectors, and the seconds to encode them."""
     encoder = run_encoder(folder)
     questions, ids = dataset.data.questions, dataset.data.ids.tolist()

@@ -13,11 +13,11 @@ from flax import nnx
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.retriever import run_encoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
+from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import TrainConfig, identity
@@ -94,7 +94,7 @@ class CnnFamily:
             questions,
             size=config.text.vocabulary_size,
             bins=config.text.hash_bins,
-            fewest=config.text.min_count,
+            min_count=config.text.min_count,
             char_ngrams=config.text.char_ngrams,
         )
 
@@ -124,7 +124,7 @@ class CnnFamily:
             words = cast(Vocabulary, tokenizer).words
             vectors = word_vectors(teacher, config.teacher.cache, words, settings.embedding_dim)
             vectors *= EMBEDDING_SCALE / vectors.std()
-            table = params["embedding"]
+            table: Any = params["embedding"]
             table[...] = table[...].at[1 : 1 + len(vectors)].set(vectors)
         return graph, params
 

@@ -29,8 +29,8 @@ from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
-from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBOURS
 
 log = logging.getLogger(__name__)

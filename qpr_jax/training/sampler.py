@@ -1,4 +1,4 @@
-"""Which questions a step reads: functions of seed and step, so that a resumed run reads the same."""
+"""Which questions a step reads: functions of seed and step, which a resumed run repeats."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ class BatchIndices(NamedTuple):
         A share holds its queries, their candidates, its extra candidates, and the first and the
         second questions of its labeled pairs.
         """
-        pairs, labeled = (
-            part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled_pairs)
-        )
+        pairs, labeled = (part.reshape(devices, -1, 2) for part in (self.pairs, self.labeled_pairs))
         extra = self.extra_candidates.reshape(devices, -1)
         return np.concatenate(
             [pairs[..., 0], pairs[..., 1], extra, labeled[..., 0], labeled[..., 1]], axis=1
@@ -93,7 +91,7 @@ def make_pairs_sampler(
 
 
 def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
-    """Sample any trainable questions, `teacher.batch_size` a step, laid out as if they were pairs."""
+    """Sample trainable questions, `teacher.batch_size` a step, laid out as if they were pairs."""
     count = config.teacher.batch_size
     _require_shares("teacher.batch_size", count, 2 * devices)
     rows = dataset.trainable_rows.astype(np.int32)

@@ -69,9 +69,7 @@ def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[s
 
 
 def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
-    data = read_quora(
-        path, skip_bad_rows=config.data.skip_bad_rows, max_rows=config.data.max_rows
-    )
+    data = read_quora(path, skip_bad_rows=config.data.skip_bad_rows, max_rows=config.data.max_rows)
     return _split(config, data)
 
 

@@ -137,7 +137,9 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         return Objective(loader, train)
 
     stages = [
-        Stage(tuple(itertools.starmap(make_objective, part.loaders)), end - part.steps, end, part.rate)
+        Stage(
+            tuple(itertools.starmap(make_objective, part.loaders)), end - part.steps, end, part.rate
+        )
         for part, end in zip(parts, ends, strict=True)
     ]
     state = init_state(params, average=config.optimizer.ema_steps > 0, weight_decay=decay)

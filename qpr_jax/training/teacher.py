@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.encoders.load import Encoder
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError, ref
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (

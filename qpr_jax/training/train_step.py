@@ -57,9 +57,7 @@ class CompiledStep:
             self._compiled[shapes] = self.jitted.lower(state, batch).compile()
         return self._compiled[shapes]
 
-    def __call__(
-        self, state: TrainState, batch: Batch
-    ) -> tuple[TrainState, dict[str, jax.Array]]:
+    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         """Run the step; the state is donated."""
         result: tuple[TrainState, dict[str, jax.Array]] = self.compile(state, batch)(state, batch)
         return result

@@ -1,133 +1,260 @@
 import dataclasses
 import json
-import re
-import shutil
+import pathlib
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from qpr_jax.encoders import hub
-from qpr_jax.encoders.cnn_format import write_published
-from qpr_jax.encoders.load import encoder_folder, read_encoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
+from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
-from qpr_jax.retriever import Retriever
-from tests.encoders.test_cnn_encoder import QUESTIONS, export
-from tests.encoders.test_transformer_encoder import TINY
+from tests.encoders.examples import (
+    QUESTIONS,
+    VOCABULARY,
+    cnn_encoder,
+    cnn_weights,
+    write_npz_export,
+)
+
+# By version 0.1, of the encoder of `test_the_identity_is_a_hash_of_what_decides_the_vectors`.
+IDENTITY = "c568c0838318defb5422e6c9373775e1ae7c022f1fc507893e1ce32c1395551e"
+WEIGHTS = {"safetensors": "model.safetensors", "npz": "encoder.npz"}
 
 
-@pytest.fixture(params=[False, True])
-def encoder(tmp_path, request):
-    return export(tmp_path / "export", normalize=request.param)
+def save(folder: pathlib.Path, **changed) -> CnnEncoder:
+    save_encoder(folder, cnn_encoder(**changed))
+    return read_cnn(folder)
 
 
-@pytest.fixture
-def published(tmp_path, encoder):
-    folder = tmp_path / "models" / "mine"
-    write_published(folder, encoder, "# mine\n")
-    return folder
+def write(folder: pathlib.Path, format: str) -> None:
+    if format == "npz":
+        write_npz_export(folder, cnn_encoder())
+    else:
+        save_encoder(folder, cnn_encoder())
 
 
-def test_what_is_published_is_the_encoder_that_was_trained(encoder, published):
-    again = read_encoder(published)
+def update_manifest(folder: pathlib.Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    write_manifest(folder, list(manifest["files"]), format=manifest["format"])
+
+
+def test_a_saved_encoder_is_read_back(tmp_path):
+    weights = cnn_weights()
+    encoder = save(tmp_path / "a" / "export", settings={"index.probes": 3})
+    assert encoder.vocabulary == VOCABULARY
+    assert encoder.max_tokens == 20
+    assert encoder.settings == {"index.probes": 3}
+    np.testing.assert_array_equal(encoder.embedding[0], np.zeros(6))
+    np.testing.assert_array_equal(encoder.embedding[1:], weights["embedding"][1:])
+    for actual, expected in zip(encoder.kernels, weights["kernels"], strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    for actual, expected in zip(encoder.biases, weights["biases"], strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(encoder.projection, weights["projection"])
+    names = {path.name for path in (tmp_path / "a" / "export").iterdir()}
+    assert names == {"model.safetensors", "vocabulary.json", "settings.json", "manifest.json"}
+    manifest = json.loads((tmp_path / "a" / "export" / "manifest.json").read_text())
+    assert manifest["format"] == "qpr_jax model 1"
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_published_encoder_is_the_trained_one(tmp_path, normalize):
+    encoder = cnn_encoder(normalize=normalize)
+    save_encoder(tmp_path / "mine", encoder, card="# mine\n")
+    again = read_encoder(tmp_path / "mine")
     np.testing.assert_array_equal(again.encode(QUESTIONS), encoder.encode(QUESTIONS))
     assert again.identity == encoder.identity
-    assert (again.settings, again.max_words) == (encoder.settings, encoder.max_words)
-    assert {path.name for path in published.iterdir()} == {
-        *("README.md", "manifest.json", "model.safetensors", "settings.json", "vocabulary.json")
+    assert (again.settings, again.max_tokens) == (encoder.settings, encoder.max_tokens)
+    files = {*encoder.files(), "README.md"}
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {*files, "manifest.json"}
+    manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
+    assert manifest["files"].keys() == files
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_an_export_of_version_0_1_is_the_same_encoder(tmp_path, normalize):
+    encoder = cnn_encoder(normalize=normalize, settings={"max_words": 20, "loss": "sdml+ranking"})
+    write_npz_export(tmp_path / "old", encoder)
+    old = read_encoder(tmp_path / "old")
+    assert old.identity == encoder.identity
+    assert old.settings == {"text.max_tokens": 20, "loss.names": ["sdml", "ranking"]}
+    np.testing.assert_array_equal(old.encode(QUESTIONS), encoder.encode(QUESTIONS))
+    save_encoder(tmp_path / "new", old)
+    assert read_encoder(tmp_path / "new").identity == encoder.identity
+
+
+def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
+    encoder = save(tmp_path / "a")
+    ramps = {
+        "embedding": np.arange(VOCABULARY.size * 2).reshape(-1, 2) / 7,
+        "kernels": [np.arange(4).reshape(1, 2, 2) / 3],
+        "biases": [np.arange(2) / 5],
+        "projection": np.arange(6).reshape(2, 3) / 9,
     }
+    assert cnn_encoder(**ramps).identity == IDENTITY
+    assert cnn_encoder(**ramps, normalize=True).identity != IDENTITY
+    first = encoder.identity
+    assert len(first) == 64
+    assert save(tmp_path / "b", settings={"other": 2}).identity == first
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert read_cnn(tmp_path / "moved").identity == first
+    assert save(tmp_path / "c", max_tokens=21).identity != first
+    other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
+    assert save(tmp_path / "d", **other).identity != first
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "vocabulary.json", "settings.json"])
-def test_damage_is_told(published, name):
-    data = bytearray((published / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (published / name).write_bytes(data)
-    with pytest.raises(UserError, match=f"{name}: the bytes differ from their SHA-256"):
-        read_encoder(published)
+def test_the_identity_in_memory_is_that_of_the_folder(tmp_path):
+    encoder = cnn_encoder(max_tokens=3)
+    assert encoder.identity == save(tmp_path / "e", max_tokens=3).identity
 
 
-def test_weights_that_numpy_lacks_are_told(published):
-    head = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}})
-    data = len(head).to_bytes(8, "little") + head.encode() + bytes(2)
-    (published / "model.safetensors").write_bytes(data)
-    manifest = json.loads((published / "manifest.json").read_text())
-    write_manifest(published, list(manifest["files"]), format=manifest["format"])
-    with pytest.raises(UserError, match=r"model\.safetensors holds no arrays"):
-        read_encoder(published)
-
-
-def test_a_published_encoder_answers_for_an_index_of_the_trained_one(encoder, published, tmp_path):
-    shutil.copytree(tmp_path / "export", tmp_path / "run" / "export")
-    Retriever.build(QUESTIONS, run=tmp_path / "run").save(tmp_path / "mine")
-    shutil.rmtree(tmp_path / "mine" / "export")
-    read_encoder(published).save(tmp_path / "mine" / "export")
-    retriever = Retriever.load(tmp_path / "mine")
-    assert [hits[0].question for hits in retriever.search(QUESTIONS, k=1)] == QUESTIONS
-
-
-def test_models_are_found_by_name(published, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("QPR_MODELS", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match="found none at mine, nor a model of this name"):
-        Retriever.load("mine")
-    with pytest.raises(UserError, match="the name of a model, got ''"):
-        Retriever.load("")
-    shutil.copytree(published, tmp_path / "cache" / "qpr_jax" / "models" / "mine")
-    assert encoder_folder("mine").is_relative_to(tmp_path / "cache")
-    monkeypatch.setenv("QPR_MODELS", str(published.parent))
-    assert encoder_folder("mine") == encoder_folder("mine/") == published
-    assert encoder_folder("../mine") != published  # a path, and no name
-    retriever = Retriever.load("mine")
-    assert len(retriever) == 0
-    assert retriever.search(["how"]) == [[]]
-    assert retriever.add(QUESTIONS[:4]) == [0, 1, 2, 3]
-    assert retriever.search([QUESTIONS[3]], k=1)[0][0].id == 3
-    retriever.save(tmp_path / "run")
-    assert len(Retriever.load(tmp_path / "run")) == 4
-
-
-def test_a_transformer_is_published_with_its_card(tmp_path):
-    encoder = read_encoder(TINY)
-    dataclasses.replace(encoder, files=encoder.files | {"README.md": b"# tiny"}).save(
-        tmp_path / "t"
+def test_weights_are_stored_as_float32_and_padding_as_zeros(tmp_path):
+    encoder = cnn_encoder()
+    given = dataclasses.replace(
+        encoder,
+        embedding=np.concatenate([np.ones((1, 6)), encoder.embedding[1:]]),
+        projection=encoder.projection.astype(np.float16),
     )
-    assert (tmp_path / "t" / "README.md").read_bytes() == b"# tiny"
-    assert "README.md" in json.loads((tmp_path / "t" / "manifest.json").read_text())["files"]
-    again = Retriever.load(tmp_path / "t")
-    assert again.encoder.identity == encoder.identity
-    for name in encoder.files:
-        shutil.copytree(tmp_path / "t", tmp_path / "less", dirs_exist_ok=True)
-        (tmp_path / "less" / name).unlink()
-        with pytest.raises(UserError, match=r"found n|missing"):
-            Retriever.load(tmp_path / "less")
-
-
-@pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])
-def test_other_addresses_of_the_hub_are_refused(address):
-    with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):
-        hub.fetched(address)
-
-
-def test_a_manifest_of_others_does_not_matter_to_a_sentence_model(tmp_path):
-    shutil.copytree(TINY, tmp_path / "t")
-    (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
-    assert read_encoder(tmp_path / "t").identity == read_encoder(TINY).identity
+    save_encoder(tmp_path / "e", given)
+    stored = read_cnn(tmp_path / "e")
+    assert stored.projection.dtype == stored.embedding.dtype == np.float32
+    np.testing.assert_array_equal(stored.embedding, encoder.embedding)
+    assert stored.identity == given.identity
 
 
 @pytest.mark.parametrize(
-    ("file", "changed", "message"),
+    "changed",
     [
-        ("modules.json", {"path": ".."}, "expected folders of this folder for `path`s"),
-        ("modules.json", {"path": "."}, "expected folders of this folder for `path`s"),
-        ("config.json", {"hidden_size": "8"}, "`hidden_size`: expected a number above 0, got '8'"),
+        {"embedding": np.zeros((16, 6))},  # not the vocabulary's 17 rows
+        {"embedding": np.zeros((17, 5))},  # not what the kernels take
+        {"kernels": [np.zeros((3, 6, 5)), np.zeros((4, 6))]},
+        {"kernels": [np.zeros((3, 6, 5)), np.zeros((0, 6, 2))]},
+        {"biases": [np.zeros(5), np.zeros(3)]},
+        {"projection": np.zeros((8, 7))},
+        {"projection": np.zeros((7, 0))},
+        {"projection": np.zeros(7)},
     ],
 )
-def test_odd_sentence_models_are_told(tmp_path, file, changed, message):
-    shutil.copytree(TINY, tmp_path / "t")
-    found = json.loads((tmp_path / "t" / file).read_text())
-    (found[-1] if isinstance(found, list) else found).update(changed)
-    (tmp_path / "t" / file).write_text(json.dumps(found))
-    with pytest.raises(UserError, match=re.escape(message)):
-        read_encoder(tmp_path / "t")
+def test_weights_that_do_not_fit_are_refused(tmp_path, changed):
+    with pytest.raises(UserError, match="do not fit each other and a vocabulary of 17 ids"):
+        save(tmp_path / "e", **changed)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    with pytest.raises(UserError, match="`projection`: expected finite float32 numbers"):
+        save(tmp_path / "e", projection=np.full((7, 7), np.nan))
+
+
+@pytest.mark.parametrize("max_tokens", [0, -1, 2.5, True, "64"])
+def test_a_wrong_limit_of_tokens_is_refused(tmp_path, max_tokens):
+    with pytest.raises(UserError, match="`max_words`: expected 1 or more, got"):
+        save(tmp_path / "e", max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("format", WEIGHTS)
+@pytest.mark.parametrize("name", ["weights", "vocabulary.json", "settings.json"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damaged_files_are_refused(tmp_path, format, name, damage):
+    write(tmp_path / "e", format)
+    name = WEIGHTS[format] if name == "weights" else name
+    path = tmp_path / "e" / name
+    data = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+        message = "the file is missing"
+    elif damage == "truncate":
+        path.write_bytes(data[:-1])
+        message = f"expected {len(data)} bytes, got {len(data) - 1}"
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        message = "the bytes differ from their SHA-256"
+    with pytest.raises(UserError, match=f"{name}: {message}"):
+        read_encoder(tmp_path / "e")
+
+
+BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}})
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "data", "message"),
+    [
+        ("npz", "encoder.npz", b"no zip", "encoder.npz: expected float32 arrays"),
+        ("npz", "encoder.npz", b"", "encoder.npz: expected float32 arrays"),
+        ("npz", "encoder.npz", b"\x80\x04N.", "encoder.npz: expected float32 arrays"),  # a pickle
+        (
+            *("safetensors", "model.safetensors", b"none of these"),
+            "model.safetensors: expected float32 arrays",
+        ),
+        (
+            *("safetensors", "model.safetensors"),
+            len(BF16).to_bytes(8, "little") + BF16.encode() + bytes(2),
+            "model.safetensors: expected float32 arrays",
+        ),
+        (
+            *("safetensors", "vocabulary.json"),
+            *(b'{"words": ["a"], "bins": 4}', "do not fit each other"),
+        ),
+        ("safetensors", "settings.json", b"{", "settings.json: expected JSON"),
+        ("safetensors", "settings.json", b"[]", "settings.json: expected `settings`"),
+        (
+            *("safetensors", "settings.json", b'{"settings": {}}'),
+            "`max_words`: expected 1 or more, got None",
+        ),
+        (
+            *("safetensors", "settings.json"),
+            b'{"max_words": 2, "normalize": 1, "settings": {}}',
+            "`normalize`: expected true or false, got 1",
+        ),
+    ],
+)
+def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, format, name, data, message):
+    write(tmp_path / "e", format)
+    (tmp_path / "e" / name).write_bytes(data)
+    update_manifest(tmp_path / "e")
+    with pytest.raises(UserError, match=message) as error:
+        read_cnn(tmp_path / "e")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("format", WEIGHTS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"extra": np.zeros(2, np.float32)}, "expected `embedding`, `kernel_0`, .* got .*extra"),
+        ({"bias_0": None}, "expected `embedding`, `kernel_0`, .* got "),
+        ({"bias_0": np.zeros(5)}, "`bias_0`: expected finite float32 numbers"),
+        ({"embedding": np.ones((17, 6), np.float32)}, "do not fit"),  # row 0 is not padding
+    ],
+)
+def test_wrong_arrays_are_refused(tmp_path, format, change, message):
+    write(tmp_path / "e", format)
+    path = tmp_path / "e" / WEIGHTS[format]
+    if format == "npz":
+        with np.load(path) as file:
+            arrays = dict(file)
+    else:
+        arrays = load_file(path)
+    arrays = {name: array for name, array in (arrays | change).items() if array is not None}
+    if format == "npz":
+        np.savez(path, **arrays)
+    else:
+        save_file(arrays, path)
+    update_manifest(tmp_path / "e")
+    with pytest.raises(UserError, match=message):
+        read_cnn(tmp_path / "e")
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"expected a folder with a manifest\.json, found none"):
+        read_cnn(tmp_path)
+    with pytest.raises(UserError, match=r"expected an encoder: a manifest\.json with one of"):
+        read_encoder(tmp_path)
+    write_manifest(tmp_path, [], format="another format 3")
+    with pytest.raises(UserError, match="expected format 'qpr_jax model 1', got 'another"):
+        read_cnn(tmp_path)
+    with pytest.raises(UserError, match=r"qpr_jax model 1.*found neither"):
+        read_encoder(tmp_path)

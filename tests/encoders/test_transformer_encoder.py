@@ -1,6 +1,7 @@
 """Transformers against sentence-transformers' own vectors, and in a retriever."""
 
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import re
@@ -13,12 +14,11 @@ import numpy as np
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.load import read_encoder
-from qpr_jax.encoders.transformer_encoder import _blocks, read_transformer
+from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.transformer_encoder import _length_blocks, read_transformer
 from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
-
-TINY = pathlib.Path(__file__).parent / "tiny_bert"
+from tests.encoders.examples import TINY
 
 
 def golden():
@@ -49,7 +49,7 @@ def test_vectors_are_those_of_sentence_transformers():
     assert encoder.encode([]).shape == (0, 16)
 
 
-def test_half_a_character_is_passed_over():
+def test_lone_surrogates_are_replaced():
     cut = "how do i \ud83d learn?"
     words = read_transformer(TINY).encode([cut, cut.replace("\ud83d", "?")])
     np.testing.assert_array_equal(*words)
@@ -69,23 +69,23 @@ def test_on_any_number_of_devices_vectors_are_the_same(monkeypatch, count):
 
 def test_devices_share_a_block_and_do_not_wait_for_each_other():
     model = read_transformer(TINY).model
-    network = compile_layers(model.shape, model.weights, "float32")
-    assert network.devices == 8
-    made = network.encode(np.ones((16, 8), np.int32))
-    assert [shard.data.shape for shard in made.addressable_shards] == [(2, 16)] * 8
-    compiled = jax.jit(network.encode).lower(np.ones((16, 8), np.int32)).compile().as_text()
+    runtime = compile_layers(model.shape, model.weights, "float32")
+    assert runtime.devices == 8
+    encoded = runtime.encode(np.ones((16, 8), np.int32))
+    assert [shard.data.shape for shard in encoded.addressable_shards] == [(2, 16)] * 8
+    compiled = jax.jit(runtime.encode).lower(np.ones((16, 8), np.int32)).compile().as_text()
     assert not [word for word in ("all-", "collective") if word in compiled]
 
 
 def test_blocks_hold_each_question_once_in_few_shapes():
     ids = [[7] * n for n in (*range(1, 33), *[5] * 100)]
-    for words, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
-        blocks = list(_blocks(ids, 32, words, devices))
+    for tokens, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
+        blocks = list(_length_blocks(ids, 32, tokens, devices))
         assert sorted(np.concatenate([rows for rows, _ in blocks])) == [*range(len(ids))]
         for rows, block in blocks:
             share, rest = divmod(len(block), devices)
             assert (rest, share & (share - 1)) == (0, 0)
-            assert share == 1 or share * block.shape[1] <= words
+            assert share == 1 or share * block.shape[1] <= tokens
             assert share < 2 * -(-len(rows) // devices)
             assert [*(block >= 0).sum(axis=1)] == [
                 *(len(ids[row]) for row in rows),
@@ -93,15 +93,15 @@ def test_blocks_hold_each_question_once_in_few_shapes():
             ]
 
 
-def test_float32_is_whole_on_every_device_and_bfloat16_is_asked_for():
+def test_products_are_full_float32_or_bfloat16_if_set():
     sentences, vectors = golden()
     encoder = read_transformer(TINY, compute_dtype="bfloat16")
     found = encoder.encode(sentences)
     assert found.dtype == np.float32
     assert 1e-4 < np.abs(found - vectors).max() < 0.05
     for dtype, precision in (("float32", "HIGHEST"), ("bfloat16", "DEFAULT")):
-        network = compile_layers(encoder.model.shape, encoder.model.weights, dtype)
-        steps = str(jax.make_jaxpr(network.encode)(np.ones((8, 8), np.int32)))
+        runtime = compile_layers(encoder.model.shape, encoder.model.weights, dtype)
+        steps = str(jax.make_jaxpr(runtime.encode)(np.ones((8, 8), np.int32)))
         assert {*re.findall(r"precision=\(?(\S+),", steps)} == {f"Precision.{precision}"}
 
 
@@ -113,11 +113,12 @@ def test_threads_may_share_it():
             np.testing.assert_allclose(found, vectors, atol=2e-6)
 
 
-def test_what_is_saved_is_the_same_encoder(tmp_path):
-    encoder = read_encoder(TINY)
-    encoder.save(tmp_path / "saved")
+def test_a_saved_encoder_is_the_same(tmp_path):
+    encoder = dataclasses.replace(read_encoder(TINY), settings={"max_words": 9})
+    save_encoder(tmp_path / "saved", encoder)
     again = read_encoder(tmp_path / "saved")
     assert again.identity == encoder.identity
+    assert again.settings == {"text.max_tokens": 9}
     sentences, vectors = golden()
     np.testing.assert_allclose(again.encode(sentences), vectors, atol=2e-6)
     data = bytearray((tmp_path / "saved" / "model.safetensors").read_bytes())
@@ -154,7 +155,7 @@ def test_without_modules_it_is_the_mean_as_it_is(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "said"),
+    ("name", "fields", "message"),
     [
         ("config.json", {"model_type": "mpnet"}, "expected `model_type` 'bert', got 'mpnet'"),
         ("config.json", {"hidden_act": "relu"}, "expected `hidden_act` 'gelu', got 'relu'"),
@@ -163,14 +164,14 @@ def test_without_modules_it_is_the_mean_as_it_is(folder):
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "expected one of mean, cls, max"),
     ],
 )
-def test_other_models_are_refused(folder, name, fields, said):
+def test_other_models_are_refused(folder, name, fields, message):
     change(folder / name, **fields)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_transformer(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("tokenizer.json", None, "expected the file tokenizer.json, found none"),
         ("1_Pooling/config.json", None, "expected the file 1_Pooling/config.json, found none"),
@@ -181,11 +182,11 @@ def test_other_models_are_refused(folder, name, fields, said):
         ("model.safetensors", "nothing", "expected safetensors"),
     ],
 )
-def test_folders_that_are_not_whole_are_told(folder, name, text, said):
+def test_incomplete_folders_are_refused(folder, name, text, message):
     (folder / name).unlink()
     if text is not None:
         (folder / name).write_text(text)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_transformer(folder)
 
 
@@ -214,10 +215,10 @@ def test_other_weights_of_the_same_shape_are_not_compiled_again():
 
     encoder = read_transformer(TINY)
     before = encoder.encode(["how do i learn python"])
-    compiled = transformer_runtime._through._cache_size()
+    compiled = transformer_runtime._apply_layer._cache_size()
     weights = jax.tree.map(lambda array: 1.1 * array, encoder.model.weights)
     after = encoder.trained(weights, {}).encode(["how do i learn python"])
-    assert transformer_runtime._through._cache_size() == compiled > 0
+    assert transformer_runtime._apply_layer._cache_size() == compiled > 0
     assert np.abs(after - before).max() > 1e-4
 
 
@@ -231,7 +232,7 @@ def test_modules_outside_the_folder_are_refused(tmp_path, path):
         read_transformer(tmp_path / "model")
 
 
-def test_numbers_that_numpy_lacks_are_told(tmp_path):
+def test_number_types_that_numpy_lacks_are_refused(tmp_path):
     shutil.copytree(TINY, tmp_path / "model")
     header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
     data = len(header).to_bytes(8, "little") + header + b"\0\0"

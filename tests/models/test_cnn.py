@@ -5,16 +5,16 @@ import pytest
 from flax import nnx
 
 from qpr_jax.models.cnn import ConvEncoder
-from tests.encoders.words import padded
+from tests.encoders.examples import padded
 
 
-def make(windows=(5,), **changes):
+def make(kernel_sizes=(5,), **changes):
     settings = {"vocabulary_size": 40, "embedding_dim": 6, "filters": 7, "output_dim": 4} | changes
-    return ConvEncoder(windows=windows, rngs=nnx.Rngs(0), **settings)
+    return ConvEncoder(kernel_sizes=kernel_sizes, rngs=nnx.Rngs(0), **settings)
 
 
 def slow(encoder, question):
-    """Equation (1) word by word, in float64: zeros beyond the ends, tanh before the maximum."""
+    """Equation (1) token by token, in float64: zeros beyond the ends, tanh before the maximum."""
     embedding = np.asarray(encoder.embedding[...], np.float64)
     features = []
     for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
@@ -39,9 +39,9 @@ QUESTIONS = [[], [3], [39, 1], [5, 5, 5, 5, 5], [7, 8, 9, 7, 8, 9, 7, 8, 9, 10, 
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("bag_of_words", [False, True])
-@pytest.mark.parametrize("windows", [(5,), (1,), (2,), (4,), (3, 5)])
-def test_it_is_the_convolution_of_equation_1(windows, bag_of_words, normalize):
-    encoder = make(windows, bag_of_words=bag_of_words, normalize=normalize)
+@pytest.mark.parametrize("kernel_sizes", [(5,), (1,), (2,), (4,), (3, 5)])
+def test_it_is_the_convolution_of_equation_1(kernel_sizes, bag_of_words, normalize):
+    encoder = make(kernel_sizes, bag_of_words=bag_of_words, normalize=normalize)
     encoder.biases[0][...] = jnp.linspace(-1, 1, 7)
     expected = np.stack([slow(encoder, question) for question in QUESTIONS])
     np.testing.assert_allclose(encoder(padded(QUESTIONS, 11)), expected, atol=1e-6)
@@ -59,32 +59,32 @@ def test_padding_changes_no_vector(bag_of_words):
 @pytest.mark.parametrize("bag_of_words", [False, True])
 def test_the_embedding_of_padding_is_never_seen_nor_trained(bag_of_words):
     encoder = make(bag_of_words=bag_of_words)
-    words = padded(QUESTIONS, 12)
-    before = encoder(words)
+    token_ids = padded(QUESTIONS, 12)
+    before = encoder(token_ids)
     encoder.embedding[...] = encoder.embedding[...].at[0].set(100.0)
-    np.testing.assert_array_equal(encoder(words), before)
-    gradient = nnx.grad(lambda encoder: encoder(words).sum())(encoder)
+    np.testing.assert_array_equal(encoder(token_ids), before)
+    gradient = nnx.grad(lambda encoder: encoder(token_ids).sum())(encoder)
     assert not np.asarray(gradient.embedding[...])[0].any()
     assert np.asarray(gradient.embedding[...])[5].any()
 
 
-def test_blocks_that_share_words_give_the_vectors_of_the_plain_call():
+def test_blocks_that_share_tokens_give_the_vectors_of_the_plain_call():
     encoder = make((3, 5), bag_of_words=True)
-    distinct = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
+    unique_ids = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
     blocks = [padded(QUESTIONS[:2], 1), padded(QUESTIONS[2:], 11)]
     expected = encoder(padded(QUESTIONS, 11))
-    np.testing.assert_allclose(encoder.encode_blocks(distinct, blocks), expected, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_blocks(unique_ids, blocks), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_chunks_change_no_vector_and_no_gradient(chunk):
     encoder, parameters = nnx.split(make((3, 5), bag_of_words=True))
-    distinct = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
+    unique_ids = jnp.asarray([0, *range(1, 40), 0, 0], jnp.int32)
     blocks = [padded(QUESTIONS[:2], 1), padded(QUESTIONS, 11)]
     weight = jnp.asarray(np.random.default_rng(0).normal(size=(7, 4)), jnp.float32)
 
     def loss(parameters, chunk):
-        vectors = nnx.merge(encoder, parameters).encode_blocks(distinct, blocks, chunk=chunk)
+        vectors = nnx.merge(encoder, parameters).encode_blocks(unique_ids, blocks, chunk=chunk)
         return (weight * vectors).sum()
 
     expected, gradient = jax.value_and_grad(loss)(parameters, 0)
@@ -95,7 +95,7 @@ def test_chunks_change_no_vector_and_no_gradient(chunk):
 
 def test_half_precision_products_give_float32_vectors_close_to_the_full():
     full, half = make(), make(compute_dtype="bfloat16")
-    words = padded(QUESTIONS, 11)
-    assert half(words).dtype == jnp.float32
-    difference = np.abs(np.asarray(half(words) - full(words))).max()
+    token_ids = padded(QUESTIONS, 11)
+    assert half(token_ids).dtype == jnp.float32
+    difference = np.abs(np.asarray(half(token_ids) - full(token_ids))).max()
     assert 0 < difference < 0.02

@@ -5,13 +5,11 @@ import numpy as np
 import pytest
 
 from qpr_jax.models.conv_max_pool import conv_max_pool
-from tests.encoders.words import padded
+from tests.encoders.examples import padded
 
 
-def maxima(table, ids, window, chunk=0):
-    return conv_max_pool(
-        lambda _, m, __: m[0], (window,), chunk, [jnp.asarray(table)], None, (ids,)
-    )
+def maxima(table, ids, size, chunk=0):
+    return conv_max_pool(lambda _, m, __: m[0], (size,), chunk, [jnp.asarray(table)], None, (ids,))
 
 
 @pytest.mark.parametrize("chunk", [0, 3])
@@ -41,7 +39,7 @@ def test_where_positions_tie_the_gradient_goes_to_the_first():
     assert gradient[:, 0].tolist() == [0, 1, 0]
 
 
-def test_many_sums_are_made_in_pieces_with_the_same_result(monkeypatch):
+def test_many_scores_are_computed_in_tiles_with_the_same_result(monkeypatch):
     rng = np.random.default_rng(0)
     table = jnp.asarray(rng.normal(size=(9 * 3, 4)), jnp.float32)
     ids = padded(rng.integers(1, 9, size=(7, 5)).tolist(), 6)
@@ -59,8 +57,8 @@ def test_no_question_has_no_maximum():
     assert maxima(jnp.zeros((10, 3)), jnp.zeros((0, 4), jnp.int32), 5).shape == (0, 3)
 
 
-@pytest.mark.parametrize("of", ["value", "gradient"])
-def test_in_chunks_memory_does_not_grow_with_the_questions(of):
+@pytest.mark.parametrize("result", ["value", "gradient"])
+def test_in_chunks_memory_does_not_grow_with_the_questions(result):
     table = jax.ShapeDtypeStruct((100 * 5, 64), jnp.float32)
 
     def total(table, ids, chunk):
@@ -68,11 +66,11 @@ def test_in_chunks_memory_does_not_grow_with_the_questions(of):
 
     def temporaries(questions, chunk):
         ids = jax.ShapeDtypeStruct((questions, 12), jnp.int32)
-        function = total if of == "value" else jax.grad(total)
+        function = total if result == "value" else jax.grad(total)
         lowered = jax.jit(function, static_argnums=2).lower(table, ids, chunk)
         return lowered.compile().memory_analysis().temp_size_in_bytes
 
     more = temporaries(4096, 64) - temporaries(2048, 64)
-    assert more < 2048 * 4 * (64 + 12) * 1.5  # the result of a question, and its words
-    if of == "gradient":
+    assert more < 2048 * 4 * (64 + 12) * 1.5  # the result and the tokens of a question
+    if result == "gradient":
         assert temporaries(4096, 64) < temporaries(4096, 0) / 3

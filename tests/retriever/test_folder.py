@@ -239,7 +239,7 @@ def test_an_index_of_another_encoder_is_refused(retriever, tmp_path):
         Retriever.load(tmp_path / "saved")
 
 
-@pytest.mark.parametrize("name", ["export/encoder.npz", "index/vectors-*.faiss"])
+@pytest.mark.parametrize("name", ["export/model.safetensors", "index/vectors-*.faiss"])
 def test_damaged_files_are_refused(retriever, tmp_path, name):
     retriever.save(tmp_path / "saved")
     (path,) = (tmp_path / "saved").glob(name)

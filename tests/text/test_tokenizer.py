@@ -5,7 +5,7 @@ import time
 import pytest
 
 from qpr_jax.data.quora import read_quora
-from qpr_jax.text.tokenizer import END, normalized_text, tokenize, tokens_and_ends
+from qpr_jax.text.tokenizer import END, normalized_text, tokenize, tokenize_all
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_thirty_marks_on_a_letter_are_kept():
     assert len(tokenize(text)[0]) == 31
 
 
-def test_the_words_of_many_are_those_of_each():
+def test_many_texts_have_the_words_of_each():
     rng = random.Random(0)
     odd = "aZ0_ \n\t\0?'-éÉΣςσ\u0130\u0301\ufe0f\uff9eﬁ你 योग😀\ud800\u2028\x85\u212a"
     texts = ["".join(rng.choices(odd, k=rng.randrange(20))) for _ in range(5000)]
     texts += [letter + "Σ" for letter in map(chr, range(0x3000))]
-    assert tokens_and_ends(texts) == [word for text in texts for word in [*tokenize(text), END]]
-    assert tokens_and_ends([]) == []
+    assert tokenize_all(texts) == [word for text in texts for word in [*tokenize(text), END]]
+    assert tokenize_all([]) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "normalised"),
+    ("text", "normalized"),
     [
         ("How  do I?", "how do i"),
         ("\uff28ow, do \uff29", "how do i"),
@@ -79,8 +79,8 @@ def test_the_words_of_many_are_those_of_each():
         ("\uff1f", "?"),
     ],
 )
-def test_normalised_text(text, normalised):
-    assert normalized_text(text) == normalised
+def test_normalized_text(text, normalized):
+    assert normalized_text(text) == normalized
 
 
 def test_english_words_are_those_of_the_plain_pattern(quora_file):

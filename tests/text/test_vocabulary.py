@@ -9,7 +9,7 @@ from qpr_jax.text.vocabulary import (
     Vocabulary,
     build_vocabulary,
     vocabulary_from_bytes,
-    write_vocabulary,
+    vocabulary_to_bytes,
 )
 
 
@@ -25,60 +25,61 @@ def test_most_frequent_words_first_and_equal_counts_by_word():
 
 def test_ids_by_hand():
     vocabulary = Vocabulary(("how", "to", "swim"), bins=7)
-    words, cut = vocabulary.word_ids(["How to swim?", "", "to dive"])
+    ids, truncated = vocabulary.token_ids(["How to swim?", "", "to dive"])
     dive = 4 + zlib.crc32(b"dive") % 7
-    assert words.tolist() == [[1, 2, 3], [0, 0, 0], [2, dive, 0]]
-    assert words.dtype == np.int32
-    assert cut == 0
+    assert ids.tolist() == [[1, 2, 3], [0, 0, 0], [2, dive, 0]]
+    assert ids.dtype == np.int32
+    assert truncated == 0
 
 
 def test_the_hash_is_the_same_on_every_machine():
-    words, _ = Vocabulary((), bins=5000).word_ids(["café paraphrase"])
-    assert words.tolist() == [[1 + 0x98AD42B5 % 5000, 1 + 0x8EE6EE1A % 5000]]
+    ids, _ = Vocabulary((), bins=5000).token_ids(["café paraphrase"])
+    assert ids.tolist() == [[1 + 0x98AD42B5 % 5000, 1 + 0x8EE6EE1A % 5000]]
 
 
-def test_what_is_cut_is_counted():
+def test_truncated_questions_are_counted():
     vocabulary = Vocabulary(("a", "b", "c"), bins=1)
-    words, cut = vocabulary.word_ids(["a b c", "c b", "b a b a"], max_words=2)
-    assert words.tolist() == [[1, 2], [3, 2], [2, 1]]
-    assert cut == 2
+    ids, truncated = vocabulary.token_ids(["a b c", "c b", "b a b a"], max_tokens=2)
+    assert ids.tolist() == [[1, 2], [3, 2], [2, 1]]
+    assert truncated == 2
 
 
 def test_flat_ids_are_the_same_in_parts(monkeypatch):
     vocabulary = Vocabulary(("a", "b", "c"), bins=2)
     questions = ["a b c d", "", "c\nb", "b é a b a", "?"]
-    words, offsets, cut = vocabulary.flat_ids(questions, max_words=3)
+    ids, offsets, truncated = vocabulary.flat_ids(questions, max_tokens=3)
     bin_of_e = 4 + zlib.crc32("é".encode()) % 2
-    assert words.tolist() == [1, 2, 3, 3, 2, 2, bin_of_e, 1]
+    assert ids.tolist() == [1, 2, 3, 3, 2, 2, bin_of_e, 1]
     assert offsets.tolist() == [0, 3, 3, 5, 8, 8]
-    assert cut == 2
+    assert truncated == 2
     monkeypatch.setattr("qpr_jax.text.vocabulary._CHUNK", 2)
-    for got, expected in zip(vocabulary.flat_ids(questions, 3), (words, offsets, cut), strict=True):
+    for got, expected in zip(
+        vocabulary.flat_ids(questions, 3), (ids, offsets, truncated), strict=True
+    ):
         np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
-def test_nothing_to_say_is_one_word_of_padding(questions):
-    words, cut = Vocabulary(("a",), bins=1).word_ids(questions)
-    assert words.tolist() == [[0]] * len(questions)
-    assert words.shape == (len(questions), 1)
-    assert cut == 0
+def test_a_question_without_words_is_one_token_of_padding(questions):
+    ids, truncated = Vocabulary(("a",), bins=1).token_ids(questions)
+    assert ids.tolist() == [[0]] * len(questions)
+    assert ids.shape == (len(questions), 1)
+    assert truncated == 0
 
 
 def test_any_string_has_ids_in_range():
     questions = ["x" * 1_000_000, "y " * 300_000, "\0", "\ud800 é", "مرحبا", "योग"]
     vocabulary = Vocabulary(("y",), bins=11)
-    words, cut = vocabulary.word_ids(questions)
-    assert words.shape == (6, 64)
-    assert cut == 1
-    assert words.min() == 0
-    assert words.max() < vocabulary.size
+    ids, truncated = vocabulary.token_ids(questions)
+    assert ids.shape == (6, 64)
+    assert truncated == 1
+    assert ids.min() == 0
+    assert ids.max() < vocabulary.size
 
 
-def test_written_and_read(tmp_path):
+def test_written_and_read():
     vocabulary = Vocabulary(("how", "é", "योग", "nul\0"), bins=9)
-    write_vocabulary(tmp_path / "vocabulary.json", vocabulary)
-    data = (tmp_path / "vocabulary.json").read_bytes()
+    data = vocabulary_to_bytes(vocabulary)
     assert data.isascii()
     assert vocabulary_from_bytes(data) == vocabulary
 
@@ -106,8 +107,8 @@ def test_impossible_settings():
         build_vocabulary(["a"], size=-1)
     with pytest.raises(UserError, match="`bins`: expected 1 or more, got 0"):
         build_vocabulary(["a"], bins=0)
-    with pytest.raises(UserError, match="`max_words`: expected 1 or more, got 0"):
-        Vocabulary(("a",), bins=1).word_ids(["a"], max_words=0)
+    with pytest.raises(UserError, match="`max_tokens`: expected 1 or more, got 0"):
+        Vocabulary(("a",), bins=1).token_ids(["a"], max_tokens=0)
 
 
 def test_a_vocabulary_is_frozen():
@@ -115,28 +116,29 @@ def test_a_vocabulary_is_frozen():
         Vocabulary(("a",), bins=1).bins = 2
 
 
-def test_a_word_without_an_id_is_cut_into_pieces_that_a_misspelling_shares():
+def test_a_misspelling_shares_character_n_grams_of_a_word_without_an_id():
     vocabulary = Vocabulary(("how", "to"), bins=100_000, char_ngrams=3)
-    words, cut = vocabulary.word_ids(["how to demonetise", "how to demonetize", "ab"])
-    right, wrong, short = (row[row > 0].tolist() for row in words)
-    assert (right[:2], cut) == ([1, 2], 0)
+    ids, truncated = vocabulary.token_ids(["how to demonetise", "how to demonetize", "ab"])
+    right, wrong, short = (row[row > 0].tolist() for row in ids)
+    assert (right[:2], truncated) == ([1, 2], 0)
     pieces = ["<de", "dem", "emo", "mon", "one", "net", "eti", "tis", "ise", "se>"]
     assert right[2:] == [3 + zlib.crc32(piece.encode()) % 100_000 for piece in pieces]
     assert [a == b for a, b in zip(right[2:], wrong[2:], strict=True)] == [True] * 7 + [False] * 3
     assert short == [3 + zlib.crc32(piece) % 100_000 for piece in (b"<ab", b"ab>")]
-    one_piece, _ = Vocabulary((), bins=100_000, char_ngrams=9).word_ids(["ab"])
+    one_piece, _ = Vocabulary((), bins=100_000, char_ngrams=9).token_ids(["ab"])
     assert one_piece.tolist() == [[1 + zlib.crc32(b"<ab>") % 100_000]]
 
 
-def test_pieces_count_as_words_of_a_question_that_is_cut():
-    words, cut = Vocabulary((), bins=10, char_ngrams=3).word_ids(["abcdef", "ab"], max_words=4)
-    assert (words.shape, cut) == ((2, 4), 1)
+def test_character_n_grams_count_as_tokens():
+    ids, truncated = Vocabulary((), bins=10, char_ngrams=3).token_ids(
+        ["abcdef", "ab"], max_tokens=4
+    )
+    assert (ids.shape, truncated) == ((2, 4), 1)
 
 
-def test_subwords_survive_the_file_and_are_none_in_one_without_them(tmp_path):
+def test_subwords_survive_the_file_and_are_none_in_one_without_them():
     vocabulary = Vocabulary(("how",), bins=9, char_ngrams=4)
-    write_vocabulary(tmp_path / "v.json", vocabulary)
-    assert vocabulary_from_bytes((tmp_path / "v.json").read_bytes()) == vocabulary
+    assert vocabulary_from_bytes(vocabulary_to_bytes(vocabulary)) == vocabulary
     assert vocabulary_from_bytes(b'{"bins": 9, "words": ["how"]}') == Vocabulary(("how",), 9)
     with pytest.raises(UserError, match="expected `char_ngrams`, a number, got '3'"):
         vocabulary_from_bytes(b'{"bins": 9, "words": ["how"], "char_ngrams": "3"}')
@@ -146,5 +148,5 @@ def test_subwords_survive_the_file_and_are_none_in_one_without_them(tmp_path):
 
 def test_rare_words_may_be_left_without_an_id():
     questions = ["a a a b b c", "c b d"]
-    assert build_vocabulary(questions, fewest=2).words == ("a", "b", "c")
-    assert build_vocabulary(questions, fewest=3).words == ("a", "b")
+    assert build_vocabulary(questions, min_count=2).words == ("a", "b", "c")
+    assert build_vocabulary(questions, min_count=3).words == ("a", "b")

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qpr_jax.training.batch_layout import BatchShape, lengths_of, make_batch, plan_shapes
+from qpr_jax.training.batch_layout import BatchShape, lay_out, lengths_of, plan_shapes
 
 VOCABULARY = 200
 
@@ -27,11 +27,11 @@ def words_of_steps(words, rows, devices, seed=1):
 
 def rows_of(batch, devices):
     """The word ids of each question of a batch, as they were given."""
-    distinct = np.split(batch.distinct, devices)
+    distinct = np.split(batch.unique_ids, devices)
     order = np.split(batch.order, devices)
     return [
         [
-            [batch.words[distinct[device][word]] for word in row if word]
+            [batch.vocab_ids[distinct[device][word]] for word in row if word]
             for row in (
                 [
                     row
@@ -56,12 +56,12 @@ def test_a_batch_holds_each_question_whole_and_in_order(devices):
     for step in range(8):
         words = words_at(step)
         clusters = np.arange(words.shape[0] * 70, dtype=np.int32).reshape(devices, 70)
-        batch = make_batch(words, clusters, shapes, vocabulary_size=VOCABULARY)
+        batch = lay_out(words, clusters, shapes, vocabulary_size=VOCABULARY)
         assert rows_of(batch, devices) == without_padding(words)
         assert batch.clusters.tolist() == clusters.ravel().tolist()
-        arrays = (batch.words, batch.distinct, batch.order, *batch.blocks)
+        arrays = (batch.vocab_ids, batch.unique_ids, batch.order, *batch.blocks)
         assert all(array.dtype == np.int32 for array in arrays)
-        assert batch.words[0] == 0
+        assert batch.vocab_ids[0] == 0
 
 
 def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
@@ -69,7 +69,7 @@ def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
     shapes = plan_shapes(words_of_steps(words, 32, 1), steps=18, vocabulary_size=VOCABULARY)
     longest = words[lengths_of(words).argmax()]
     odd = np.tile(longest, (1, 32, 1))
-    batch = make_batch(odd, np.zeros((1, 16), np.int32), shapes, vocabulary_size=VOCABULARY)
+    batch = lay_out(odd, np.zeros((1, 16), np.int32), shapes, vocabulary_size=VOCABULARY)
     assert [block.shape for block in batch.blocks] == [(32, 30)]
     assert rows_of(batch, 1) == without_padding(odd)
 
@@ -80,8 +80,8 @@ def test_blocks_pad_much_less_than_one_width_for_all():
     )
     assert len(tight.blocks) <= 8
     assert sum(rows for rows, _ in tight.blocks) == 256
-    assert tight.tokens < 0.5 * certain.tokens
-    assert tight.tokens <= roomy.tokens <= certain.tokens
+    assert tight.positions < 0.5 * certain.positions
+    assert tight.tokens <= roomy.tokens <= certain.positions
     assert certain == BatchShape(((256, 30),), VOCABULARY, VOCABULARY)
 
 
@@ -92,5 +92,5 @@ def test_an_empty_question_has_one_position():
 def test_batches_are_arrays_that_jax_takes_as_they_are():
     words_at = words_of_steps(questions(), 32, 1)
     shapes = plan_shapes(words_at, steps=2, vocabulary_size=VOCABULARY)
-    batch = make_batch(words_at(0), np.zeros((1, 16), np.int32), shapes, vocabulary_size=VOCABULARY)
+    batch = lay_out(words_at(0), np.zeros((1, 16), np.int32), shapes, vocabulary_size=VOCABULARY)
     assert jnp.asarray(batch.order).shape == (32,)

@@ -6,8 +6,9 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.loader import epoch_steps, pairs_loader, pairs_of_batch
+from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.sampler import epoch_steps, pairs_per_batch
 from qpr_jax.training.stages import build_plan
 
 
@@ -27,13 +28,14 @@ def dataset(config):
 
 def questions_of(batch, devices):
     """(words of the query, of its candidate, cluster) of all pairs, (words, cluster) of extras."""
-    distinct, order = np.split(batch.distinct, devices), np.split(batch.order, devices)
+    distinct, order = np.split(batch.unique_ids, devices), np.split(batch.order, devices)
     clusters = np.split(batch.clusters, devices)
     pairs, extras = [], []
     for device in range(devices):
         rows = [r for b in batch.blocks for r in np.split(b, devices)[device].tolist()]
         texts = [
-            tuple(batch.words[distinct[device][w]] for w in rows[at] if w) for at in order[device]
+            tuple(batch.vocab_ids[distinct[device][w]] for w in rows[at] if w)
+            for at in order[device]
         ]
         n = len(texts) - len(clusters[device])
         pairs += zip(texts[:n], texts[n : 2 * n], clusters[device][:n].tolist(), strict=True)
@@ -48,26 +50,26 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, 
         pairs_loader(config, dataset, devices=devices),
     )
     for step in (0, 5, 13):
-        expected = questions_of(one.batch_at(step), 1)
-        assert questions_of(many.batch_at(step), devices) == expected
+        expected = questions_of(one.layout(step), 1)
+        assert questions_of(many.layout(step), devices) == expected
     assert len(expected[0]) == 32
     assert len(expected[1]) == 8
 
 
 def test_a_batch_is_a_function_of_the_step(config, dataset):
     feed, again = (pairs_loader(config, dataset, devices=1) for _ in range(2))
-    ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
-    assert questions_of(again.batch_at(3), 1) == ahead[3]
+    ahead = [questions_of(feed.layout(step), 1) for step in range(4)]
+    assert questions_of(again.layout(3), 1) == ahead[3]
     assert ahead[0] != ahead[1]
 
 
 def test_pairs_share_the_cluster_that_the_loss_is_told(config, dataset):
     feed = pairs_loader(config, dataset, devices=1)
-    draw = feed.draw_at(2)
+    draw = feed.indices(2)
     clusters = dataset.clusters[draw.pairs]
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
-    told = np.concatenate([clusters[:, 1], dataset.clusters[draw.extras]])
-    np.testing.assert_array_equal(feed.batch_at(2).clusters, told)
+    told = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
+    np.testing.assert_array_equal(feed.layout(2).clusters, told)
 
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):
@@ -91,12 +93,12 @@ def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, 
     )
     drawn = collections.Counter()
     for step in range(feed.epoch):
-        draw = feed.draw_at(step)
-        assert len(draw.pairs) == len(draw.extras) == 0
-        np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
-        rows = zip(draw.labeled.tolist(), draw.labels.tolist(), strict=True)
+        draw = feed.indices(step)
+        assert len(draw.pairs) == len(draw.extra_candidates) == 0
+        np.testing.assert_array_equal(feed.layout(step).labels, draw.labels)
+        rows = zip(draw.labeled_pairs.tolist(), draw.labels.tolist(), strict=True)
         drawn.update((*pair, bool(label)) for pair, label in rows)
-        assert feed.false_negatives_at(step) == {}
+        assert feed.metrics(step) == {}
     assert {row[2] for row in drawn} == {False, True}
     assert drawn.total() == feed.epoch * config.batch_size
     assert sum(count for row, count in drawn.items() if row[2]) > feed.epoch
@@ -108,13 +110,14 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
     both = pairs_loader(with_losses(config, "sdml+triplet+contrastive"), dataset, devices=2)
     assert both.size == 2 * config.batch_size
     for step in (0, both.epoch + 3):
-        draw = both.draw_at(step)
-        for loss, names in (("sdml", ("pairs", "extras")), ("contrastive", ("labeled", "labels"))):
-            alone = pairs_loader(with_losses(config, loss), dataset, devices=1).draw_at(step)
+        draw = both.indices(step)
+        read = {"sdml": ("pairs", "extra_candidates"), "contrastive": ("labeled_pairs", "labels")}
+        for loss, names in read.items():
+            alone = pairs_loader(with_losses(config, loss), dataset, devices=1).indices(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
-        batch = both.batch_at(step)
-        sizes = [len(part) for part in batch.parted(np.zeros((len(batch.order), 1)))]
+        batch = both.layout(step)
+        sizes = [len(part) for part in batch.split(np.zeros((len(batch.order), 1)))]
         assert sizes == [32, 40, 32, 32]
         shares = np.split(batch.labels, 2)
         np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
@@ -132,14 +135,14 @@ def test_losses_in_turns_share_the_batches_of_their_data(config, dataset):
     }
     assert stage.epoch == epoch_steps(settings, dataset) == 3 * (alone["sdml"].epoch // 2)
     assert stage.ends == settings.max_epochs * stage.epoch
-    assert pairs_of_batch(settings) == config.batch_size
+    assert pairs_per_batch(settings) == config.batch_size
     for step in (0, 1, 2, 3, 4, 5):
         round_, turn = divmod(step, 3)
-        draw = training.draw_at(step)
+        draw = training.indices(step)
         if turn == 1:
-            expected = alone["contrastive"].draw_at(round_)
+            expected = alone["contrastive"].indices(round_)
         else:
-            expected = alone["sdml"].draw_at(2 * round_ + turn // 2)
+            expected = alone["sdml"].indices(2 * round_ + turn // 2)
         for part, other in zip(draw, expected, strict=True):
             np.testing.assert_array_equal(part, other)
 

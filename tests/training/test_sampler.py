@@ -29,7 +29,9 @@ def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
 
 
 def test_fewer_pairs_than_a_batch_are_refused():
-    with pytest.raises(UserError, match=r"`batch_size` 512 training pairs, got 100 pairs; lower"):
+    with pytest.raises(
+        UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100 pairs"
+    ):
         steps_per_epoch(100, 512)
 
 
@@ -96,7 +98,7 @@ def test_hard_negatives_are_labelled_ones_of_the_batch_first():
 def test_hard_negatives_need_labels_and_none_are_drawn_where_none_are_wanted():
     none = np.zeros((0, 2), np.int32)
     assert hard_negatives(none, 9, 0, seed=0)(0, np.array([[1, 2]])).shape == (0,)
-    with pytest.raises(UserError, match=r"no training pair is labelled non-duplicate"):
+    with pytest.raises(UserError, match=r"no training pair is labeled as a non-duplicate"):
         hard_negatives(none, 9, 4, seed=0)
 
 

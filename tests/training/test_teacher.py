@@ -135,15 +135,15 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     config.data.unlabeled = str(more)
     dataset = taught(config)
     assert dataset.unlabeled == texts[1:]
-    assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.vocabulary.words)
+    assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.tokenizer.words)
     feed = imitation_loader(config, dataset, devices=1)
-    shown = np.concatenate([feed.draw_at(step).questions for step in range(feed.epoch)])
+    shown = np.concatenate([feed.indices(step).questions for step in range(feed.epoch)])
     everything = dataset.data.questions + dataset.unlabeled
     texts = {normalized_text(everything[i]) for i in shown}
     assert not texts & {normalized_text(everything[i]) for i in held_out}
-    assert len(np.unique(shown)) == len(shown) > 0.9 * len(dataset.shown)
+    assert len(np.unique(shown)) == len(shown) > 0.9 * len(dataset.trainable_rows)
     feed = pairs_loader(config, dataset, devices=1)
-    pairs = np.concatenate([feed.draw_at(step).pairs for step in range(feed.epoch)])
+    pairs = np.concatenate([feed.indices(step).pairs for step in range(feed.epoch)])
     assert (dataset.splits.split_of[pairs] == 0).all()
 
 
@@ -155,13 +155,13 @@ def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
     for make in (pairs_loader, imitation_loader):
         feed = make(config, dataset, devices=devices)
         for step in (0, 3, feed.epoch):
-            rows = feed.draw_at(step).shares(devices).ravel()
-            batch = feed.batch_at(step)
+            rows = feed.indices(step).shares(devices).ravel()
+            batch = feed.layout(step)
             np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
             assert len(batch.order) == len(rows)
     config.teacher.weight = 0.0
     feed = pairs_loader(config, dataset, devices=devices)
-    assert feed.batch_at(0).targets.shape[1] == 0
+    assert feed.layout(0).targets.shape[1] == 0
 
 
 def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_path):
@@ -253,7 +253,7 @@ def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_pa
     config.encoder.embedding_dim = 16
     dataset = taught(config)
     table = np.asarray(build_plan(config, dataset).state.table.values)
-    words = dataset.vocabulary.words
+    words = dataset.tokenizer.words
     vectors = read_transformer(TINY).encode(words)
     vectors -= vectors.mean(axis=0)
     found = table[1 : 1 + len(words)]
@@ -341,7 +341,7 @@ def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_on
         word for i in np.setdiff1d(np.arange(count), held_out) for word in everything[i].split()
     }
     assert {word for question in dataset.unlabeled for word in question.split()} <= seen
-    assert np.isin(np.arange(count, count + 60), dataset.shown).all()
+    assert np.isin(np.arange(count, count + 60), dataset.trainable_rows).all()
     assert load_dataset(config, None).unlabeled == dataset.unlabeled
 
 

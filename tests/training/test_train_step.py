@@ -10,7 +10,7 @@ from flax import nnx
 
 from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.training.batch_layout import make_batch, plan_shapes
+from qpr_jax.training.batch_layout import lay_out, plan_shapes
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
@@ -20,12 +20,12 @@ VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
 
 
 def sdml(vectors, batch, key, axis_name):
-    queries, candidates, *_ = batch.parted(vectors)
+    queries, candidates, *_ = batch.split(vectors)
     return {"sdml": sdml_loss(queries, candidates, axis_name=axis_name)}
 
 
 def sdml_of_all_options(vectors, batch, key, axis_name):
-    queries, candidates, *_ = batch.parted(vectors)
+    queries, candidates, *_ = batch.split(vectors)
     value = sdml_loss(
         queries,
         candidates,
@@ -39,13 +39,13 @@ def sdml_of_all_options(vectors, batch, key, axis_name):
 
 
 def random_triplets(vectors, batch, key, axis_name):
-    queries, candidates, *_ = batch.parted(vectors)
+    queries, candidates, *_ = batch.split(vectors)
     given = {"clusters": batch.clusters, "key": key, "axis_name": axis_name}
     return {"triplet": triplet_loss(queries, candidates, **given)}
 
 
 def several(vectors, batch, key, axis_name):
-    *_, left, right = batch.parted(vectors)
+    *_, left, right = batch.split(vectors)
     labeled = online_contrastive_loss(left, right, batch.labels, axis_name=axis_name)
     return random_triplets(vectors, batch, key, axis_name) | {"labelled": labeled}
 
@@ -76,7 +76,7 @@ def case(devices, steps=3, extras=0, labeled=0):
         candidates = clusters[rows[:, pairs : 2 * pairs + extras // devices]]
         labels = draw.labels.reshape(devices, -1)
         batches.append(
-            make_batch(words[rows], candidates, shapes, vocabulary_size=VOCABULARY, labels=labels)
+            lay_out(words[rows], candidates, shapes, vocabulary_size=VOCABULARY, labels=labels)
         )
     return words, clusters, draws, batches
 
@@ -161,7 +161,7 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
     def objective(vectors, batch, key, axis_name):
         told = batch.clusters, batch.labels, jax.random.key_data(key)
         jax.debug.callback(lambda *given: seen.append(given), *told)
-        parts = [len(part) for part in batch.parted(vectors)]
+        parts = [len(part) for part in batch.split(vectors)]
         assert parts == [PAIRS, PAIRS + EXTRAS, LABELLED, LABELLED]
         return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
 
@@ -174,7 +174,7 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
     jax.block_until_ready(state)
     jax.effects_barrier()
     for draw, (given, labels, _) in zip(draws, seen, strict=True):
-        expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extras])]
+        expected = clusters[np.concatenate([draw.pairs[:, 1], draw.extra_candidates])]
         np.testing.assert_array_equal(given, expected)
         np.testing.assert_array_equal(labels, draw.labels)
     assert seen[0][2].tolist() != seen[1][2].tolist()

@@ -9,11 +9,12 @@ import pytest
 from flax import nnx
 
 from qpr_jax import Retriever
-from qpr_jax.encoders.sentence_transformers import BertShape, nested, sentence_model, weights_file
+from qpr_jax.encoders.sentence_transformers import parse_model, parse_weights, serialize_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
 from qpr_jax.models.bert import BertEncoder
+from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.training import device_memory
 from qpr_jax.training.batch_layout import Batch, BatchShape
 from qpr_jax.training.dataset import load_dataset
@@ -22,7 +23,7 @@ from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.stages import build_plan, first_encoder
+from qpr_jax.training.stages import build_plan, init_model
 from qpr_jax.training.train_step import init_state, make_loss
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -61,28 +62,28 @@ def dataset():
 def loss_and_gradient(config, dataset, devices):
     feed = pairs_loader(config, dataset, devices=devices)
     mesh = make_mesh(config.batch_size, devices)
-    graph, params = first_encoder(config, dataset)
+    graph, params = init_model(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)
-    batch = feed.batch_at(0)
-    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.words])})
+    batch = feed.layout(0)
+    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
     value, gradient = jax.jit(jax.value_and_grad(lambda *given: loss(*given)[0]))(
         held, batch.placed(mesh), jax.random.key(0)
     )
     gradient = nnx.to_pure_dict(jax.device_get(gradient))
     rows = np.zeros(params["embedding"][...].shape, np.float32)
-    np.add.at(rows, batch.words, gradient["embedding"])
-    return float(value), gradient | {"embedding": rows}, feed.draw_at(0)
+    np.add.at(rows, batch.vocab_ids, gradient["embedding"])
+    return float(value), gradient | {"embedding": rows}, feed.indices(0)
 
 
 def test_a_step_has_the_gradient_of_the_plain_model(dataset, on_one_device):
     """Of blocks of like length, and of the rows of the words alone."""
     config = config_of()
     value, gradient, draw = on_one_device
-    graph, params = first_encoder(config, dataset)
+    graph, params = init_model(config, dataset)
 
     def plain(params):
         encode = nnx.merge(graph, params)
-        sides = (jnp.asarray(dataset.words[side]) for side in draw.pairs.T)
+        sides = (jnp.asarray(dataset.token_ids[side]) for side in draw.pairs.T)
         return sdml_loss(*(config.loss.scale * encode(side) for side in sides))
 
     expected, expected_gradient = jax.value_and_grad(plain)(params)
@@ -118,8 +119,8 @@ def test_weight_decay_is_of_matrices_alone(dataset):
     before = nnx.to_pure_dict(jax.device_get(training.state.params))
     training_table = jax.device_get(training.state.table.values)
     (stage,) = training.stages
-    ((feed, train),) = stage.turns
-    nothing = jax.tree.map(np.zeros_like, feed.batch_at(0))
+    ((feed, train),) = stage.objectives
+    nothing = jax.tree.map(np.zeros_like, feed.layout(0))
     state, _ = train.step(training.state, nothing.placed(training.mesh))
     after = nnx.to_pure_dict(jax.device_get(state.params))
     layer, changed = before["layers"][0], after["layers"][0]
@@ -132,8 +133,8 @@ def test_weight_decay_is_of_matrices_alone(dataset):
 
 def test_what_is_written_is_what_was_read():
     files = {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}
-    model = sentence_model(files, TINY)
-    again = sentence_model(files | {"model.safetensors": weights_file(model.weights)}, TINY)
+    model = parse_model(files, TINY)
+    again = parse_model(files | {"model.safetensors": serialize_weights(model.weights)}, TINY)
     jax.tree.map(np.testing.assert_array_equal, again.weights, model.weights)
 
 
@@ -185,12 +186,12 @@ def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
 def test_the_estimate_of_memory_is_close_to_what_xla_plans(chunk):
     bert = BertShape(2000, 128, 4, 4, 512, 64)
     config = config_of(**{"batch_size": 2048, "batch.encode_chunk": chunk})
-    shape = BatchShape(((2048, 8), (1024, 12), (1024, 24)), distinct=1500, words=1500)
+    shape = BatchShape(((2048, 8), (1024, 12), (1024, 24)), unique_ids=1500, words=1500)
     graph, params = nnx.split(nnx.eval_shape(lambda: BertEncoder(bert, rngs=nnx.Rngs(0))))
     loss = make_loss(graph, make_mesh(2048, 1), loss_terms(config), encode_chunk=chunk)
     questions = sum(rows for rows, _ in shape.blocks)
     batch = Batch(
-        *(jnp.zeros(shape.words, jnp.int32), jnp.zeros(shape.distinct, jnp.int32)),
+        *(jnp.zeros(shape.vocab_ids, jnp.int32), jnp.zeros(shape.unique_ids, jnp.int32)),
         tuple(jnp.zeros(block, jnp.int32) for block in shape.blocks),
         jnp.zeros(questions, jnp.int32),
         jnp.zeros(questions // 2, jnp.int32),
@@ -222,11 +223,13 @@ def test_a_folder_of_another_kind_is_refused(tmp_path):
 
 
 def test_weights_of_names_that_begin_with_bert_are_read_too():
-    model = sentence_model(
+    model = parse_model(
         {name: (TINY / name).read_bytes() for name in ("config.json", "model.safetensors")}, TINY
     )
     from safetensors.numpy import load
 
-    tensors = load(weights_file(model.weights))
+    tensors = load(serialize_weights(model.weights))
     renamed = {f"bert.{name}": array for name, array in tensors.items()}
-    jax.tree.map(np.testing.assert_array_equal, nested(renamed, model.shape, TINY), model.weights)
+    jax.tree.map(
+        np.testing.assert_array_equal, parse_weights(renamed, model.shape, TINY), model.weights
+    )

@@ -60,7 +60,7 @@ def test_a_removal_that_was_cut_off_is_not_taken_for_a_run(tmp_path, monkeypatch
         with pytest.raises(ZeroDivisionError), open_workdir(tmp_path, {"seed": 0}, overwrite=True):
             pass
     with (
-        pytest.raises(UserError, match="the removal of a run was cut off here"),
+        pytest.raises(UserError, match="the removal of a run was interrupted here"),
         open_workdir(tmp_path, {"seed": 0}),
     ):
         pass
@@ -90,7 +90,7 @@ def test_a_folder_in_use_is_refused(tmp_path):
 def test_a_file_is_no_work_directory(tmp_path):
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match=r"`--workdir`: expected a folder, got the file"),
+        pytest.raises(UserError, match=r"`workdir`: expected a folder, got the file"),
         open_workdir(tmp_path / "file", {}),
     ):
         pass
