@@ -81,7 +81,7 @@ def test_blocks_pad_much_less_than_one_width_for_all():
     assert len(tight.blocks) <= 8
     assert sum(rows for rows, _ in tight.blocks) == 256
     assert tight.positions < 0.5 * certain.positions
-    assert tight.tokens <= roomy.tokens <= certain.positions
+    assert tight.positions <= roomy.positions <= certain.positions
     assert certain == BatchShape(((256, 30),), VOCABULARY, VOCABULARY)
 
 
