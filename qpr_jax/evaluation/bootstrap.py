@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 
 SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
@@ -79,7 +79,7 @@ def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.n
     )
 
 
-def read_ranks(path: Path) -> dict[str, np.ndarray]:
+def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
     """Read the `ranks.npz` of a run."""
     try:
         with np.load(path, allow_pickle=False) as file:
