@@ -1,11 +1,11 @@
-"""Searches a second over HTTP, and whether anything that was acknowledged is lost by a kill.
+"""Measure searches a second over HTTP, and count acknowledged changes that a kill loses.
 
     python -m benchmarks.serving --index my_index --queries questions.txt
 
-`wrk` (which must be on the PATH) asks one question a request over 32 connections, on the same
-cores. Then searches go on for `--minutes` while one client adds, replaces and removes; half way the
-server is killed and started again, and at the end every change that was answered must be there. The
-index is copied first.
+`wrk` (which must be on the PATH) sends one query a request over 32 connections, on the same cores.
+Then it searches for `--minutes` while one client adds, replaces and removes questions. Half way the
+server is killed and restarted; at the end the index must have every acknowledged change. All of
+this runs on a copy of the index.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 
 TOKEN = "of-the-benchmark"
+_LATENCY = re.compile(r"(\d+)%\s+([\d.]+\w+)")
 CONNECTIONS = 32
-ASK = """
-local queries, at = {}, 0
+WRK_SCRIPT = """
+local queries, i = {}, 0
 for line in io.lines("%s") do queries[#queries + 1] = line end
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
 request = function()
-  at = at %% #queries + 1
-  return wrk.format(nil, "/search", nil, queries[at])
+  i = i %% #queries + 1
+  return wrk.format(nil, "/search", nil, queries[i])
 end
 """
 
@@ -54,29 +55,29 @@ def server(index: pathlib.Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     environment = os.environ | {"QPR_TOKEN": TOKEN}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr
-        told = process.stderr.readline()
-        address = re.search(r"http://\S+:\d+", told)
+        line = process.stderr.readline()
+        address = re.search(r"http://\S+:\d+", line)
         if not address:
-            raise UserError(f"the server did not start: {told.strip()}")
+            raise UserError(f"the server did not start: {line.strip()}")
         try:
             yield address[0], process
         finally:
             process.kill()
 
 
-def wrk(address: str, script: pathlib.Path, seconds: float) -> subprocess.Popen[str]:
+def start_wrk(address: str, script: pathlib.Path, seconds: float) -> subprocess.Popen[str]:
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:.0f}s", "--latency", f"-s{script}"]
     return subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True)
 
 
-def measured(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a load that has ended says."""
-    said, _ = load.communicate()
-    rate, latency = re.search(r"Requests/sec:\s+([\d.]+)", said), dict(re.findall(_PLACE, said))
+def read_wrk(load: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for wrk and read its report."""
+    report, _ = load.communicate()
+    rate, latency = re.search(r"Requests/sec:\s+([\d.]+)", report), dict(_LATENCY.findall(report))
     if not rate or load.returncode:
-        raise UserError(f"wrk failed: {said}")
-    wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-    broken = re.search(r"Socket errors: (.*)", said)
+        raise UserError(f"wrk failed: {report}")
+    wrong = re.search(r"Non-2xx or 3xx responses: (\d+)", report)
+    broken = re.search(r"Socket errors: (.*)", report)
     return {
         "searches_per_second": float(rate[1]),
         "ms_p50": milliseconds(latency["50"]),
@@ -86,16 +87,13 @@ def measured(load: subprocess.Popen[str]) -> dict[str, Any]:
     }
 
 
-_PLACE = r"(\d+)%\s+([\d.]+\w+)"
-
-
 def milliseconds(text: str) -> float:
     number, unit = re.fullmatch(r"([\d.]+)(\w+)", text).groups()  # type: ignore[union-attr]
     return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
-def change(address: str, method: str, path: str, body: Any = None) -> bool:
-    """Whether a change was acknowledged."""
+def send_change(address: str, method: str, path: str, body: Any = None) -> bool:
+    """Send a change and return whether it was acknowledged."""
     request = urllib.request.Request(
         address + path,
         None if body is None else json.dumps(body).encode(),
@@ -107,12 +105,12 @@ def change(address: str, method: str, path: str, body: Any = None) -> bool:
             return answer.status in (200, 204)
     except urllib.error.HTTPError as error:
         raise UserError(f"{method} {path}: {error.code} {error.read().decode()}") from None
-    except (OSError, http.client.HTTPException):  # it was killed before it answered
+    except (OSError, http.client.HTTPException):  # killed before it answered
         return False
 
 
 class Changes:
-    """Adds, replaces and removes, and knows the texts that each id may have; None: removed."""
+    """Makes changes, and keeps the texts that each id may have now; None: removed."""
 
     def __init__(self, index: pathlib.Path) -> None:
         self.known: dict[int, set[str | None]] = {}
@@ -120,35 +118,35 @@ class Changes:
         self._next = 1 + max(value for value, _ in Retriever.load(index).index)
         self.acknowledged = 0
 
-    def go_on(self, address: str, seconds: float) -> None:
-        """Until the time is over or the server does not answer."""
+    def run(self, address: str, seconds: float) -> None:
+        """Make changes until the time is over or the server does not answer."""
         stop = time.monotonic() + seconds
-        while time.monotonic() < stop and self._one(address):
+        while time.monotonic() < stop and self._change_one(address):
             self.acknowledged += 1
             time.sleep(0.02)
 
-    def _one(self, address: str) -> bool:
-        # A removal that was not answered may be done.
+    def _change_one(self, address: str) -> bool:
+        # Without those whose removal was not acknowledged, which may have happened.
         there = [value for value, states in self.known.items() if None not in states]
         if there and self._draw.random() < 0.4:
-            value, wanted = self._draw.choice(there), None
+            value, text = self._draw.choice(there), None
         else:
             replaced = there and self._draw.random() < 0.3
             value = self._draw.choice(there) if replaced else self._next
             self._next += value == self._next
-            wanted = f"what is number {value} of {self._draw.random()}?"
+            text = f"what is number {value} of {self._draw.random()}?"
         before = self.known.get(value, {None})
-        self.known[value] = before | {wanted}  # until it is answered, either may be
-        if wanted is None:
-            done = change(address, "DELETE", f"/questions/{value}")
+        self.known[value] = before | {text}  # either, until it is acknowledged
+        if text is None:
+            done = send_change(address, "DELETE", f"/questions/{value}")
         else:
-            done = change(address, "POST", "/questions", {"questions": [wanted], "ids": [value]})
+            done = send_change(address, "POST", "/questions", {"questions": [text], "ids": [value]})
         if done:
-            self.known[value] = {wanted}
+            self.known[value] = {text}
         return done
 
     def lost(self, index: pathlib.Path) -> int:
-        """How many of the acknowledged changes are not in the folder."""
+        """The number of acknowledged changes that the folder does not have."""
         there = dict(Retriever.load(index).index)
         return sum(there.get(value) not in states for value, states in self.known.items())
 
@@ -167,27 +165,30 @@ def main() -> int:
         index = shutil.copytree(
             given.index, folder / "index", ignore=shutil.ignore_patterns("checkpoints")
         )
-        asked = [line for line in given.queries.read_text("utf-8").splitlines() if line.strip()]
-        bodies = [json.dumps({"queries": [line[:2000]], "k": 5}) for line in asked[:20_000]]
+        queries = [line for line in given.queries.read_text("utf-8").splitlines() if line.strip()]
+        bodies = [json.dumps({"queries": [line[:2000]], "k": 5}) for line in queries[:20_000]]
         random.Random(0).shuffle(bodies)
         (folder / "bodies").write_text("\n".join(bodies) + "\n")
         script = folder / "ask.lua"
-        script.write_text(ASK % (folder / "bodies"))
+        script.write_text(WRK_SCRIPT % (folder / "bodies"))
         with server(index) as (address, _):
-            measured(wrk(address, script, 3))
-            print(json.dumps({"reads": measured(wrk(address, script, given.seconds))}), flush=True)
+            read_wrk(start_wrk(address, script, 3))
+            print(
+                json.dumps({"reads": read_wrk(start_wrk(address, script, given.seconds))}),
+                flush=True,
+            )
         changes, half = Changes(index), 30 * given.minutes
         for killed in (True, False):
             with server(index) as (address, process):
-                load = wrk(address, script, half)
-                if killed:  # while a change is being made
+                load = start_wrk(address, script, half)
+                if killed:  # while changes are being made
                     threading.Timer(half, process.kill).start()
-                changes.go_on(address, half + 10 if killed else half)
+                changes.run(address, half + 10 if killed else half)
                 if killed:
                     load.kill()
                     load.communicate()
                 else:
-                    print(json.dumps({"reads, with writes": measured(load)}), flush=True)
+                    print(json.dumps({"reads, with writes": read_wrk(load)}), flush=True)
         lost = changes.lost(index)
         print(json.dumps({"acknowledged_changes": changes.acknowledged, "lost": lost}))
     return 1 if lost else 0

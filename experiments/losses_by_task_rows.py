@@ -87,7 +87,7 @@ def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
     """
     from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
     from qpr_jax.evaluation.beir import beir_scores
-    from qpr_jax.evaluation.tasks import score_classification, score_mining
+    from qpr_jax.evaluation.pairs import score_classification, score_mining
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(run).encode

@@ -33,8 +33,6 @@ EXCEPTIONS: set[tuple[str, str]] = set()
 LIGHT = ("errors", "files", "text", "data", "retriever")
 HEAVY = ("faiss", "jax", "numba", "rich")
 ALLOWED = {"retriever": {"faiss", "numba", "rich"}}
-# To be empty: room, and the heavy packages that it still loads.
-HEAVY_EXCEPTIONS = {"data": {"rich"}}
 
 
 def rank(module: str) -> int:
@@ -137,7 +135,7 @@ print(json.dumps(loaded))
         for room, names in json.loads(done.stdout).items()
         if (extra := set(names) - ALLOWED.get(room, set()))
     }
-    assert found == HEAVY_EXCEPTIONS
+    assert found == {}
 
 
 @pytest.mark.parametrize(

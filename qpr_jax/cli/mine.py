@@ -72,8 +72,7 @@ def mine(
     Example: qpr mine questions.tsv --run runs/quora_sdml --out mined --threshold 0.5
     """
     from qpr_jax.data.clusters import transitive_clusters
-    from qpr_jax.evaluation.pairs import threshold_of_precision
-    from qpr_jax.evaluation.tasks import mined
+    from qpr_jax.evaluation.pairs import mine_labeled_questions, threshold_of_precision
     from qpr_jax.index.mining import close_pairs, closest_pairs
     from qpr_jax.retriever import run_encoder
 
@@ -85,7 +84,7 @@ def mine(
     encode = run_encoder(run).encode
     ids, texts = _all_questions(questions, **how)
     if labels is not None and precision is not None:
-        found, clusters = mined(encode, read_labeled(labels), log.info)
+        found, clusters = mine_labeled_questions(encode, read_labeled(labels), log.info)
         threshold = threshold_of_precision(found, clusters, precision)
         log.info("threshold: %r", threshold)
         if len(texts) > 2 * len(clusters):
@@ -248,8 +247,11 @@ def _of_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, 
 def _verdicts(
     folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
 ) -> dict[str, Any]:
-    from qpr_jax.evaluation.pairs import require_both
-    from qpr_jax.evaluation.tasks import score_classification, score_mining
+    from qpr_jax.evaluation.pairs import (
+        require_both_labels,
+        score_classification,
+        score_mining,
+    )
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
@@ -265,6 +267,6 @@ def _verdicts(
         }
         return counts | score_mining(encode, test, log.info)
     chosen_on = read_labeled(validation, format=format or "")
-    require_both(chosen_on.is_duplicate, f"{input_name(validation)}: ")
-    require_both(test.is_duplicate, f"{input_name(pairs)}: ")
+    require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
+    require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)

@@ -10,6 +10,7 @@ import pathlib
 import re
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,6 +22,7 @@ from qpr_jax.machine import cpu_count
 log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
+_LIMIT: dict[str, Any] = {"show_default": True, "type": click.IntRange(min=1)}
 
 
 @click.command()
@@ -36,11 +38,11 @@ TOKEN = "QPR_TOKEN"
 )
 @click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
-@click.option("--max-body", default=1 << 20, show_default=True, type=click.IntRange(min=1))
-@click.option("--max-k", default=100, show_default=True, type=click.IntRange(min=1))
-@click.option("--max-characters", default=2000, show_default=True, type=click.IntRange(min=1))
-@click.option("--max-questions", default=1000, show_default=True, type=click.IntRange(min=1))
-@click.option("--max-concurrent", default=256, show_default=True, type=click.IntRange(min=1))
+@click.option("--max-body", "body", default=1 << 20, **_LIMIT)
+@click.option("--max-k", "k", default=100, **_LIMIT)
+@click.option("--max-characters", "characters", default=2000, **_LIMIT)
+@click.option("--max-questions", "questions", default=1000, **_LIMIT)
+@click.option("--max-concurrent", "concurrent", default=256, **_LIMIT)
 def serve(
     folder: str,
     host: str,
@@ -48,11 +50,7 @@ def serve(
     allowed_host: tuple[str, ...],
     token_file: str | None,
     threads: int | None,
-    max_body: int,
-    max_k: int,
-    max_characters: int,
-    max_questions: int,
-    max_concurrent: int,
+    **limits: int,
 ) -> None:
     """Serve the index of FOLDER over HTTP, with a page at / to try it.
 
@@ -84,18 +82,11 @@ def serve(
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
         retriever.encoder.warm_up()
-        limits = Limits(
-            body=max_body,
-            k=max_k,
-            characters=max_characters,
-            questions=max_questions,
-            concurrent=max_concurrent,
-        )
         config = uvicorn.Config(
             make_app(
                 retriever,
                 token=token,
-                limits=limits,
+                limits=Limits(**limits),
                 threads=threads or cpu_count(),
                 allowed_hosts=hosts,
             ),

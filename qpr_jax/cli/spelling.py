@@ -20,6 +20,11 @@ OPTIONS = {
     "config": Option("--config", "config"),
     "workdir": Option("FOLDER", "workdir"),
     "skip_bad_rows": Option("--skip-bad-rows", "data.skip_bad_rows"),
+    "allowed_host": Option("--allowed-host", ""),
+    "host": Option("--host", ""),
+    "port": Option("--port", ""),
+    "precision": Option("--precision", ""),
+    "trec": Option("--trec", ""),
 }
 _PROGRAM_FLAGS = ("config", "workdir")
 

@@ -1,8 +1,8 @@
-"""Scores of an encoder on a set in BEIR's format, by exact search, and the run for other tools.
+"""Score an encoder on a data set in BEIR's format by exact search, and write the run.
 
-The scores are those of BEIR's `EvaluateRetrieval.evaluate` and `evaluate_custom(metric="mrr")`,
-which are pytrec_eval's, that is trec_eval's: the gain of nDCG is the grade, all else counts a grade
-of 1 or more as relevant, and every query of the split counts.
+The scores equal those of BEIR's `EvaluateRetrieval.evaluate` and `evaluate_custom(metric="mrr")`,
+which come from pytrec_eval and thus from trec_eval: nDCG takes the grade as gain, every other
+metric counts a grade of 1 or more as relevant, and each query of the split counts.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
-import faiss
 import numpy as np
 
 from qpr_jax.data.beir import Qrels, read_corpus, read_qrels, read_queries
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
-from qpr_jax.files import Path, write_atomically
+from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.index.exact import ExactTopK, exact_top_k
 
 CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100
-_CHUNK = 16_384  # documents that are held at once, text and vector
-_BLOCK = 64  # queries whose distances are taken from differences at once
-_ROUNDING = 2e-6  # of distances from products, as a share of the squared lengths
-_GAP = np.float32(1e-9)  # between scores that would be equal; larger where float32 is coarser
+_CHUNK = 16_384  # documents held in memory at once, text and vector
+_BLOCK = 64  # queries whose exact distances are computed at once
+_ROUNDING = 2e-6  # error of FAISS's distances, relative to the squared lengths
+_GAP = np.float32(1e-9)  # between scores that would be equal; more where float32 is coarser
 
 Encode = Callable[[list[str]], np.ndarray]
 Log = Callable[[str], object]
 
 
 class RankedDocument(NamedTuple):
-    """A document that was found; a higher score is nearer."""
+    """A document of a ranking; a higher score is nearer."""
 
     document: str
     score: float
@@ -40,36 +40,38 @@ class RankedDocument(NamedTuple):
 
 def beir_scores(
     encode: Encode,
-    folder: Path,
+    folder: StrPath,
     split: str = "test",
     *,
-    run_file: Path | None = None,
+    run_file: StrPath | None = None,
     log: Log = lambda line: None,
 ) -> dict[str, float]:
-    """`graded_scores` of a split of a set in BEIR's format, with its `queries` and `documents`.
+    """Compute `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
-    Of the corpus, some thousands of texts are held at a time, and all ids.
+    Memory holds all ids of the corpus, but only some thousand texts at a time.
 
     Args:
-      run_file: where the run is written, in TREC's format, of DEPTH documents a query.
-      log: is told how far it is, and of relevant documents that the corpus lacks.
+      encode: texts -> vectors float32 [n, d].
+      folder: the data set in BEIR's format.
+      run_file: file for the run in TREC's format, with DEPTH documents a query.
+      log: called with lines of progress, and a warning if the corpus lacks relevant documents.
     """
     qrels = read_qrels(folder, split)
     texts = read_queries(folder)
     for query in qrels:
         if query not in texts:
             raise UserError(
-                f"{folder}: expected a text for each query of {split}, got none for {query}; "
-                "mend queries.jsonl"
+                f"{folder}: expected a text for each query of {split}, got none for {query}",
+                remedy="add it to queries.jsonl",
             )
-    lacking = {name for judged in qrels.values() for name, grade in judged.items() if grade > 0}
+    missing = {name for judged in qrels.values() for name, grade in judged.items() if grade > 0}
     documents = 0
 
     def corpus() -> Iterator[tuple[str, str]]:
         nonlocal documents
         for name, text in read_corpus(folder):
             documents += 1
-            lacking.discard(name)
+            missing.discard(name)
             if run_file:
                 _refuse_blank(name)
             yield name, text
@@ -81,8 +83,8 @@ def beir_scores(
         rankings = ranked_documents(encode, queries, corpus(), log=log)
         if file:
             write_run(file, rankings)
-    if lacking:
-        log(f"warning: the corpus lacks {len(lacking):,} relevant documents, which none can find")
+    if missing:
+        log(f"warning: the corpus lacks {len(missing):,} relevant documents; they count as missed")
     return {"queries": len(queries), "documents": documents, **graded_scores(rankings, qrels)}
 
 
@@ -96,52 +98,48 @@ def ranked_documents(
 ) -> dict[str, list[RankedDocument]]:
     """The `depth` nearest documents of each query, nearest first, without one that has its id.
 
-    Every document is held against every query, some thousands of documents at a time: what stays
-    are their ids. Scores are minus the squared Euclidean distance, from the differences, as
-    float32; where they are equal, the document whose id comes later is first, as in trec_eval, and
-    its score is lowered a little, so that tools that break ties in another way have the same order.
+    Compares every query with every document, some thousand documents at a time. A score is minus
+    the squared Euclidean distance, computed from the differences in float32. Of equal scores the
+    document with the later id comes first, as in trec_eval; scores are then lowered a little until
+    no two are equal, so that tools with another rule for ties rank alike.
 
     Args:
+      encode: texts -> vectors float32 [n, d].
       queries: id -> text.
       corpus: (id, text), ids distinct.
+      log: called with lines of progress.
     """
-    wanted = list(queries)
-    vectors = _finite(encode([queries[query] for query in wanted]))
+    vectors = _require_finite(encode([*queries.values()]))
     ids: list[str] = []
-    # One more: a document with the id of the query may be among them.
-    near = np.full((len(wanted), depth + 1), np.inf, np.float32)
-    found = np.full((len(wanted), depth + 1), -1, np.int64)
+    # One more, since a document with the id of the query may be among them.
+    nearest = ExactTopK(vectors, depth + 1, tie_key=ids.__getitem__)
     for chunk in _chunks(corpus):
-        documents, first = _finite(encode([text for _, text in chunk])), len(ids)
+        documents, first = _require_finite(encode([text for _, text in chunk])), len(ids)
         ids += [document for document, _ in chunk]
-        for rows, distances, positions in _candidates(vectors, documents, depth + 1):
-            near[rows], found[rows] = _kept(
-                np.hstack([near[rows], distances]),
-                np.hstack([found[rows], positions + first]),
-                depth + 1,
-                ids,
-            )
+        for some, distances, rows in _candidates(vectors, documents, depth + 1):
+            nearest.merge(distances, rows + first, some)
         log(f"searched {len(ids):,} documents")
     if not ids:
-        raise UserError("corpus: expected documents, got none; give more")
+        raise UserError("corpus: expected documents, got none")
+    scores = (0 - nearest.distances).tolist()
     rankings = {}
-    for query, row, scores in zip(wanted, found.tolist(), (0 - near).tolist(), strict=True):
-        # Largest first, and of equal scores the later id.
-        hits = sorted(
-            ((score, ids[i]) for score, i in zip(scores, row, strict=True) if i >= 0), reverse=True
-        )
-        hits = [hit for hit in hits if hit[1] != query][:depth]
-        rankings[query] = _distinct(hits)
+    for query, query_rows, query_scores in zip(queries, nearest.rows.tolist(), scores, strict=True):
+        hits = [
+            (score, ids[row])
+            for score, row in zip(query_scores, query_rows, strict=True)
+            if row >= 0 and ids[row] != query
+        ]
+        rankings[query] = _separate_scores(sorted(hits, reverse=True)[:depth])
     return rankings
 
 
 def graded_scores(
     rankings: Mapping[str, Sequence[RankedDocument]], qrels: Qrels
 ) -> dict[str, float]:
-    """`ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, the mean over queries of `qrels`.
+    """`ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, the means over queries of `qrels`.
 
     A query without a relevant document counts 0. Documents of `qrels` that are not in the corpus
-    count as not found. All in [0, 1]; as fractions, which BEIR rounds to five places.
+    count as missed. All are in [0, 1], and not rounded (BEIR rounds to five places).
     """
     grades = np.zeros((len(qrels), DEPTH), np.int64)
     ideal = np.zeros((len(qrels), DEPTH), np.int64)
@@ -162,20 +160,20 @@ def graded_scores(
 def write_run(
     file: IO[str], rankings: Mapping[str, Sequence[RankedDocument]], tag: str = "qpr_jax"
 ) -> None:
-    """Write `query Q0 document rank score tag` lines, ranks from 1, as trec_eval reads them.
+    """Write lines `query Q0 document rank score tag`, ranks from 1, as trec_eval reads them.
 
-    Ids must not have blanks.
+    Ids must have no blanks.
     """
     for query, hits in rankings.items():
         for rank, hit in enumerate(hits, start=1):
-            # Nine digits are one float32 each.
+            # Nine digits identify a float32.
             file.write(f"{query} Q0 {hit.document} {rank} {hit.score:.9g} {tag}\n")
 
 
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
         raise UserError(
-            f"TREC's format: expected ids without blanks, got {name!r}; leave `--trec` out"
+            f"TREC's format: expected ids without blanks, got {name!r}", remedy="leave {trec} out"
         )
 
 
@@ -184,62 +182,50 @@ def _chunks(corpus: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
     return iter(lambda: list(itertools.islice(stream, _CHUNK)), [])
 
 
-def _finite(vectors: np.ndarray) -> np.ndarray:
+def _require_finite(vectors: np.ndarray) -> np.ndarray:
     if not np.isfinite(vectors).all():
-        raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
+        raise UserError("vectors: expected finite numbers, got NaN or infinity from the encoder")
     return np.asarray(vectors, np.float32)
 
 
 def _candidates(
     queries: np.ndarray, documents: np.ndarray, k: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(queries [n], squared distances float32 [n, m], documents [n, m]), with the k nearest of all.
+    """Documents among which are the `k` nearest of each query, and all as near as the last of them.
 
-    And with those at the distance of the last of them.
+    Yields:
+      Rows of some queries [n], squared distances float32 [n, m], rows of documents [n or 1, m].
     """
-    # The distances that FAISS takes from products lose what the squared lengths outweigh.
-    centre = documents.mean(axis=0, dtype=np.float64).astype(np.float32)
-    queries_there, there = queries - centre, documents - centre
-    reach = min(k + 1, len(documents))
-    rough, positions = faiss.knn(queries_there, there, reach)
+    # FAISS computes distances from inner products, with an error that grows with the lengths.
+    center = documents.mean(axis=0, dtype=np.float64).astype(np.float32)
+    centered_queries, centered = queries - center, documents - center
+    size = min(k + 1, len(documents))
+    rough, rows = exact_top_k(centered_queries, centered, size)
     sure = np.ones(len(queries), np.bool_)
-    if reach > k:  # what is not found is beyond the last, which may be as far as the one before
-        lengths = (queries_there**2).sum(axis=1) + (there**2).sum(axis=1).max()
+    if size > k:
+        # Where the gap after the k-th exceeds the error, no document beyond it is as near.
+        lengths = (centered_queries**2).sum(axis=1) + (centered**2).sum(axis=1).max()
         sure = rough[:, k] - rough[:, k - 1] > _ROUNDING * lengths
-    everything = np.arange(len(documents))[None]
-    some = np.flatnonzero(sure)
-    for start in range(0, len(some), _BLOCK):
-        rows = some[start : start + _BLOCK]
-        yield rows, _distances(queries[rows], documents[positions[rows]]), positions[rows]
-    for row in np.flatnonzero(~sure)[:, None]:
-        yield row, _distances(queries[row], documents[None]), everything
+    sure_rows = np.flatnonzero(sure)
+    for start in range(0, len(sure_rows), _BLOCK):
+        some = sure_rows[start : start + _BLOCK]
+        yield some, _distances(queries[some], documents[rows[some]]), rows[some]
+    for some in np.flatnonzero(~sure)[:, None]:
+        yield some, _distances(queries[some], documents[None]), np.arange(len(documents))[None]
 
 
 def _distances(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Squared, of queries [n, d] and the documents [n, m, d] of each: float32 [n, m]."""
-    moves = queries[:, None] - documents
-    return np.einsum("nmd,nmd->nm", moves, moves)
+    """Squared distances float32 [n, m] of queries [n, d] from documents [n, m, d]."""
+    differences = queries[:, None] - documents
+    return np.einsum("nmd,nmd->nm", differences, differences)
 
 
-def _kept(
-    near: np.ndarray, found: np.ndarray, k: int, ids: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest of the candidates [n, m > k]; of those as far as the last, the later ids."""
-    order = np.argsort(near, axis=1, kind="stable")
-    near, found = np.take_along_axis(near, order, axis=1), np.take_along_axis(found, order, axis=1)
-    last = near[:, k - 1]
-    for row in np.flatnonzero((last == near[:, k]) & np.isfinite(last)):
-        tied = np.flatnonzero(near[row] == last[row])
-        found[row, tied] = sorted(found[row, tied].tolist(), key=ids.__getitem__, reverse=True)
-    return near[:, :k], found[:, :k]
-
-
-def _distinct(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:
-    """The hits with scores that fall strictly, also as float32."""
-    distinct: list[RankedDocument] = []
-    before = np.float32(np.inf)
+def _separate_scores(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:
+    """The hits with scores that decrease strictly, as float32 too."""
+    ranking: list[RankedDocument] = []
+    last = np.float32(np.inf)
     for score, document in hits:
-        below = min(np.nextafter(before, np.float32(-np.inf)), before - _GAP)
-        before = min(np.float32(score), below)
-        distinct.append(RankedDocument(document, float(before)))
-    return distinct
+        below = min(np.nextafter(last, np.float32(-np.inf)), last - _GAP)
+        last = min(np.float32(score), below)
+        ranking.append(RankedDocument(document, float(last)))
+    return ranking

@@ -1,4 +1,4 @@
-"""Scores of ranks, and how sure they are: a bootstrap over clusters."""
+"""Scores from the ranks of runs, with confidence intervals by a bootstrap over clusters."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import zlib
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 
 SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
 
 
 class Scores:
-    """Scores of all rows on a split with their bootstrap over clusters, the same draws for all.
+    """Scores of several trials on a split, with bootstrap samples of them over clusters.
 
-    A row of several seeds counts with the mean of its seeds.
+    All trials use the same resamples, so differences between trials have intervals too. A trial
+    with several seeds counts with the mean of its seeds.
     """
 
     def __init__(
@@ -28,12 +29,15 @@ class Scores:
         *,
         search: str = "index",
     ) -> None:
-        """Of `rows`, name -> the ranks of each seed; `over` is "pair" or "query".
+        """Compute the scores and their samples.
 
-        search: "exact", or "index", of rows that have one.
+        Args:
+          rows: trial name -> the ranks (`read_ranks`) of each seed.
+          over: "pair" or "query", what a mean is taken over.
+          search: "exact", or "index" where the trial has an index.
         """
-        self.by_seed: dict[str, np.ndarray] = {}  # name -> [seeds, metrics]
-        self.samples: dict[str, np.ndarray] = {}  # name -> [resamples, metrics]
+        self.by_seed: dict[str, np.ndarray] = {}  # name -> [seeds, SCORE_NAMES]
+        self.samples: dict[str, np.ndarray] = {}  # name -> [RESAMPLES, SCORE_NAMES]
         counts = None
         for name, seeds in rows.items():
             ranks = seeds[0]
@@ -47,27 +51,27 @@ class Scores:
                     size, np.full(size, 1 / size), RESAMPLES
                 )
                 counts = draws.astype(np.float64)
-            # [seeds, queries, metrics]
-            values = np.stack([_values(one, split, search) for one in seeds])
+            # [seeds, queries, SCORE_NAMES]
+            values = np.stack([_query_scores(one, split, search) for one in seeds])
             self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
             sums = np.zeros((size, len(SCORE_NAMES) + 1))
             weighted = np.column_stack([values.mean(axis=0), np.ones(len(weights))])
             np.add.at(sums, cluster, weighted * weights[:, None])
-            drawn = counts @ sums
-            self.samples[name] = drawn[:, :-1] / drawn[:, -1:]
+            totals = counts @ sums
+            self.samples[name] = totals[:, :-1] / totals[:, -1:]
 
     def mean(self, name: str) -> np.ndarray:
-        """The row's scores, [metrics]."""
+        """The scores of a trial, in the order of `SCORE_NAMES`."""
         return self.by_seed[name].mean(axis=0)
 
     def interval(self, name: str, minus: str | None = None) -> np.ndarray:
-        """95 % interval of the row's scores, or of their difference to another's: [2, metrics]."""
+        """95 % intervals [2, SCORE_NAMES] of a trial's scores, or of those less another trial's."""
         samples = self.samples[name] - (self.samples[minus] if minus else 0)
         return np.percentile(samples, [2.5, 97.5], axis=0)
 
 
-def _values(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:
-    """H@1, H@10 and the reciprocal rank of each query, by exact search where there is no other."""
+def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:
+    """H@1, H@10 and the reciprocal rank of each query, by exact search if `search` has no ranks."""
     rank = ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]).astype(np.float64)
     found = rank > 0
     return np.stack(
@@ -75,12 +79,13 @@ def _values(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray
     )
 
 
-def read_ranks(path: Path) -> dict[str, np.ndarray]:
-    """The `ranks.npz` of a run; UserError where it is not one."""
+def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
+    """Read the `ranks.npz` of a run."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(
-            f"{path}: expected the ranks of a run, got {error}; remove the folder and make it anew"
+            f"{path}: expected the ranks of a run, got {error}",
+            remedy="remove the folder and run it again",
         ) from error

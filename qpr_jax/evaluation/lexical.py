@@ -1,4 +1,4 @@
-"""The lexical baselines as searches for the evaluator: BM25 and TF-IDF, on our own words."""
+"""Lexical baselines for the evaluator: BM25 and TF-IDF over the words of `text.tokenizer`."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.text.tokenizer import tokenize
 
-_BLOCK = 64
+_BLOCK = 64  # queries scored at once
 
 
 def bm25_search(questions: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> RankFn:
-    """BM25 over `questions`; questions that share no word with the query are not found."""
+    """BM25 over `questions`; it never finds a question without a word of the query."""
     try:
         import bm25s
     except ImportError as error:
         raise UserError(
-            f"BM25 needs the package bm25s ({error}); install it: pip install 'qpr_jax[lexical]'"
+            f"BM25 needs the package bm25s ({error})", remedy="pip install 'qpr_jax[lexical]'"
         ) from error
     tokens = [tokenize(question) for question in questions]
     model = bm25s.BM25(k1=k1, b=b)
     model.index(tokens, show_progress=False)
 
-    def search(positions: np.ndarray, k: int) -> np.ndarray:
-        found = np.full((len(positions), k), -1, np.int64)
-        for row, position in enumerate(positions):
-            if tokens[position]:  # bm25s fails on a query without words.
-                found[row] = _best(model.get_scores(tokens[position]), k)
+    def search(rows: np.ndarray, k: int) -> np.ndarray:
+        found = np.full((len(rows), k), -1, np.int64)
+        for i, row in enumerate(rows):
+            if tokens[row]:  # bm25s fails on a query without words
+                found[i] = _top_k(model.get_scores(tokens[row]), k)
         return found
 
     return search
 
 
 def tfidf_search(questions: Sequence[str]) -> RankFn:
-    """Cosine of TF-IDF vectors; questions that share no word with the query are not found."""
+    """Cosine of TF-IDF vectors; it never finds a question without a word of the query."""
     vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
     vectors = vectorizer.fit_transform(questions)
     by_word = vectors.T.tocsr()
 
-    def search(positions: np.ndarray, k: int) -> np.ndarray:
-        found = np.full((len(positions), k), -1, np.int64)
-        for start in range(0, len(positions), _BLOCK):
-            block = (vectors[positions[start : start + _BLOCK]] @ by_word).toarray()
-            for row, scores in enumerate(block, start=start):
-                found[row] = _best(scores, k)
+    def search(rows: np.ndarray, k: int) -> np.ndarray:
+        found = np.full((len(rows), k), -1, np.int64)
+        for start in range(0, len(rows), _BLOCK):
+            block = (vectors[rows[start : start + _BLOCK]] @ by_word).toarray()
+            for i, scores in enumerate(block, start=start):
+                found[i] = _top_k(scores, k)
         return found
 
     return search
 
 
-def _best(scores: np.ndarray, k: int) -> np.ndarray:
-    """Positions of the `k` best positive scores, best first, the earlier of equals first."""
+def _top_k(scores: np.ndarray, k: int) -> np.ndarray:
+    """Rows of the `k` largest positive scores, largest first, of equal ones the first row first."""
     best = np.full(k, -1, np.int64)
     reach = min(k, len(scores))
     kth = np.partition(scores, len(scores) - reach)[len(scores) - reach]

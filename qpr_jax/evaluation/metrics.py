@@ -1,8 +1,8 @@
-"""Scores of ranked lists, one a query; plain functions of what is relevant where.
+"""Scores of rankings, one for each query, as plain functions of arrays.
 
-Everywhere `relevance` is bool [n, K], row i telling which of the K questions retrieved for query
-i are relevant, nearest first, and `relevant` is int [n], how many relevant questions there are for
-query i, retrieved or not. Results are float64 [n]; a query with nothing relevant scores 0.
+In all of them `relevance` is bool [n, K]: whether each of the K questions retrieved for query i is
+relevant, nearest first. `relevant` is int [n]: the number of questions relevant to query i,
+retrieved or not. Results are float64 [n]; a query without relevant questions scores 0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def precision(relevance: np.ndarray, k: int) -> np.ndarray:
 
 
 def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Precision at each relevant question of the first `k`, summed, over all that are relevant.
+    """The sum of the precisions at the relevant questions of the first `k`, over all relevant ones.
 
-    As `map_cut` of trec_eval: the divisor is not cut to `k`.
+    As `map_cut` of trec_eval: the divisor is the number of all relevant questions, not at most `k`.
     """
     first = relevance[:, :k]
     precision = np.cumsum(first, axis=1) / np.arange(1, first.shape[1] + 1)
@@ -36,7 +36,7 @@ def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np
 
 
 def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Discounted gain 1 / log2(1 + rank) of the first `k`, over that of the best list of `k`."""
+    """The sum of 1 / log2(1 + rank) over the first `k`, divided by that of the best ranking."""
     gains = 1 / np.log2(np.arange(2, k + 2))
     first = relevance[:, :k]
     best = np.concatenate([[0.0], np.cumsum(gains)])[np.minimum(relevant, k)]
@@ -44,16 +44,19 @@ def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
 
 
 def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
-    """As `ndcg`, with gains that are the grades themselves: `ndcg_cut` of trec_eval.
+    """As `ndcg`, with the grades as gains: `ndcg_cut` of trec_eval.
 
-    (Others take 2^grade - 1, after Burges et al., 2005.) grades: int [n, K], of what was retrieved,
-    nearest first; what is not judged, and a grade below 0, counts 0. ideal: int [n, K], all grades
-    there are for the query, highest first, 0 where there are fewer.
+    (Others take 2^grade - 1 as gain, after Burges et al., 2005.)
+
+    Args:
+      grades: int [n, K], of the retrieved documents, nearest first; 0 where not judged. A grade
+        below 0 counts 0.
+      ideal: int [n, K], all grades of the query, highest first, then 0.
     """
     discounts = 1 / np.log2(np.arange(2, k + 2))
 
-    def gain(lists: np.ndarray) -> np.ndarray:
-        first = np.maximum(lists[:, :k], 0)
+    def gain(ranked: np.ndarray) -> np.ndarray:
+        first = np.maximum(ranked[:, :k], 0)
         return np.asarray(first @ discounts[: first.shape[1]])
 
     best = gain(ideal)
@@ -61,6 +64,6 @@ def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
 
 
 def reciprocal_rank(relevance: np.ndarray, k: int) -> np.ndarray:
-    """1 / rank of the first relevant question among the first `k`, else 0 (its mean is MRR)."""
+    """1 / rank of the first relevant question among the first `k`, or 0; the mean is MRR."""
     first = relevance[:, :k]
     return np.where(first.any(axis=1), 1 / (1.0 + first.argmax(axis=1)), 0.0)

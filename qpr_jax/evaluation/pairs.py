@@ -1,46 +1,91 @@
-"""Scores of verdicts on pairs: are two questions duplicates, and which of all pairs are."""
+"""Score an encoder on labeled pairs: classification of pairs, and mining of all pairs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from qpr_jax.data.clusters import pair_count
+from qpr_jax.data.clusters import pair_count, transitive_clusters
+from qpr_jax.data.labeled_pairs import LabeledPairs
 from qpr_jax.errors import UserError
-from qpr_jax.index.mining import Pairs
+from qpr_jax.index.mining import Pairs, closest_pairs, pair_distances
 
-NO_THRESHOLD = -1.0  # a threshold up to which there is no pair
+NO_THRESHOLD = -1.0  # below every distance
+
+Encode = Callable[[list[str]], np.ndarray]
+Log = Callable[[str], object]
 
 
-def threshold_of_precision(found: Pairs, clusters: np.ndarray, wanted: float) -> float:
-    """The largest distance up to which the share of true pairs is at least `wanted`.
+def score_classification(
+    encode: Encode, validation: LabeledPairs, test: LabeledPairs
+) -> dict[str, Any]:
+    """`classification_scores` of both, at the `thresholds` that are best on `validation`."""
 
-    Arguments as of `mining_scores`. UserError where there is none.
+    def distances(labeled: LabeledPairs) -> np.ndarray:
+        return pair_distances(encode(labeled.questions), *labeled.pairs.T)
+
+    chosen_on = distances(validation)
+    thresholds = best_thresholds(chosen_on, validation.is_duplicate)
+    return {
+        "thresholds": thresholds,
+        "validation": classification_scores(chosen_on, validation.is_duplicate, thresholds),
+        "test": classification_scores(distances(test), test.is_duplicate, thresholds),
+    }
+
+
+def score_mining(
+    encode: Encode, labeled: LabeledPairs, log: Log = lambda line: None
+) -> dict[str, float]:
+    """`mining_scores` of the closest pairs among all of the labeled questions."""
+    return mining_scores(*mine_labeled_questions(encode, labeled, log))
+
+
+def mine_labeled_questions(
+    encode: Encode, labeled: LabeledPairs, log: Log = lambda line: None
+) -> tuple[Pairs, np.ndarray]:
+    """The closest of all pairs of the labeled questions, and their clusters by the labels."""
+    duplicates = labeled.pairs[labeled.is_duplicate]
+    clusters = transitive_clusters(len(labeled.questions), duplicates)
+    depth = 100_000 + 10 * pair_count(clusters)
+    return closest_pairs(encode(labeled.questions), depth, log=log), clusters
+
+
+def threshold_of_precision(mined: Pairs, clusters: np.ndarray, precision: float) -> float:
+    """The largest distance up to which at least this share of the pairs is true.
+
+    Arguments as of `mining_scores`. UserError if no distance has the precision.
     """
-    true = _true(found, clusters)
+    true = _same_cluster(mined, clusters)
     if not len(true):
         raise UserError("expected pairs of questions to choose a threshold on, got none")
-    thresholds, counts, right = _at_each_threshold(found.distances, true)
-    good = np.flatnonzero(right / counts >= wanted)
+    thresholds, counts, right = _at_each_threshold(mined.distances, true)
+    good = np.flatnonzero(right / counts >= precision)
     if not len(good):
         raise UserError(
-            f"expected a threshold with a precision of {wanted:g}, got at most "
-            f"{(right / counts).max():.3f} among the closest {len(true):,} pairs of the labelled "
-            "questions; ask for less"
+            f"expected a threshold with a precision of {precision:g}, got at most "
+            f"{(right / counts).max():.3f} among the closest {len(true):,} pairs of the labeled "
+            "questions",
+            remedy="lower {precision}",
         )
     return float(thresholds[good[-1]])
 
 
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
-    """The thresholds of the best `accuracy` and the best `f1`; NOTHING where no pair is best.
+    """The thresholds of the best `accuracy` and the best `f1`, the smallest if several are best.
 
-    distances: float [P], of labelled pairs. duplicates: bool [P]. The smallest ones where several
-    are best.
+    That of the accuracy is NO_THRESHOLD if calling no pair a duplicate is best.
+
+    Args:
+      distances: float [P], of labeled pairs.
+      duplicates: bool [P], their labels.
     """
-    require_both(duplicates)
-    thresholds, found, true = _at_each_threshold(distances, duplicates)
+    require_both_labels(duplicates)
+    thresholds, counts, true = _at_each_threshold(distances, duplicates)
     others = len(duplicates) - int(duplicates.sum())
-    correct = np.append(others, true + others - (found - true))
-    f1 = 2 * true / (found + duplicates.sum())
+    correct = np.append(others, true + others - (counts - true))
+    f1 = 2 * true / (counts + duplicates.sum())
     return {
         "accuracy": float(np.append(NO_THRESHOLD, thresholds)[correct.argmax()]),
         "f1": float(thresholds[f1.argmax()]),
@@ -50,18 +95,18 @@ def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, 
 def classification_scores(
     distances: np.ndarray, duplicates: np.ndarray, thresholds: dict[str, float]
 ) -> dict[str, float]:
-    """Scores of calling pairs duplicates up to thresholds of `best_thresholds`.
+    """Scores of calling a pair a duplicate up to a distance of `thresholds` (`best_thresholds`).
 
     Returns:
-      `accuracy` at its threshold, and `majority_accuracy`, that of calling all pairs what most of
-      them are; `f1`, `precision`, `recall` and `mcc` (Matthews' correlation) at the threshold of
-      F1; `average_precision` and `roc_auc` over all thresholds. `pairs` and `non_duplicates` say
-      what these rest on: where there are few non-duplicates, all but the accuracy beside the
-      majority's, `mcc` and `roc_auc` look good.
+      `accuracy` at its threshold, and `majority_accuracy`, that of giving all pairs the more
+      frequent label; `f1`, `precision`, `recall` and `mcc` (Matthews' correlation) at the threshold
+      of F1; `average_precision` and `roc_auc` over all thresholds; the counts `pairs` and
+      `non_duplicates`. With few non-duplicates F1, precision, recall and average precision are
+      high for any encoder: compare `accuracy` with `majority_accuracy`, and use `mcc` or `roc_auc`.
     """
     from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
-    require_both(duplicates)
+    require_both_labels(duplicates)
     count = int(duplicates.sum())
     called = distances <= thresholds["f1"]
     true = int((called & duplicates).sum())
@@ -79,57 +124,59 @@ def classification_scores(
     }
 
 
-def mining_scores(found: Pairs, clusters: np.ndarray) -> dict[str, float]:
-    """Scores of pairs found, nearest first, where the true ones are those within clusters.
+def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
+    """Scores of mined pairs, nearest first; a pair within a cluster is true.
 
-    clusters: int [N], of each row, -1 for none.
+    Args:
+      clusters: int [N], of each question, -1 for none.
 
     Returns:
-      `average_precision`: the precision up to the distance of each true pair, summed, over all true
-      pairs, found or not; `f1`, the best at any distance, with its `precision`, `recall` and
-      `threshold`; and `true_pairs`. As `ParaphraseMiningEvaluator` of sentence-transformers, but
-      for pairs at the same distance, which count together, whatever their order.
+      `average_precision`: the sum of the precisions up to the distance of each true pair that was
+      mined, over the number of all true pairs; `f1`, the best at any distance, with its
+      `precision`, `recall` and `threshold`; the counts `true_pairs` and `found_pairs`. As
+      `ParaphraseMiningEvaluator` of sentence-transformers, except that pairs at the same distance
+      count together, so that their order does not matter.
     """
-    wanted = pair_count(clusters)
-    if not wanted:
-        raise UserError("mining: expected duplicates among the labelled pairs, got none")
-    true = _true(found, clusters)
-    scores: dict[str, float] = {"true_pairs": wanted, "found_pairs": len(true)}
+    true_pairs = pair_count(clusters)
+    if not true_pairs:
+        raise UserError("mining: expected duplicates among the labeled pairs, got none")
+    true = _same_cluster(mined, clusters)
+    scores: dict[str, float] = {"true_pairs": true_pairs, "found_pairs": len(true)}
     if not len(true):
-        nothing = ("average_precision", "f1", "precision", "recall")
-        return scores | dict.fromkeys(nothing, 0.0) | {"threshold": NO_THRESHOLD}
-    thresholds, counts, right = _at_each_threshold(found.distances, true)
-    f1 = 2 * right / (counts + wanted)
+        zeros = ("average_precision", "f1", "precision", "recall")
+        return scores | dict.fromkeys(zeros, 0.0) | {"threshold": NO_THRESHOLD}
+    thresholds, counts, right = _at_each_threshold(mined.distances, true)
+    f1 = 2 * right / (counts + true_pairs)
     best = int(f1.argmax())
     return scores | {
-        "average_precision": float((np.diff(right, prepend=0) * right / counts).sum() / wanted),
+        "average_precision": float((np.diff(right, prepend=0) * right / counts).sum() / true_pairs),
         "f1": float(f1[best]),
         "precision": float(right[best] / counts[best]),
-        "recall": float(right[best] / wanted),
+        "recall": float(right[best] / true_pairs),
         "threshold": float(thresholds[best]),
     }
 
 
-def _true(found: Pairs, clusters: np.ndarray) -> np.ndarray:
-    own = clusters[found.first]
-    return (own >= 0) & (own == clusters[found.second])
+def _same_cluster(mined: Pairs, clusters: np.ndarray) -> np.ndarray:
+    own = clusters[mined.first]
+    return (own >= 0) & (own == clusters[mined.second])
 
 
 def _at_each_threshold(
     distances: np.ndarray, duplicates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each distinct distance: it, the pairs up to it, the duplicates among them."""
+    """The distinct distances, and the numbers of pairs and of duplicates up to each of them."""
     order = np.argsort(distances, kind="stable")
     ordered = distances[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     return ordered[last], last + 1, np.cumsum(duplicates[order])[last]
 
 
-def require_both(duplicates: np.ndarray, where: str = "") -> None:
-    """UserError, which begins with `where`, unless there are duplicates and others, bool [P]."""
+def require_both_labels(duplicates: np.ndarray, where: str = "") -> None:
+    """Raise a UserError that begins with `where` unless bool [P] has both labels."""
     count = int(duplicates.sum())
     if not 0 < count < len(duplicates):
         raise UserError(
-            f"{where}expected labelled pairs of both kinds, got {count:,} duplicates and "
+            f"{where}expected labeled pairs of both kinds, got {count:,} duplicates and "
             f"{len(duplicates) - count:,} others"
         )

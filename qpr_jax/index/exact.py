@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import faiss
 import numpy as np
 
@@ -35,10 +38,18 @@ class ExactTopK:
 
     distances, rows: as of `exact_top_k`, of the vectors so far. Of equal distances, those that
     came first.
+
+    tie_key: row -> key; of the rows as far as the k-th, those with the largest keys are kept.
     """
 
-    def __init__(self, queries: np.ndarray, k: int, metric: str = "l2") -> None:
-        self.queries, self.k, self.metric = queries, k, metric
+    def __init__(
+        self,
+        queries: np.ndarray,
+        k: int,
+        metric: str = "l2",
+        tie_key: Callable[[int], Any] | None = None,
+    ) -> None:
+        self.queries, self.k, self.metric, self.tie_key = queries, k, metric, tie_key
         self.distances = np.full((len(queries), k), np.inf, np.float32)
         self.rows = np.full((len(queries), k), -1, np.int64)
 
@@ -47,10 +58,26 @@ class ExactTopK:
         distances, found = exact_top_k(self.queries, vectors, self.k, self.metric)
         self.merge(distances, np.where(found < 0, -1, rows[found]))
 
-    def merge(self, distances: np.ndarray, rows: np.ndarray) -> None:
-        """Take candidates into account: distances float32 [n, m] and rows int64 [n, m]."""
-        distances = np.concatenate([self.distances, distances], axis=1)
-        rows = np.concatenate([self.rows, rows], axis=1)
-        order = np.argsort(distances, axis=1, kind="stable")[:, : self.k]
-        self.distances = np.take_along_axis(distances, order, axis=1)
-        self.rows = np.take_along_axis(rows, order, axis=1)
+    def merge(
+        self, distances: np.ndarray, rows: np.ndarray, queries: slice | np.ndarray = slice(None)
+    ) -> None:
+        """Take candidates into account.
+
+        Args:
+          distances: float32 [n, m].
+          rows: int64 [n, m].
+          queries: those that the candidates belong to; all by default.
+        """
+        distances = np.concatenate([self.distances[queries], distances], axis=1)
+        rows = np.concatenate([self.rows[queries], rows], axis=1)
+        order = np.argsort(distances, axis=1, kind="stable")
+        distances = np.take_along_axis(distances, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+        if self.tie_key is not None:
+            kth, next_one = distances[:, self.k - 1], distances[:, self.k]
+            for query in np.flatnonzero((kth == next_one) & np.isfinite(kth)):
+                tied = np.flatnonzero(distances[query] == kth[query])
+                rows[query, tied] = sorted(
+                    rows[query, tied].tolist(), key=self.tie_key, reverse=True
+                )
+        self.distances[queries], self.rows[queries] = distances[:, : self.k], rows[:, : self.k]

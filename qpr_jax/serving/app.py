@@ -132,20 +132,6 @@ def _add_changes(
     writer = asyncio.Lock()  # so that writers queue here and not in a thread each
     waiting = 0
 
-    def require_token(request: Request) -> None:
-        if not token:
-            raise HTTPException(403, "writing is off: the server was started without a token")
-        given = request.headers.getlist("authorization")
-        scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        if scheme.lower() != "bearer" or not secrets.compare_digest(
-            value.strip().encode(), token.encode()
-        ):
-            raise HTTPException(
-                401,
-                "expected `Authorization: Bearer TOKEN` with the server's token",
-                {"WWW-Authenticate": "Bearer"},
-            )
-
     async def write(change: Callable[[], Any]) -> Any:
         nonlocal waiting
         if waiting >= _WAITING_WRITERS:
@@ -157,7 +143,7 @@ def _add_changes(
         finally:
             waiting -= 1
 
-    security = [Depends(HTTPBearer(scheme_name="token"))]  # only described; see `require_token`
+    security = [Depends(HTTPBearer(scheme_name="token"))]  # only described; see `_require_token`
     refused = (401, 403, 429, 503, 507)
     id_parameter = {"name": "id", "in": "path", "required": True, "schema": models.ID}
 
@@ -169,7 +155,7 @@ def _add_changes(
     )
     async def add(request: Request) -> Response:
         """Add questions; on disk, and found by searches, before this answers. Needs the token."""
-        require_token(request)
+        _require_token(request, token)
         body = requests.add.model_validate_json(await request.body())
         ids = await write(lambda: retriever.add(body.questions, body.ids))
         return _json(json.dumps({"ids": ids}).encode())
@@ -183,13 +169,29 @@ def _add_changes(
     )
     async def remove(request: Request) -> Response:
         """Remove a question; on disk, and from searches, before this answers. Needs the token."""
-        require_token(request)
+        _require_token(request, token)
         given = request.path_params["id"]
         if not re.fullmatch(models.ID["pattern"], given, re.ASCII) or int(given) >= 2**63:
             raise HTTPException(422, f"`id`: expected 0 to 2^63 - 1, got {models.shorten(given)}")
         if not await write(lambda: retriever.remove([int(given)], ignore_missing=True)):
             raise HTTPException(404, f"no question has the id {given}")
         return Response(status_code=204)
+
+
+def _require_token(request: Request, token: str) -> None:
+    """Raise the exception for 401 or 403 unless the request has the server's token."""
+    if not token:
+        raise HTTPException(403, "writing is off: the server was started without a token")
+    given = request.headers.getlist("authorization")
+    scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not secrets.compare_digest(
+        value.strip().encode(), token.encode()
+    ):
+        raise HTTPException(
+            401,
+            "expected `Authorization: Bearer TOKEN` with the server's token",
+            {"WWW-Authenticate": "Bearer"},
+        )
 
 
 def _add_state(

@@ -144,7 +144,7 @@ def test_verdicts_are_scored(qpr, run, tmp_path):
     assert qpr("evaluate", run, "-", "--task", "classification", "--validation", "-")[0] == 2
     (tmp_path / "one.jsonl").write_text(text.splitlines()[0])
     told = qpr(*classify, "--validation", "one.jsonl")[2]
-    assert told.startswith("error: one.jsonl: expected labelled pairs of both kinds")
+    assert told.startswith("error: one.jsonl: expected labeled pairs of both kinds")
 
 
 def test_a_set_of_beir_is_scored(qpr, run, tmp_path):

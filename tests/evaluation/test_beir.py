@@ -106,11 +106,11 @@ def test_scores_worked_by_hand():
     assert set(scores) == {f"{name}@{k}" for name in NAMES for k in CUTOFFS}
 
 
-def random_set(rng):
+def random_set(rng, queries):
     """qrels with grades 0 to 3, and rankings of which many documents are judged."""
     documents = [f"d{i}" for i in range(300)]
     qrels, rankings = {}, {}
-    for query in (f"q{i}" for i in range(30)):
+    for query in (f"q{i}" for i in range(queries)):
         judged = rng.choice(documents, size=60, replace=False)
         grades = rng.integers(0, 4, size=60)
         grades[0] = 1  # ranx leaves out queries without relevant documents
@@ -120,11 +120,12 @@ def random_set(rng):
     return qrels, rankings
 
 
-def test_agrees_with_ranx(monkeypatch):
+@pytest.mark.parametrize("queries", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_agrees_with_ranx(monkeypatch, queries):
     # Compiled, ranx takes 40 s on its first run.
     monkeypatch.setattr(pytest.importorskip("numba").config, "DISABLE_JIT", True)
     ranx = pytest.importorskip("ranx")
-    qrels, rankings = random_set(np.random.default_rng(0))
+    qrels, rankings = random_set(np.random.default_rng(0), queries)
     run = {query: {hit.document: hit.score for hit in hits} for query, hits in rankings.items()}
     # Its `ndcg` has the grade for a gain, as trec_eval; `ndcg_burges` is the other.
     names = [f"{name}@{k}" for name in NAMES for k in CUTOFFS]
@@ -139,12 +140,12 @@ def test_a_set_is_scored_and_its_run_written(tmp_path):
     queries = [("q1", "0"), ("d3", "3"), ("unused", "x")]
     rows = [("q1", "d2", 1), ("d3", "d2", 2), ("d3", "lost", 1)]
     write_beir(tmp_path, corpus, queries, {"test": rows})
-    told: list[str] = []
-    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run", log=told.append)
+    log: list[str] = []
+    scores = beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run", log=log.append)
     assert (scores["queries"], scores["documents"]) == (2, 3)
     assert scores["mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
     assert scores["recall@10"] == pytest.approx((1 + 1 / 2) / 2)
-    assert told[-1].startswith("warning: the corpus lacks 1 relevant documents")
+    assert log[-1].startswith("warning: the corpus lacks 1 relevant documents")
     lines = (tmp_path / "a.run").read_text().splitlines()
     assert lines[0] == "q1 Q0 d1 1 -1 qpr_jax"
     assert len(lines) == 5
@@ -156,6 +157,6 @@ def test_sets_that_do_not_fit(tmp_path):
         beir_scores(on_a_line, tmp_path)
     write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q1", "d 1", 1)]})
     assert beir_scores(on_a_line, tmp_path)["mrr@1"] == 1
-    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `--trec`"):
+    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `trec`"):
         beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
     assert not (tmp_path / "a.run").exists()

@@ -31,7 +31,7 @@ def test_rank_excludes_the_query_itself():
 
 
 def test_rank_where_the_query_is_not_found_or_not_first():
-    def search(positions, k):
+    def search(rows, k):
         assert k == 4
         return np.array([[5, 6, 7, 8], [5, 2, 7, 8], [5, 3, -1, -1]])
 
@@ -43,9 +43,9 @@ def test_rank_in_blocks(monkeypatch):
     expected = rank(exact_search(LINE), np.arange(6), k=4)
     sizes = []
 
-    def search(positions, k):
-        sizes.append(len(positions))
-        return exact_search(LINE)(positions, k)
+    def search(rows, k):
+        sizes.append(len(rows))
+        return exact_search(LINE)(rows, k)
 
     monkeypatch.setattr("qpr_jax.evaluation.retrieval._BLOCK", 4)
     np.testing.assert_array_equal(rank(search, np.arange(6), k=4), expected)
@@ -114,11 +114,11 @@ def test_empty_places_and_lone_questions_are_never_relevant():
 
 def test_wrong_input_is_refused():
     clusters, positions, pairs = np.array([0, 0]), np.array([0]), np.array([[0, 1]])
-    with pytest.raises(UserError, match="`pairs`: expected one or more to score, got none"):
+    with pytest.raises(UserError, match="pairs: expected one or more, got none"):
         retrieval_scores(lists([1]), positions, pairs[:0], clusters)
-    with pytest.raises(UserError, match="`rankings`: expected 20 places or more, got 10"):
+    with pytest.raises(UserError, match="rankings: expected 20 places or more, got 10"):
         retrieval_scores(lists([1])[:, :10], positions, pairs, clusters)
-    with pytest.raises(UserError, match="query 1 of `pairs` is not ranked"):
+    with pytest.raises(UserError, match="pairs: expected queries that are ranked, got 1"):
         retrieval_scores(lists([1]), positions, np.array([[0, 1], [1, 0]]), clusters)
 
 

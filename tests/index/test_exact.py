@@ -49,3 +49,15 @@ def test_of_equal_distances_the_first_stays():
     for row in range(5):
         stream.add(np.array([row]), np.ones((1, 2), np.float32))
     assert stream.rows.tolist() == [[0, 1]]
+
+
+def test_a_key_decides_which_of_equal_distances_stay():
+    for chunk in (1, 3, 9):
+        stream = ExactTopK(
+            np.zeros((2, 2), np.float32), 2, tie_key=[5, 1, 8, 2, 0, 4, 7, 3, 6].index
+        )
+        for start in range(0, 9, chunk):
+            rows = np.arange(start, start + chunk)
+            stream.merge(np.ones((1, chunk), np.float32), rows[None], np.array([1]))
+        assert stream.rows[0].tolist() == [-1, -1]
+        assert sorted(stream.rows[1].tolist()) == [3, 6]
