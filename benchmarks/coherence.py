@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.cli.program import run_program
-from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log, refusal
+from qpr_jax.distant.logs import BadRow, Logs, bad_row_error, log_files, read_log
 from qpr_jax.distant.method import (
     LEAST,
     UNDECIDED,
@@ -45,7 +45,7 @@ def main() -> int:
     for file in logs.files:
         for row in read_log(logs, file):
             if isinstance(row, BadRow):
-                raise refusal(file, row)
+                raise bad_row_error(file, row)
             rows.append(row)
     rows.sort()
     questions = list(distinct_questions(rows))
