@@ -15,6 +15,7 @@ from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
 from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
+from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
 from qpr_jax.retriever import run_encoder
 
@@ -62,7 +63,8 @@ def model_card(
     Args:
       run: its report.json, run.json and ranks.npz are used if they are of this encoder.
     """
-    report, settings = (read_object(run / file) for file in ("report.json", "run.json"))
+    report = read_object(run / "report.json")
+    settings = rename_settings(read_object(run / "run.json"))
     if report.get("encoder") != encoder.identity:
         report, settings = {}, {}
     return render(

@@ -42,6 +42,12 @@ def test_the_card_quotes_the_settings_that_there_are(tmp_path):
     assert "Not measured on labelled questions.\n\n## Limits\n\n- It reads two words.\n- " in card
 
 
+def test_the_card_of_an_older_run_has_the_new_names_of_its_settings(tmp_path):
+    write_run(tmp_path, max_epochs=1, loss="sdml+triplet", loss_turns=True)
+    card = card_of(tmp_path)
+    assert "| loss.names | `sdml, triplet` |\n| loss.alternate | `True` |\n" in card
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
