@@ -1,11 +1,11 @@
-"""What each measure of coherence makes of clusters of different sizes, on real logs.
+"""How both measures of coherence depend on the size of a cluster, on real logs.
 
     python -m benchmarks.coherence $QPR_DATA_DIR/qa_logs
 
-First, of the clusters of the logs, the share removed by size. Then random parts of the clusters
-of 100 questions and more: the mean coherence of a part, and the share of parts that would be
-removed. Unrelated: parts of as many questions, each of another cluster. A filter that judges what
-a cluster is about, and not how large it is, keeps or removes a part as it does the whole.
+The first table shows, by size, the mean coherence of the clusters and the share that is removed.
+The second shows the same for random parts of clusters of at least 100 questions, and for equally
+many unrelated questions, each from another cluster. A measure that depends on the topic of a
+cluster and not on its size treats a part like the whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.cli.program import run_program
-from qpr_jax.distant.logs import BadRow, Logs, log_files, read_log, refusal
+from qpr_jax.distant.logs import BadRow, Logs, bad_row_error, log_files, read_log
 from qpr_jax.distant.method import (
     LEAST,
     UNDECIDED,
@@ -34,18 +34,18 @@ from qpr_jax.distant.method import (
 from qpr_jax.errors import UserError
 
 SIZES = (2, 3, 5, 10, 11, 20, 50, 100)
-PARTS = 500  # drawn of each size
+PARTS = 500  # samples of each size
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("logs", nargs="+")
+    parser.add_argument("logs", nargs="+", help="Files or folders of logs.")
     logs = Logs(log_files(parser.parse_args().logs))
     rows = []
     for file in logs.files:
         for row in read_log(logs, file):
             if isinstance(row, BadRow):
-                raise refusal(file, row)
+                raise bad_row_error(file, row)
             rows.append(row)
     rows.sort()
     questions = list(distinct_questions(rows))
@@ -57,8 +57,8 @@ def main() -> int:
             clusters[question.answer].append(words_of(question.text))
     found = [cluster for cluster in clusters.values() if len(cluster) > 1]
 
-    def measured(some: Sequence[list[list[str]]]) -> str:
-        """Coherence and share removed, by the paper's measure and by ours."""
+    def measure(some: Sequence[list[list[str]]]) -> str:
+        """Mean coherence and share removed, by the paper's measure and by ours."""
         cells = []
         for name, values in (
             ("paper", [paper_coherence(words) for words in some]),
@@ -74,17 +74,20 @@ def main() -> int:
         some = [cluster for cluster in found if least <= len(cluster) < below]
         if some:
             size = " to ".join(map(str, sorted({least, max(map(len, some))})))
-            print(f"| {size} | {len(some):,} | {measured(some)} |")
+            print(f"| {size} | {len(some):,} | {measure(some)} |")
     draws = random.Random(0)
     large = sorted(cluster for cluster in found if len(cluster) >= SIZES[-1])
     if not large:
-        raise UserError(f"expected a cluster of {SIZES[-1]} questions or more, got none")
+        raise UserError(
+            f"expected a cluster of {SIZES[-1]} questions or more, got none",
+            remedy="give more logs",
+        )
     print(f"\n| questions | of | {head}")
     for size in SIZES:
         parts = [draws.sample(draws.choice(large), size) for _ in range(PARTS)]
-        print(f"| {size} | one cluster | {measured(parts)} |")
+        print(f"| {size} | one cluster | {measure(parts)} |")
         apart = [[draws.choice(one) for one in draws.sample(found, size)] for _ in range(PARTS)]
-        print(f"| {size} | as many clusters | {measured(apart)} |")
+        print(f"| {size} | as many clusters | {measure(apart)} |")
     return 0
 
 

@@ -1,11 +1,11 @@
-"""Generated logs made into clusters: time and memory, in memory and in Spark on this machine.
+"""Time and memory of distant supervision on generated logs, in memory and on local Spark.
 
     python -m benchmarks.distant_supervision --folder /tmp/logs --rows 1000000 20000000
 
-Answers are asked for as often as a power law says, each in many ways; a twentieth of the rows are
-any question answered by one of a few sentences, which makes clusters as large as they come. Memory
-is that of all processes together, what they share counted once (Linux), looked at twice a second.
-Where both ways are taken, the folders must be the same to the byte.
+The number of questions with the same answer follows a power law. A twentieth of the rows are random
+questions with one of a few generic answers, which gives very large clusters. Memory is the total of
+all processes, with shared pages counted once (Linux), sampled twice a second. If both engines run,
+their folders must be equal to the byte.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ ASKED = [
 ]
 
 
-def generate(folder: str, rows: int, of_file: int) -> dict[str, Any]:
-    """Logs of so many rows in files of so many."""
+def generate(folder: str, rows: int, rows_per_file: int) -> dict[str, Any]:
+    """Write logs of `rows` rows, at most `rows_per_file` in a file."""
     answers = rows // ROWS_OF_AN_ANSWER
-    for number, start in enumerate(range(0, rows, of_file)):
-        count = min(of_file, rows - start)
+    for number, start in enumerate(range(0, rows, rows_per_file)):
+        count = min(rows_per_file, rows - start)
         draws = np.random.default_rng([0, number])
         answer = (answers * draws.random(count) ** 3).astype(np.int64)
         of_answer = (answer[:, None] * [7919, 104_729, 1_299_709] + [0, 17, 31]) % WORDS
@@ -68,7 +68,7 @@ def generate(folder: str, rows: int, of_file: int) -> dict[str, Any]:
 
 
 def make(logs: str, out: str, spark: str) -> dict[str, Any]:
-    """The clusters of the logs of a folder."""
+    """Make the clusters of the logs in a folder; return counts, time and memory."""
     peak, ended = [0], threading.Event()
 
     def watch() -> None:
@@ -96,12 +96,12 @@ def make(logs: str, out: str, spark: str) -> dict[str, Any]:
 
 
 def _memory_of_all() -> int:
-    """Bytes that this process and its descendants hold, each shared page counted once."""
+    """Return the memory of this process and its descendants, shared pages counted once."""
     parents = {}
     for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = status.read_text().rpartition(")")
-        except OSError:  # it ended
+        except OSError:  # the process ended
             continue
         parents[int(name.split()[0])] = int(rest.split()[1])
     ours, new = set(), {int(pathlib.Path("/proc/self").resolve().name)}
@@ -124,26 +124,30 @@ def measure(what: str, **arguments: Any) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="A new one.")
-    parser.add_argument("--rows", type=positive, nargs="+", default=[1_000_000])
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="A new folder.")
+    parser.add_argument(
+        "--rows", type=positive, nargs="+", default=[1_000_000], help="Of each log."
+    )
     parser.add_argument("--rows-of-a-file", type=positive, default=1_000_000)
-    parser.add_argument("--most-in-memory", type=positive, default=5_000_000)
-    parser.add_argument("--spark", default="local[2]")
+    parser.add_argument(
+        "--most-in-memory", type=positive, default=5_000_000, help="Larger logs use only Spark."
+    )
+    parser.add_argument("--spark", default="local[2]", help="The Spark master.")
     given = parser.parse_args()
     given.folder.mkdir(parents=True)
     for rows in given.rows:
         folder = (given.folder / str(rows)).resolve()
         logs = folder / "logs"
         logs.mkdir(parents=True)
-        shape = {"rows": rows, "of_file": given.rows_of_a_file}
+        shape = {"rows": rows, "rows_per_file": given.rows_of_a_file}
         run(MODULE, {"what": "generate", "folder": str(logs), **shape})
-        made = []
+        results = []
         for engine in ["", given.spark] if rows <= given.most_in_memory else [given.spark]:
             places = {"logs": str(logs), "out": str(folder / (engine or "memory"))}
-            made.append(run(MODULE, {"what": "make", "spark": engine, **places}))
-            print(json.dumps(made[-1]), flush=True)
-        if len({report["sha256"] for report in made}) > 1:
-            raise UserError("expected the same clusters of both engines, got others")
+            results.append(run(MODULE, {"what": "make", "spark": engine, **places}))
+            print(json.dumps(results[-1]), flush=True)
+        if len({report["sha256"] for report in results}) > 1:
+            raise UserError("expected the same clusters from both engines, got different ones")
         shutil.rmtree(folder)
     return 0
 

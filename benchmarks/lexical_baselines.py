@@ -1,8 +1,8 @@
-"""What word overlap alone reaches on the pair file: BM25 and TF-IDF, by our split and evaluator.
+"""Lexical baselines on the pair file: BM25 and TF-IDF with the splits and metrics of training.
 
     python -m benchmarks.lexical_baselines [--path FILE | --synthetic]
 
-Needs the extra `lexical`; takes about a minute on 2 cores. H@1 and MRR, per pair and per query.
+Prints H@1 and MRR, per pair and per query. Needs the extra `lexical`; takes a minute on 2 cores.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ BASELINES: dict[str, Callable[[Sequence[str]], RankFn]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--path", default="", help="the pair file; found as by the main job if empty"
+        "--path", default="", help="The pair file; if empty, training's search for it applies."
     )
-    parser.add_argument("--synthetic", action="store_true", help="the log of synthetic_sdml")
+    parser.add_argument(
+        "--synthetic", action="store_true", help="Use the generated log of synthetic_sdml."
+    )
     arguments = parser.parse_args()
     config = (synthetic_sdml if arguments.synthetic else quora_sdml).get_config()
     path = None if arguments.synthetic else find_quora(arguments.path)

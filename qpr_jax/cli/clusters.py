@@ -1,4 +1,4 @@
-"""The command that makes paraphrase data of question-answer logs: clusters."""
+"""The command `clusters`: make clusters of paraphrases from logs of questions and answers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ log = logging.getLogger("qpr_jax")
 @click.option(
     "--min-coherence",
     type=click.FloatRange(0, 1),
-    help=f"Clusters of less are removed.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
+    help=f"Remove clusters with less.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
 @click.option(
-    "--pairs", default=100, show_default=True, type=click.IntRange(1), help="Of a cluster."
+    "--pairs", default=100, show_default=True, type=click.IntRange(1), help="At most, of a cluster."
 )
-@click.option("--seed", default=0, show_default=True, help="Of the split and the draw of pairs.")
+@click.option("--seed", default=0, show_default=True, help="Of the split and the sampled pairs.")
 @click.option("--question", default="question", help="The column of questions.")
 @click.option("--answer", default="answer", help="The column of answers.")
-@click.option("--format", type=click.Choice(FORMATS[1:]), help="Else what each name ends in says.")
-@click.option("--skip-bad-rows", is_flag=True, help="Count and leave out bad rows.")
-@click.option("--spark", help="A Spark master: local[4], spark://host:7077, yarn; else in memory.")
+@click.option(
+    "--format", type=click.Choice(FORMATS[1:]), help="If absent, the suffix of each name says."
+)
+@click.option("--skip-bad-rows", is_flag=True, help="Count bad rows and leave them out.")
+@click.option("--spark", help="A Spark master: local[4], spark://host:7077, yarn.")
 @click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts filled in.")
 def clusters(
     logs: tuple[str, ...],
@@ -49,21 +51,21 @@ def clusters(
     spark: str | None,
     verdicts: str | None,
 ) -> None:
-    """Make clusters and pairs of questions of LOGS, which hold questions and their answers.
+    """Make clusters and pairs of paraphrases from LOGS of questions and their answers.
 
-    Questions with the same answer are a cluster, unless they are too little coherent. LOGS are
-    files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, gzip or zstd. Writes
-    clusters.jsonl, pairs_{train,validation,test}.tsv, questions.jsonl, and what a person judges
-    them by: report.html, report.json, and sample.tsv, 200 random clusters with a column for
-    verdicts (1 or yes where the questions mean the same, 0 or no), of which --verdicts tells the
-    share that is right.
+    Questions with the same answer are a cluster, if they are coherent enough. LOGS are files or
+    folders of JSON lines, CSV, TSV (no quoting) or Parquet, also gzip or zstd. They are read into
+    memory, or by Spark with --spark. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and
+    questions.jsonl; report.html, report.json and sample.tsv are for a person to judge the clusters.
+    sample.tsv has 200 random clusters with a column for verdicts: 1 or yes if the questions have
+    the same meaning, else 0 or no. --verdicts prints the share of clusters that are right.
 
     \b
     Example: qpr clusters logs.jsonl.gz --out clusters
              qpr clusters --verdicts clusters/sample.tsv
     """
     if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
-        raise click.UsageError("say LOGS and --out, or --verdicts alone")
+        raise click.UsageError("expected LOGS and --out, or --verdicts alone")
     if verdicts is not None:
         from qpr_jax.distant.report import score_verdicts
 
@@ -82,20 +84,20 @@ def clusters(
         skip_bad_rows=skip_bad_rows,
         spark=spark or "",
     )
-    for line in _told(report):
+    for line in _summary(report):
         log.info("%s", line)
-    log.info("%s: judge sample.tsv, and see report.html", out)
+    log.info("%s: see report.html, and judge the clusters in sample.tsv", out)
 
 
-def _told(report: dict[str, Any]) -> list[str]:
-    counted = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
+def _summary(report: dict[str, Any]) -> list[str]:
+    counts = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
     return [
         "{rows} rows ({bad_rows} bad ones left out), {questions} questions; {undecided_questions} "
-        "had no answer most often, {questions_alone} have theirs alone".format(**counted),
-        "{clusters} clusters of {clustered_questions} questions; too little coherent: "
-        "{clusters_removed} of {questions_removed} questions".format(**counted),
+        "without a most frequent answer, {questions_alone} alone with theirs".format(**counts),
+        "{clusters} clusters of {clustered_questions} questions; {clusters_removed} of "
+        "{questions_removed} questions removed as not coherent enough".format(**counts),
         *(
-            f"{split}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
-            for split, counts in report["splits"].items()
+            f"{split}: " + ", ".join(f"{count:,} {name}" for name, count in of_split.items())
+            for split, of_split in report["splits"].items()
         ),
     ]

@@ -1,4 +1,4 @@
-"""The command that shows where a run fails: errors."""
+"""The command `errors`: analyze the queries at which a run fails."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ log = logging.getLogger("qpr_jax")
 @click.option(
     "--split", type=click.Choice(["validation", "test"]), default="test", show_default=True
 )
-@click.option("--out", required=True, type=NamedPath(dir_okay=False), help=".html, .md or .json")
 @click.option(
-    "--examples", type=click.IntRange(min=0), default=10, show_default=True, help="Of a group."
+    "--out", required=True, type=NamedPath(dir_okay=False), help="A .html, .md or .json file."
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="To show of each group.",
 )
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> None:
-    """Show the held-out queries at which RUN fails, in groups of what differs, with examples.
+    """Show the held-out queries at which RUN fails, grouped by what differs, with examples.
 
-    RUN is a work directory, with splits/ and index/. A query fails where the first hit, the query
-    itself left out, is no known paraphrase. Groups: numbers, negation, names, word order, unseen
-    words, length. OTHER, a folder with an index of the same questions, is shown beside RUN, on the
-    splits of RUN. Writes a page that needs no network, Markdown, or JSON, which has all failing
-    queries.
+    RUN is a work directory with splits/ and index/. A query fails if its first hit, without the
+    query itself, is not a known paraphrase. Groups: numbers, negation, names, word order, unseen
+    words, length. OTHER, a folder with an index of the same questions, is compared with RUN on the
+    splits of RUN. Writes an HTML page that loads nothing from the network, Markdown, or JSON,
+    which has all failing queries.
 
     \b
     Example: qpr errors runs/quora_sdml --out errors.html
@@ -63,10 +69,10 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
 
 
 def _names(run: str, other: str | None) -> list[str]:
-    """What the page calls them: the last parts of their paths, or, where those are one, all."""
+    """Name the runs on the page by their folders, or by whole paths if those names are equal."""
     folders = [run] if other is None else [run, other]
     paths = [pathlib.Path(folder).resolve() for folder in folders]
     if len({*paths}) < len(paths):
-        raise UserError(f"`other`: expected another folder than {run}, got {other}")
+        raise UserError(f"expected another folder than {run}, got {other}", setting="other")
     last = [path.name for path in paths]
     return last if len({*last}) == len(last) else [str(path) for path in paths]

@@ -82,18 +82,20 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
 @click.command()
 @click.argument("run", type=NamedPath())
 @click.option("--to", "folder", required=True, type=NamedPath(file_okay=False), help="New folder.")
-@click.option("--licence", default="", help="Of the weights, an identifier as apache-2.0.")
-@click.option("--data", default="", help="What it was trained on, and its terms, in a sentence.")
+@click.option("--licence", default="", help="Of the weights: an identifier such as apache-2.0.")
+@click.option("--data", default="", help="The training data and its terms, in a sentence.")
 def publish(run: str, folder: str, licence: str, data: str) -> None:
     """Write the encoder of RUN and a model card to a new folder that others can load.
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
-    with the scores of the run's report and their intervals. Put into $QPR_MODELS, or into
-    ~/.cache/qpr_jax/models, it is found by its name wherever a run's folder is asked for.
+    with the scores in the report of the run and their confidence intervals. Every command that
+    takes the folder of a run also takes the name of a published folder in $QPR_MODELS or in
+    ~/.cache/qpr_jax/models.
 
     Example: qpr publish runs/quora_sdml --to models/quora-cnn --licence apache-2.0
              QPR_MODELS=models qpr encode quora-cnn questions.tsv --out vectors.npy
     """
-    from qpr_jax.publishing import publish as write
+    from qpr_jax import publishing
 
-    log.info("%s: see its README.md", write(run, folder, licence=licence, data=data))
+    path = publishing.publish(run, folder, licence=licence, data=data)
+    log.info("%s: see its README.md", path)

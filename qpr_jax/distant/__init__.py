@@ -1,38 +1,41 @@
-"""Distant supervision: paraphrases from logs of questions and answers."""
+"""Distant supervision: clusters of paraphrases from logs of questions and answers."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
-from qpr_jax.distant.folder import is_made, made_files, write_clusters
+from qpr_jax.distant.folder import cluster_files, is_made, write_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
 from qpr_jax.files import Path, refuse_existing, sha256_of
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of the logs at `path`, in any order, or of a folder that `make_folder` made."""
-    files = log_files([str(path)]) if not is_made(path) else made_files(path)
+    """Return a hash of the logs at `path`, in any order, or of a folder of `make_folder`."""
+    files = log_files([str(path)]) if not is_made(path) else cluster_files(path)
     return hashlib.sha256("".join(sorted(map(sha256_of, files))).encode()).hexdigest()
 
 
 def make_folder(
     folder: Path, logs: Logs, method: Method, *, skip_bad_rows: bool = False, spark: str = ""
 ) -> dict[str, Any]:
-    """Make the clusters of logs in a new folder (see `folder.write_clusters`); their report.
+    """Make the clusters of logs in a new folder (see `write_clusters`) and return the report.
 
-    spark: the master of a Spark cluster; in memory where empty, with the same result to the byte.
-    UserError for a bad row, unless skipped, and where no cluster is left.
+    Both engines write the same bytes. Raises UserError for a bad row unless `skip_bad_rows`, and if
+    no cluster is left.
+
+    Args:
+      spark: the master of a Spark cluster; if empty, the clusters are made in memory.
     """
     refuse_existing(folder)
     if spark:
         from qpr_jax.distant import spark_engine as engine
 
         with engine.session(spark) as session:
-            made = engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
-            return write_clusters(folder, made, method)
+            result = engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
+            return write_clusters(folder, result, method)
     from qpr_jax.distant import local_engine
 
-    made = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
-    return write_clusters(folder, made, method)
+    result = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
+    return write_clusters(folder, result, method)

@@ -1,4 +1,4 @@
-"""The folder of clusters: what is written, by one engine or the other, and read for training."""
+"""The folder of clusters: written from the result of either engine, read for training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.tables import read_rows
-from qpr_jax.distant.method import Cluster, Finished, Method
+from qpr_jax.distant.method import Cluster, FinishedCluster, Method
 from qpr_jax.distant.report import histogram, write_page, write_sample
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
@@ -27,17 +27,21 @@ from qpr_jax.files import (
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
+_REMEDY = "make the folder again with `qpr clusters`"
 
 
-class Made(NamedTuple):
+class ClusterResult(NamedTuple):
     """What an engine makes of logs.
 
-    counts: `rows`, `bad_rows`, `questions` (distinct ones), `questions_of_several_answers`,
-    `undecided_questions` (of which no answer was the most frequent), `questions_alone` (with their
-    answer), `overlapping_questions` (of validation and test, with the words of one that trains).
-    sizes, coherences, kept: of each cluster of two or more, [C]. largest_removed, largest_kept,
-    sample: some clusters, without their questions but those shown. clusters: those kept, by
-    answer. texts: every distinct question in the order of code points.
+    Attributes:
+      counts: `rows`, `bad_rows`, `questions` (distinct ones), `questions_of_several_answers`,
+        `undecided_questions` (without a most frequent answer), `questions_alone` (no other question
+        has their answer), `overlapping_questions` (of validation and test, with the same words as a
+        training question).
+      sizes, coherences, kept: of each cluster of at least two questions, [C].
+      largest_removed, largest_kept, sample: some clusters, with only the questions shown.
+      clusters: the kept ones, sorted by answer.
+      texts: all distinct questions, sorted by code points.
     """
 
     counts: dict[str, int]
@@ -47,21 +51,21 @@ class Made(NamedTuple):
     largest_removed: list[Cluster]
     largest_kept: list[Cluster]
     sample: list[Cluster]
-    clusters: Iterable[Finished]
+    clusters: Iterable[FinishedCluster]
     texts: Iterable[str]
 
 
 def is_made(folder: Path) -> bool:
-    """Whether a folder is one of `write_clusters`."""
+    """Whether `write_clusters` wrote a folder."""
     return pathlib.Path(folder, CLUSTERS).is_file()
 
 
-def made_files(folder: Path) -> list[pathlib.Path]:
-    """The files of `write_clusters` that `read_clusters` reads; UserError where one is missing."""
+def cluster_files(folder: Path) -> list[pathlib.Path]:
+    """Return the files that `read_clusters` reads; UserError if one is missing."""
     files = [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
     for file in files:
         if not file.is_file():
-            raise UserError(f"{file}: expected a file, found none; make the folder anew")
+            raise UserError(f"{file}: expected a file, found none", remedy=_REMEDY)
     return files
 
 
@@ -69,88 +73,90 @@ def _pairs_of(split: str) -> str:
     return f"pairs_{split}.tsv"
 
 
-def refuse_nothing_left(
+def check_clusters_left(
     counts: dict[str, int], kept: np.ndarray, coherences: np.ndarray, method: Method
 ) -> None:
-    """UserError where the filter removes every cluster."""
+    """Raise UserError if there is no cluster, or the filter removes all of them."""
     if not len(kept):
         raise UserError(
             f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
-            f"and {counts['bad_rows']:,} bad ones; `--question` and `--answer` name columns"
+            f"and {counts['bad_rows']:,} bad ones",
+            remedy="name the columns with {question_column} and {answer_column}",
         )
     if not kept.any():
         raise UserError(
-            f"the filter leaves nothing: of {len(kept):,} clusters the most coherent has "
-            f"{coherences.max():.3g}, below {method.least:g}; lower `--min-coherence` (training: "
-            "`data.min_coherence`)"
-            + ("" if method.coherence != "paper" else ", or take the coherence `pairwise`")
+            f"expected clusters with a coherence of at least {method.least:g}, got none: the most "
+            f"coherent of {len(kept):,} has {coherences.max():.3g}",
+            remedy="lower {min_coherence}, or use {coherence=pairwise} if it is `paper`",
         )
 
 
-def write_clusters(folder: Path, made: Made, method: Method) -> dict[str, Any]:
-    """Write what was made to a new folder, whole or not at all; its report.
+def write_clusters(folder: Path, result: ClusterResult, method: Method) -> dict[str, Any]:
+    """Write the clusters to a new folder, whole or not at all, and return the report.
 
-    clusters.jsonl: an object a cluster, `cluster` (0, 1, ...), `answer`, `coherence`, `split`,
-    `questions`. pairs_{train,validation,test}.tsv: a header, then two questions a line.
-    questions.jsonl: every distinct question, for the index. report.json, report.html: what was
-    kept and removed. sample.tsv: a random sample of the clusters, for verdicts.
+    The folder has clusters.jsonl, an object for each cluster (`cluster` (0, 1, ...), `answer`,
+    `coherence`, `split`, `questions`); pairs_{train,validation,test}.tsv, a header, then two
+    questions a line; questions.jsonl, all distinct questions, for the index; report.json and
+    report.html, what was kept and removed; sample.tsv, a random sample of clusters for verdicts.
     """
     refuse_existing(folder)
     with replace_folder(folder) as part:
-        splits = _write_files(part, made)
-        _refuse_empty_split(splits, made.counts)
-        report = _report(made, splits, method)
-        write_sample(part / "sample.tsv", made.sample)
+        splits = _write_files(part, result)
+        _check_splits(splits, result.counts)
+        report = _report(result, splits, method)
+        write_sample(part / "sample.tsv", result.sample)
         write_page(part / "report.html", report)
         write_json(part / REPORT, report)
     return report
 
 
-def _write_files(folder: pathlib.Path, made: Made) -> dict[str, Counter[str]]:
+def _write_files(folder: pathlib.Path, result: ClusterResult) -> dict[str, Counter[str]]:
     counts = {split: Counter(clusters=0, questions=0, pairs=0) for split in SPLITS}
     with contextlib.ExitStack() as stack:
 
-        def opened(name: str) -> IO[str]:
+        def open_file(name: str) -> IO[str]:
             return stack.enter_context(write_atomically(folder / name, "w"))
 
-        lines = opened(CLUSTERS)
-        pairs = {split: opened(_pairs_of(split)) for split in SPLITS}
+        lines = open_file(CLUSTERS)
+        pairs = {split: open_file(_pairs_of(split)) for split in SPLITS}
         for file in pairs.values():
             file.write("\t".join(PAIR_COLUMNS) + "\n")
-        for number, cluster in enumerate(made.clusters):
+        for number, cluster in enumerate(result.clusters):
             lines.write(f'{{"cluster": {number}, {cluster.line[1:]}\n')
             pairs[cluster.split].writelines(f"{pair}\n" for pair in cluster.pairs)
             counts[cluster.split].update(
                 clusters=1, questions=cluster.questions, pairs=len(cluster.pairs)
             )
-        opened(QUESTIONS).writelines(
-            json.dumps({"question": text}, ensure_ascii=False) + "\n" for text in made.texts
+        open_file(QUESTIONS).writelines(
+            json.dumps({"question": text}, ensure_ascii=False) + "\n" for text in result.texts
         )
     return counts
 
 
-def _refuse_empty_split(splits: dict[str, Counter[str]], counts: dict[str, int]) -> None:
+def _check_splits(splits: dict[str, Counter[str]], counts: dict[str, int]) -> None:
     for split, of_split in splits.items():
         if not of_split["clusters"]:
-            removed = f"{counts['overlapping_questions']:,} questions that training has too"
             raise UserError(
-                f"expected clusters in each split, got none for {split} without the {removed}; "
-                "give more logs, lower `--min-coherence`, or try another `--seed`"
+                f"expected clusters in each split, got none for {split} without the "
+                f"{counts['overlapping_questions']:,} questions that are also in train",
+                remedy="give more logs, lower {min_coherence}, or try another {split_seed}",
             )
 
 
-def _report(made: Made, splits: dict[str, Counter[str]], method: Method) -> dict[str, Any]:
-    kept = made.kept
+def _report(
+    result: ClusterResult, splits: dict[str, Counter[str]], method: Method
+) -> dict[str, Any]:
+    kept = result.kept
     written = sum(counts["clusters"] for counts in splits.values())
     return {
-        **made.counts,
-        "repeated_rows": made.counts["rows"] - made.counts["questions"],
+        **result.counts,
+        "repeated_rows": result.counts["rows"] - result.counts["questions"],
         "clusters": len(kept),
-        "clustered_questions": int(made.sizes.sum()),
+        "clustered_questions": int(result.sizes.sum()),
         "clusters_removed": int((~kept).sum()),
-        "questions_removed": int(made.sizes[~kept].sum()),
+        "questions_removed": int(result.sizes[~kept].sum()),
         "clusters_kept": int(kept.sum()),
-        "questions_kept": int(made.sizes[kept].sum()),
+        "questions_kept": int(result.sizes[kept].sum()),
         "clusters_lost_to_overlap": int(kept.sum()) - written,
         "splits": {split: dict(counts) for split, counts in splits.items()},
         "method": {
@@ -159,10 +165,10 @@ def _report(made: Made, splits: dict[str, Counter[str]], method: Method) -> dict
             "pairs_of_a_cluster": method.pairs,
             "seed": method.seed,
         },
-        "histogram": histogram(made.coherences, made.sizes),
-        "largest_removed": [_shown(cluster) for cluster in made.largest_removed],
-        "largest_kept": [_shown(cluster) for cluster in made.largest_kept],
-        "sample": [_shown(cluster) for cluster in made.sample],
+        "histogram": histogram(result.coherences, result.sizes),
+        "largest_removed": [_shown(cluster) for cluster in result.largest_removed],
+        "largest_kept": [_shown(cluster) for cluster in result.largest_kept],
+        "sample": [_shown(cluster) for cluster in result.sample],
     }
 
 
@@ -176,10 +182,13 @@ def _shown(cluster: Cluster) -> dict[str, Any]:
 
 
 class ClusterData(NamedTuple):
-    """A folder of clusters, read: all its questions, and which of them are clustered and paired.
+    """The content of a folder of clusters.
 
-    clusters: int32 [Q], -1 for none. split_of: int8 [Q], a position in SPLITS, -1 for a question
-    in no cluster. pairs: split -> int32 [P, 2], the query first.
+    Attributes:
+      questions: all Q questions.
+      clusters: int32 [Q], -1 for none.
+      split_of: int8 [Q], a position in SPLITS, -1 for a question in no cluster.
+      pairs: by split, int32 [P, 2], rows of questions, the query first.
     """
 
     questions: list[str]
@@ -190,10 +199,10 @@ class ClusterData(NamedTuple):
 
 
 def read_clusters(folder: Path) -> ClusterData:
-    """Read what `write_clusters` wrote; UserError where a file is missing or does not fit."""
+    """Read a folder of `write_clusters`; UserError if a file is missing or inconsistent."""
     path = pathlib.Path(folder)
     questions = [str(row["question"]) for _, row in _rows(path / QUESTIONS, ["question"])]
-    place = {text: i for i, text in enumerate(questions)}
+    row_of = {text: i for i, text in enumerate(questions)}
     clusters = np.full(len(questions), -1, np.int32)
     split_of = np.full(len(questions), -1, np.int8)
     for line, row in _rows(path / CLUSTERS, ["cluster", "split", "questions"]):
@@ -204,15 +213,15 @@ def read_clusters(folder: Path) -> ClusterData:
             or split not in SPLITS
             or not isinstance(texts, list)
         ):
-            raise _unfit(path / CLUSTERS, line)
-        members = [_place(place, text, path / CLUSTERS, line) for text in texts]
+            raise _inconsistent(path / CLUSTERS, line)
+        members = [_row_of(row_of, text, path / CLUSTERS, line) for text in texts]
         clusters[members] = number
         split_of[members] = SPLITS.index(split)
     pairs = {}
     for split in SPLITS:
         file = path / _pairs_of(split)
         found = [
-            [_place(place, row[name], file, line) for name in PAIR_COLUMNS]
+            [_row_of(row_of, row[name], file, line) for name in PAIR_COLUMNS]
             for line, row in _rows(file, PAIR_COLUMNS)
         ]
         pairs[split] = np.array(found, np.int32).reshape(-1, 2)
@@ -220,12 +229,12 @@ def read_clusters(folder: Path) -> ClusterData:
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The report of `write_clusters`; UserError where it is none."""
+    """Read report.json of `write_clusters`."""
     path = pathlib.Path(folder, REPORT)
     report = read_json(path)
     if not isinstance(report, dict) or not {"bad_rows", "method"} <= report.keys():
         raise UserError(
-            f"{path}: expected a report of `qpr clusters`; make the folder anew with it"
+            f"{path}: expected a report of `qpr clusters`, got other JSON", remedy=_REMEDY
         )
     return report
 
@@ -233,18 +242,19 @@ def read_report(folder: Path) -> dict[str, Any]:
 def _rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, fields in read_rows(str(path), columns):
         if isinstance(fields, str):
-            raise UserError(f"{path}, line {line}: {fields}; make the folder anew")
+            raise UserError(f"{path}, line {line}: {fields}", remedy=_REMEDY)
         yield line, fields
 
 
-def _place(place: dict[str, int], text: object, path: pathlib.Path, line: int) -> int:
-    if not isinstance(text, str) or text not in place:
-        raise _unfit(path, line)
-    return place[text]
+def _row_of(row_of: dict[str, int], text: object, path: pathlib.Path, line: int) -> int:
+    if not isinstance(text, str) or text not in row_of:
+        raise _inconsistent(path, line)
+    return row_of[text]
 
 
-def _unfit(path: pathlib.Path, line: int) -> UserError:
+def _inconsistent(path: pathlib.Path, line: int) -> UserError:
     return UserError(
-        f"{path}, line {line}: expected a cluster or pair of the questions of {QUESTIONS}; make "
-        "the folder anew with `qpr clusters`"
+        f"{path}, line {line}: expected a cluster or pair of the questions in {QUESTIONS}, got "
+        "another row",
+        remedy=_REMEDY,
     )

@@ -1,4 +1,4 @@
-"""Distant supervision on one machine, in memory."""
+"""The engine of distant supervision in memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qpr_jax.distant.folder import Made, refuse_nothing_left
-from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, read_log, refusal
+from qpr_jax.distant.folder import ClusterResult, check_clusters_left
+from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, bad_row_error, read_log
 from qpr_jax.distant.method import (
     UNDECIDED,
     Cluster,
-    Finished,
+    FinishedCluster,
     LogRow,
     Method,
-    clusters,
     distinct_questions,
-    finished,
-    keyed,
+    find_overlap,
+    finish_cluster,
+    group_clusters,
     most_used,
-    overlapping,
+    overlap_keys,
     split_bounds,
     word_weights,
     words_of,
@@ -30,13 +30,14 @@ from qpr_jax.distant.report import LARGEST, SAMPLE
 from qpr_jax.errors import UserError
 from qpr_jax.machine import available_memory
 
-_ROW, _CHARACTER = 512, 8  # bytes of memory that a row takes, and a character of its texts
+_ROW, _CHARACTER = 512, 8  # bytes of memory for a row, and for a character of its texts
 
 
-def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
-    """The clusters of logs; UserError for a bad row, unless skipped, and where no cluster is left.
+def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> ClusterResult:
+    """Make the clusters of logs.
 
-    And for logs that memory does not hold: half a kilobyte a row, and its texts.
+    Raises UserError for a bad row unless `skip_bad_rows`, if no cluster is left, and for logs that
+    do not fit into memory: half a kilobyte a row, and its texts.
     """
     rows, bad_rows = _read(logs, skip_bad_rows)
     rows.sort()
@@ -52,35 +53,37 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
     uses = Counter(word for question in questions for word in words_of(question.text))
     weights = word_weights(most_used(uses), len(questions))
     decided = sorted((q.answer, q.text) for q in questions if q.answer != UNDECIDED)
-    found = list(clusters(decided, method, weights))
+    found = list(group_clusters(decided, method, weights))
     counts["questions_alone"] = len(decided) - sum(cluster.size for cluster in found)
     kept = np.array([cluster.kept for cluster in found], np.bool_)
     coherences = np.array([cluster.coherence for cluster in found], np.float64)
-    refuse_nothing_left(counts, kept, coherences, method)
-    staying = [cluster for cluster in found if cluster.kept]
-    bounds = split_bounds(np.array([cluster.split_draw for cluster in staying], np.int64))
+    check_clusters_left(counts, kept, coherences, method)
+    kept_clusters = [cluster for cluster in found if cluster.kept]
+    bounds = split_bounds(np.array([cluster.split_draw for cluster in kept_clusters], np.int64))
     dropped: dict[str, list[str]] = defaultdict(list)
-    for answer, text in overlapping(sorted(row for c in staying for row in keyed(c, bounds))):
+    for answer, text in find_overlap(
+        sorted(row for c in kept_clusters for row in overlap_keys(c, bounds))
+    ):
         dropped[answer].append(text)
     counts["overlapping_questions"] = sum(map(len, dropped.values()))
 
-    def ready() -> Iterator[Finished]:
-        for cluster in staying:
-            if done := finished(cluster, bounds, dropped.get(cluster.answer, ()), method):
+    def finish_clusters() -> Iterator[FinishedCluster]:
+        for cluster in kept_clusters:
+            if done := finish_cluster(cluster, bounds, dropped.get(cluster.answer, ()), method):
                 yield done
 
     def by_size(cluster: Cluster) -> tuple[int, str]:
         return -cluster.size, cluster.answer
 
-    return Made(
+    return ClusterResult(
         counts,
         np.array([cluster.size for cluster in found], np.int64),
         coherences,
         kept,
         largest_removed=heapq.nsmallest(LARGEST, (c for c in found if not c.kept), by_size),
-        largest_kept=heapq.nsmallest(LARGEST, staying, by_size),
-        sample=heapq.nsmallest(SAMPLE, staying, lambda cluster: cluster.sample_draw),
-        clusters=ready(),
+        largest_kept=heapq.nsmallest(LARGEST, kept_clusters, by_size),
+        sample=heapq.nsmallest(SAMPLE, kept_clusters, lambda cluster: cluster.sample_draw),
+        clusters=finish_clusters(),
         texts=sorted(question.text for question in questions),
     )
 
@@ -88,7 +91,7 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
 def _read(logs: Logs, skip_bad_rows: bool) -> tuple[list[LogRow], int]:
     rows: list[LogRow] = []
     bad = needed = 0
-    answers: dict[str, str] = {}  # each once, however long and often given
+    answers: dict[str, str] = {}  # each object once, to save memory
     most = available_memory()
     for file in logs.files:
         for row in read_log(logs, file):
@@ -101,10 +104,11 @@ def _read(logs: Logs, skip_bad_rows: bool) -> tuple[list[LogRow], int]:
             elif skip_bad_rows and row.line != WHOLE_FILE:
                 bad += 1
             else:
-                raise refusal(file, row)
+                raise bad_row_error(file, row)
             if needed > most:
                 raise UserError(
-                    f"expected logs that memory holds, about {len(rows):,} rows, got more; use "
-                    "`--spark 'local[*]'`, which needs little, or a cluster"
+                    f"expected logs that fit into memory, about {len(rows):,} rows, got more",
+                    remedy="use the option `spark` of `qpr clusters`, for example local[*], which "
+                    "needs little memory",
                 )
     return rows, bad

@@ -1,4 +1,4 @@
-"""Logs of questions and answers: one file, many or a folder, in any format of `data.questions`."""
+"""Logs of questions and answers: files or folders, in any format of `data.tables`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
-_REMEDY = "name the columns with --question and --answer (training: `data.question`, `data.answer`)"
-WHOLE_FILE = 0  # the line of what is wrong with a file as a whole
+_REMEDY = "name the columns with {question_column} and {answer_column}"
+WHOLE_FILE = 0  # the `BadRow.line` of an error of the whole file
 
 
 @dataclass(frozen=True)
 class Logs:
-    """What is read: files, the names of the two columns, and a format, "" for what names say."""
+    """Files, the names of their two columns, and their format; "" takes it from their names."""
 
     files: tuple[str, ...]
-    question: str = "question"
-    answer: str = "answer"
+    question_column: str = "question"
+    answer_column: str = "answer"
     format: str = ""
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be read, and why; or, of line WHOLE_FILE, a file."""
+    """A row that cannot be read, or the whole file if `line` is WHOLE_FILE; and why."""
 
     line: int
     reason: str
+    remedy: str = ""
 
 
 def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
-    """The files named, and those of the folders named whose names end in a known format.
+    """Return the files among `paths`, and the files of a known format in the folders among them.
 
-    Where a format is given, all files of the folders but hidden ones.
+    With `format`, all files of the folders but hidden ones.
     """
     files: list[str] = []
     for path in paths:
         if not path:
-            raise UserError("expected files of logs, got an empty name; name a file or a folder")
+            raise UserError(
+                "expected files of logs, got an empty name", remedy="name a file or a folder"
+            )
         if not os.path.isdir(path):
             files.append(path)
             continue
@@ -53,7 +56,8 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
         if not found:
             raise UserError(
                 f"{path}: expected a folder with logs (.jsonl, .csv, .tsv, .parquet, also .gz and "
-                ".zst), found none; name its files, or say what they are with `--format`"
+                ".zst), found none",
+                remedy="name its files, or give their format with {format}",
             )
         files += found
     if not files:
@@ -62,8 +66,8 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
 
 
 def read_log(logs: Logs, file: str) -> Iterator[LogRow | BadRow]:
-    """The rows of one of the files, good and bad; what ends the reading is the last of them."""
-    columns = [logs.question, logs.answer]
+    """Yield the rows of a file, good and bad; an error of the whole file is the last one."""
+    columns = [logs.question_column, logs.answer_column]
     try:
         for line, fields in read_rows(file, columns, format=logs.format, remedy=_REMEDY):
             if isinstance(fields, str):
@@ -80,15 +84,15 @@ def read_log(logs: Logs, file: str) -> Iterator[LogRow | BadRow]:
             except ValueError as error:
                 yield BadRow(line, str(error))
     except UserError as error:
-        yield BadRow(WHOLE_FILE, str(error))
+        yield BadRow(WHOLE_FILE, error.what, error.remedy)
 
 
-def refusal(file: str, bad: BadRow) -> UserError:
-    """What is said of a bad row."""
+def bad_row_error(file: str, bad: BadRow) -> UserError:
+    """Return the error of a bad row."""
     if bad.line == WHOLE_FILE:
-        return UserError(bad.reason)
+        return UserError(bad.reason, remedy=bad.remedy)
     return UserError(
-        f"{file}, line {bad.line}: {bad.reason}; mend it, name the columns with --question and "
-        "--answer, or leave such rows out with --skip-bad-rows (training: `data.question`, "
-        "`data.answer`, `data.skip_bad_rows`)"
+        f"{file}, line {bad.line}: {bad.reason}",
+        remedy="correct the line, name the columns with {question_column} and {answer_column}, or "
+        "leave such rows out with {skip_bad_rows}",
     )

@@ -1,7 +1,7 @@
-"""Questions that got the same answer, cleaned without labels (the paper's section 4.1.1).
+"""Distant supervision: clusters of questions with the same answer (the paper's section 4.1.1).
 
-Each function takes rows in order and yields rows, and each is a function of their content and of
-the seed alone: in memory (`distant.memory`) and on a cluster (`distant.spark`) the same ones run.
+The functions take sorted rows and yield rows. They depend only on the content of the rows and on
+the seed, so the engine in memory (`local_engine`) and the one on Spark (`spark_engine`) share them.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import nfkc_lower, normalized_text
 
-# What each measure of coherence removes clusters below.
+# The default least coherence of a cluster, by measure.
 LEAST = {"pairwise": 0.3, "paper": 0.1}
-WEIGHTED_WORDS = 100_000  # words with a weight of their own; all others weigh as much as the rarest
+WEIGHTED_WORDS = 100_000  # words with their own weight; all others get that of the rarest
 SHOWN = 10  # questions of a cluster in a report
-UNDECIDED = ""  # the answer of a question that got no answer more often than any other
+UNDECIDED = ""  # the answer of a question without a most frequent answer
 
 
 @dataclass(frozen=True)
 class Method:
-    """How clusters are made.
+    """The settings of distant supervision.
 
-    coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`. least: a
-    cluster of less is removed. pairs: of a cluster, at most. seed: of the split and of the draw of
-    pairs.
+    Attributes:
+      coherence: "pairwise" or "paper", see `pairwise_coherence` and `paper_coherence`.
+      least: clusters with less coherence are removed.
+      pairs: the largest number of pairs of a cluster.
+      seed: of the split and of the sampled pairs.
     """
 
     coherence: str = "pairwise"
@@ -45,7 +47,7 @@ class Method:
 
 
 class LogRow(NamedTuple):
-    """A question of a log and its answer, each as `canonical`, and the question as it was asked."""
+    """A row of a log: question and answer in `canonical` form, and the text of the question."""
 
     key: str
     answer: str
@@ -53,7 +55,7 @@ class LogRow(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A distinct question: one of its spellings, its answer, how many rows and answers it had."""
+    """A distinct question: one of its spellings, its answer, its numbers of rows and of answers."""
 
     text: str
     answer: str
@@ -62,10 +64,13 @@ class Question(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """The questions of an answer, two or more; none are listed where the cluster is removed.
+    """The questions with the same answer, at least two.
 
-    shown: some of them. split_draw, sample_draw: numbers from 0 to 2^63 - 1 that decide on its
-    split, and on whether it stands in the sample.
+    Attributes:
+      split_draw, sample_draw: numbers from 0 to 2^63 - 1 that decide the split of the cluster and
+        whether it is in the sample for verdicts.
+      shown: some of its questions, for reports.
+      questions: all of its questions; empty if the cluster is removed.
     """
 
     answer: str
@@ -78,8 +83,8 @@ class Cluster(NamedTuple):
     questions: list[str]
 
 
-class Finished(NamedTuple):
-    """A cluster as it is written: its split, its JSON (without a number), its lines of pairs."""
+class FinishedCluster(NamedTuple):
+    """A cluster as it is written: its split, its JSON without its number, its lines of pairs."""
 
     answer: str
     split: str
@@ -89,13 +94,13 @@ class Finished(NamedTuple):
 
 
 def canonical(text: str) -> str:
-    """What makes two questions, or two answers, the same: NFKC, lower case, blanks, no end mark."""
+    """Normalize a text, to compare texts: NFKC, lower case, single blanks, no final mark."""
     words = " ".join(nfkc_lower(text).split())
     return words.rstrip(" .?!") or words
 
 
 def log_row(question: str, answer: str) -> LogRow:
-    """The row of a question and its answer; ValueError where one of the two is none."""
+    """Return the row of a question and its answer; ValueError if one of them is blank."""
     for name, text in (("question", question), ("answer", answer)):
         if not text.isascii():
             try:
@@ -109,10 +114,10 @@ def log_row(question: str, answer: str) -> LogRow:
 
 
 def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
-    """Each question once, with the answer that it got most often, from rows in the order of `key`.
+    """Yield each question once, with its most frequent answer, from rows sorted by `key`.
 
-    Of its spellings the first in order of code points stands for all. Where two answers were given
-    equally often, and most often, it gets none of them.
+    The text is the first spelling in the order of code points. If two answers are equally frequent
+    and the most frequent, the answer is UNDECIDED.
     """
     for _, group in itertools.groupby(rows, key=lambda row: row[0]):
         answers: Counter[str] = Counter()
@@ -128,44 +133,47 @@ def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
 
 
 def words_of(text: str) -> list[str]:
-    """The distinct words of a question, one at least."""
+    """Return the distinct words of a question, at least one."""
     return list(dict.fromkeys(normalized_text(text).split()))
 
 
 def word_weights(uses: Iterable[tuple[str, int]], questions: int) -> dict[str, float]:
-    """The weight log(1 + Q / u) of words that stand in u of Q questions, most used first."""
+    """Return the weight log(1 + Q / u) of words that are in u of Q questions, most used first."""
     return {word: math.log1p(questions / used) for word, used in uses}
 
 
 def most_used(uses: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The WEIGHTED_WORDS most used words and their uses, in an order that is theirs alone."""
+    """Return the WEIGHTED_WORDS most used words with their uses, most used first, then sorted."""
     return sorted(uses.items(), key=lambda item: (-item[1], item[0]))[:WEIGHTED_WORDS]
 
 
 def paper_coherence(words: Iterable[Sequence[str]]) -> float:
-    """Equations (5) and (6): the mean share of the cluster's words that a question has.
+    """Equations (5) and (6) of the paper: the mean share of the cluster's words in a question.
 
-    words: of each question, distinct. At least 1 / n for n questions, however unrelated, and small
-    for many questions, however alike.
+    It is at least 1 / n for n questions, even if they are unrelated, and small for many questions,
+    even if they are alike.
+
+    Args:
+      words: the distinct words of each question.
     """
-    uses, questions = _uses(words)
+    uses, questions = _count_uses(words)
     return uses.total() / (questions * len(uses))
 
 
 def pairwise_coherence(words: Iterable[Sequence[str]], weights: dict[str, float]) -> float:
-    """The weighted share of a question's words that another question of the cluster has.
+    """Return the weighted share of a question's words that another question of the cluster has.
 
-    Of n questions of which u_w have the word w, whose weight is its inverse frequency,
+    For n questions, of which u_w have the word w with its inverse frequency as weight,
 
-        sum_w weight_w u_w (u_w - 1) / ((n - 1) sum_w weight_w u_w):
+        sum_w weight_w u_w (u_w - 1) / ((n - 1) sum_w weight_w u_w).
 
-    take a word of a question, each with its weight, and another question; it is the chance that it
-    has the word too. 1 where all have the same words, 0 where no two share one, at every n; a
-    random part of a cluster has about the coherence of the whole.
+    This is the probability that a word of a question, sampled by weight, is also in another
+    question. It is 1 if all questions have the same words and 0 if no two share one, for every n;
+    a random part of a cluster has about the coherence of the whole.
     """
     rarest = next(reversed(weights.values()), 1.0)
-    uses, questions = _uses(words)
-    # `fsum` rounds once, whatever the order.
+    uses, questions = _count_uses(words)
+    # `fsum` rounds once, so the order of the words does not matter.
     whole = math.fsum(weights.get(word, rarest) * used for word, used in uses.items())
     shared = math.fsum(
         weights.get(word, rarest) * used * (used - 1) for word, used in uses.items() if used > 1
@@ -173,8 +181,8 @@ def pairwise_coherence(words: Iterable[Sequence[str]], weights: dict[str, float]
     return shared / ((questions - 1) * whole)
 
 
-def _uses(words: Iterable[Sequence[str]]) -> tuple[Counter[str], int]:
-    """How many of the questions have each word, and how many there are."""
+def _count_uses(words: Iterable[Sequence[str]]) -> tuple[Counter[str], int]:
+    """Count the questions that have each word, and all questions."""
     uses: Counter[str] = Counter()
     count = 0
     for count, of_one in enumerate(words, start=1):  # noqa: B007
@@ -182,10 +190,10 @@ def _uses(words: Iterable[Sequence[str]]) -> tuple[Counter[str], int]:
     return uses, count
 
 
-def clusters(
+def group_clusters(
     questions: Iterable[tuple[str, str]], method: Method, weights: dict[str, float]
 ) -> Iterator[Cluster]:
-    """The clusters of two or more of (answer, text), in the order of both."""
+    """Yield the clusters of at least two questions from sorted (answer, text)."""
     for answer, group in itertools.groupby(questions, key=lambda question: question[0]):
         texts = [text for _, text in group]
         if len(texts) < 2:
@@ -209,22 +217,23 @@ def clusters(
 
 
 def draw(use: str, seed: int, answer: str) -> int:
-    """A number from 0 to 2^63 - 1 for a cluster: a use's own, even, and the same everywhere."""
+    """Return a uniform number from 0 to 2^63 - 1 that depends only on the arguments."""
     digest = hashlib.blake2b(f"{use} {seed} {answer}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) >> 1
 
 
 class Bounds(NamedTuple):
-    """Clusters whose `split_draw` is below `validation` are for validation, below `test` for test.
+    """Which clusters are in which split.
 
-    The others train.
+    A `split_draw` below `validation` means validation, else one below `test` means test, else
+    train.
     """
 
     validation: int
     test: int
 
     def split_of(self, split_draw: int) -> int:
-        """The position in SPLITS of a cluster."""
+        """Return the position in SPLITS of a cluster."""
         return (
             VALIDATION
             if split_draw < self.validation
@@ -235,30 +244,32 @@ class Bounds(NamedTuple):
 
 
 def split_bounds(draws: np.ndarray) -> Bounds:
-    """Of the clusters kept with these draws a tenth for validation and a tenth for test."""
+    """Return the bounds that put a tenth of the kept clusters in validation and a tenth in test."""
     if len(draws) < len(SPLITS):
         raise UserError(
             f"expected {len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}, got "
-            f"{len(draws)}; lower `--min-coherence`, or give more logs"
+            f"{len(draws)}",
+            remedy="lower {min_coherence}, or give more logs",
         )
     tenth = max(1, round(len(draws) / 10))
     ordered = np.sort(draws)
     return Bounds(int(ordered[tenth]), int(ordered[2 * tenth]))
 
 
-def overlapping(keyed: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[str, str]]:
-    """(answer, text) of the held-out questions with the words of a question that trains.
+def find_overlap(keys: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (answer, text) of the held-out questions with the same words as a training question.
 
-    keyed: (words, split, answer, text) in the order of the first two, TRAIN first.
+    Args:
+      keys: (words, split, answer, text), sorted by the first two; TRAIN is the smallest split.
     """
-    for _, group in itertools.groupby(keyed, key=lambda row: row[0]):
+    for _, group in itertools.groupby(keys, key=lambda row: row[0]):
         first = next(group)
         if first[1] == TRAIN:
             yield from ((answer, text) for _, split, answer, text in group if split != TRAIN)
 
 
-def keyed(cluster: Cluster, bounds: Bounds) -> Iterator[tuple[str, int, str, str]]:
-    """The rows of a cluster for `overlapping`: words are the same in any order."""
+def overlap_keys(cluster: Cluster, bounds: Bounds) -> Iterator[tuple[str, int, str, str]]:
+    """Yield the rows of a cluster for `find_overlap`; the words are sorted."""
     split = bounds.split_of(cluster.split_draw)
     return (
         (" ".join(sorted(words_of(text))), split, cluster.answer, text)
@@ -266,12 +277,12 @@ def keyed(cluster: Cluster, bounds: Bounds) -> Iterator[tuple[str, int, str, str
     )
 
 
-def finished(
+def finish_cluster(
     cluster: Cluster, bounds: Bounds, dropped: Iterable[str], method: Method
-) -> Finished | None:
-    """A kept cluster as it is written, without the questions dropped; None where one is left."""
-    gone = set(dropped)
-    questions = [text for text in cluster.questions if text not in gone]
+) -> FinishedCluster | None:
+    """Return a kept cluster without the dropped questions; None if fewer than two are left."""
+    dropped = set(dropped)
+    questions = [text for text in cluster.questions if text not in dropped]
     if len(questions) < 2:
         return None
     split = SPLITS[bounds.split_of(cluster.split_draw)]
@@ -282,7 +293,7 @@ def finished(
         "questions": questions,
     }
     pairs = [f"{a}\t{b}" for a, b in sample_pairs(questions, cluster.answer, method)]
-    return Finished(
+    return FinishedCluster(
         cluster.answer, split, json.dumps(fields, ensure_ascii=False), len(questions), pairs
     )
 
@@ -290,12 +301,12 @@ def finished(
 def sample_pairs(
     questions: Sequence[str], answer: str, method: Method
 ) -> Iterator[tuple[str, str]]:
-    """All pairs of a cluster's questions, or so many of them at random; each either way round."""
-    drawn = random.Random(draw("pairs", method.seed, answer))
+    """Yield all pairs of a cluster's questions, or a random sample, each in random order."""
+    rng = random.Random(draw("pairs", method.seed, answer))
     count = len(questions) * (len(questions) - 1) // 2
-    some = range(count) if count <= method.pairs else drawn.sample(range(count), method.pairs)
+    some = range(count) if count <= method.pairs else rng.sample(range(count), method.pairs)
     for number in sorted(some):
         # The number of the pair (i, j), i < j, is j (j - 1) / 2 + i.
         j = (1 + math.isqrt(1 + 8 * number)) // 2
         pair = questions[number - j * (j - 1) // 2], questions[j]
-        yield pair if drawn.random() < 0.5 else pair[::-1]
+        yield pair if rng.random() < 0.5 else pair[::-1]

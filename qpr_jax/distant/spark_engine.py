@@ -1,4 +1,4 @@
-"""Distant supervision on Apache Spark: the functions of `distant.method`, on partitions."""
+"""The engine of distant supervision on Apache Spark: the functions of `method` on partitions."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.distant.folder import Made, refuse_nothing_left
-from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, read_log, refusal
+from qpr_jax.distant.folder import ClusterResult, check_clusters_left
+from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, bad_row_error, read_log
 from qpr_jax.distant.method import (
     UNDECIDED,
     WEIGHTED_WORDS,
     Cluster,
-    Finished,
+    FinishedCluster,
     LogRow,
     Method,
-    clusters,
     distinct_questions,
-    finished,
-    keyed,
-    overlapping,
+    find_overlap,
+    finish_cluster,
+    group_clusters,
+    overlap_keys,
     split_bounds,
     word_weights,
     words_of,
@@ -38,10 +38,10 @@ from qpr_jax.distant.method import (
 from qpr_jax.distant.report import LARGEST, SAMPLE
 from qpr_jax.errors import UserError
 
-_ROWS, _CHARACTERS = 1000, 1 << 24  # that go to and from Python at a time
+_ROWS, _CHARACTERS = 1000, 1 << 24  # of a batch between Java and Python
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
-_WORDS = 1_000_000  # that are counted in memory
-_PARTITION = 100_000  # rows of one, about
+_WORDS = 1_000_000  # most words that a task counts in memory
+_PARTITION = 100_000  # rows, about
 _CLUSTER = (
     "answer string, size bigint, coherence double, kept boolean, split_draw bigint, "
     "sample_draw bigint, shown array<string>, questions array<string>"
@@ -51,11 +51,11 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * _CHARACTERS),
-    # Partitions come one by one to the driver, and merged ones would be too large for it.
+    # The driver reads partitions one by one; merged ones would be too large for its memory.
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    # Each is a job, and blocks of jobs long done would take most of the memory.
+    # Each partition is a job; the blocks of finished jobs would take most of the memory.
     "spark.memory.fraction": "0.4",
-    # Else a driver without memory waits forever.
+    # Otherwise a driver that is out of memory waits forever.
     "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
 }
 _LOCAL = {
@@ -69,14 +69,15 @@ Rows = Iterator[tuple[Any, ...]]
 
 @contextlib.contextmanager
 def session(master: str) -> Iterator[Any]:
-    """A Spark session: `local[2]`, `spark://host:7077`, `yarn`, ... UserError where it fails.
+    """Start a Spark session on a master: `local[2]`, `spark://host:7077`, `yarn`, ...
 
-    Of Spark's own settings only those are made here without which it could not run at all; the
-    others are those of its installation (`spark-defaults.conf`).
+    Raises UserError if Spark fails. Only the settings that are necessary are set here; the others
+    come from the installation of Spark (`spark-defaults.conf`).
     """
     if not _MASTER.fullmatch(master):
         raise UserError(
-            f"`--spark`: expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}"
+            f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
+            setting="spark",
         )
     try:
         from py4j.protocol import Py4JError
@@ -84,11 +85,13 @@ def session(master: str) -> Iterator[Any]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise UserError(
-            f"`--spark` needs more packages ({error.name}); pip install 'qpr_jax[spark]'"
+            f"expected the packages of Spark, got none ({error.name})",
+            setting="spark",
+            remedy="pip install 'qpr_jax[spark]'",
         ) from None
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # says it all twice
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # repeats errors
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all workers together
     builder = SparkSession.builder.master(master).appName("qpr clusters")
     for name, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
         builder = builder.config(name, value)
@@ -98,27 +101,29 @@ def session(master: str) -> Iterator[Any]:
         try:
             yield spark
         finally:
-            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may be there still
+            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may still run
                 warnings.simplefilter("ignore", RuntimeWarning)
                 spark.stop()
     except (PySparkException, Py4JError) as error:
         raise UserError(
-            f"`--spark` {master}: {_reason(error):.300}; is Java 17 or newer there (JAVA_HOME) "
-            "with memory enough (SPARK_DRIVER_MEMORY), and can all machines read the logs and "
-            "import qpr_jax?"
+            f"{master}: {_reason(error):.300}",
+            setting="spark",
+            remedy="install Java 17 or newer (JAVA_HOME), give Spark enough memory "
+            "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the logs and import "
+            "qpr_jax",
         ) from error
 
 
 @contextlib.contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C in the block acts after it, and after the block as before it.
+    """Delay Ctrl-C until the end of the block, and restore the handler of Ctrl-C after it.
 
-    A Java that is left while it starts would stay for ever, and PySpark's own handler of Ctrl-C,
-    which it leaves behind, tells its stacks.
+    A Java process that loses its parent while it starts would never end, and PySpark leaves its
+    own handler of Ctrl-C behind, which logs stack traces.
     """
     root = logging.getLogger()
     if not root.handlers:
-        root.addHandler(logging.NullHandler())  # else PySpark's stacks go to the terminal
+        root.addHandler(logging.NullHandler())  # otherwise PySpark prints stack traces
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -133,32 +138,35 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong: in Java, or in Python, whose traceback ends in it."""
+    """Return the message of an error in Java, or the last line of a Python traceback."""
     java = getattr(error, "java_exception", None)
     lines = str(java or error).strip().splitlines()
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
     return (raised or lines or [type(error).__name__])[-1]
 
 
-def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool = False) -> Made:
-    """As `memory.make_clusters`, from files that all machines read; holds little of them at once.
+def make_clusters(
+    spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool = False
+) -> ClusterResult:
+    """Make the clusters of logs, as `local_engine.make_clusters` does, with little memory.
 
-    What is made is read from Spark as it is written, so the session must live until then.
+    All machines must be able to read the files. The result reads from Spark while it is written,
+    so the session must stay open until then.
     """
     counts: dict[str, int] = {}
     rows = _read(spark, logs, counts, skip_bad_rows)
-    # A task costs as much as thousands of rows, so few rows make few of them.
+    # Starting a task costs as much as thousands of rows, so few rows get few partitions.
     partitions = max(spark.sparkContext.defaultParallelism, counts["rows"] // _PARTITION)
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
-    questions = _kept(
-        _sorted(rows, "key").mapInArrow(
-            *_over(
+    questions = _persist(
+        _sort_partitions(rows, "key").mapInArrow(
+            *_arrow_map(
                 lambda rows: distinct_questions(itertools.starmap(LogRow, rows)),
                 "text string, answer string, rows bigint, answers bigint",
             )
         )
     )
-    counts |= _first(
+    counts |= _first_row(
         questions.selectExpr(
             "count(*) as questions",
             "count_if(answers > 1) as questions_of_several_answers",
@@ -167,57 +175,57 @@ def make_clusters(spark: Any, logs: Logs, method: Method, *, skip_bad_rows: bool
     )
     weights = word_weights(_word_uses(questions), counts["questions"])
     decided = questions.where(f"answer != '{UNDECIDED}'").select("answer", "text")
-    found = _kept(
-        _sorted(decided, "answer", "text").mapInArrow(
-            *_over(lambda rows: clusters(rows, method, weights), _CLUSTER)
+    found = _persist(
+        _sort_partitions(decided, "answer", "text").mapInArrow(
+            *_arrow_map(lambda rows: group_clusters(rows, method, weights), _CLUSTER)
         )
     )
     sizes, coherences, kept, draws = _columns(found, "size", "coherence", "kept", "split_draw")
     alone = counts["questions"] - counts["undecided_questions"] - int(sizes.sum())
     counts["questions_alone"] = alone
-    refuse_nothing_left(counts, kept, coherences, method)
+    check_clusters_left(counts, kept, coherences, method)
     bounds = split_bounds(draws[kept])
-    staying = found.where("kept")
-    words = staying.mapInArrow(
-        *_over(
-            lambda rows: (row for cluster in rows for row in keyed(Cluster(*cluster), bounds)),
+    kept_clusters = found.where("kept")
+    words = kept_clusters.mapInArrow(
+        *_arrow_map(
+            lambda rows: (row for values in rows for row in overlap_keys(Cluster(*values), bounds)),
             "words string, split bigint, answer string, text string",
         )
     )
-    dropped = _kept(
-        _sorted(words, "words", "split", "answer", "text").mapInArrow(
-            *_over(overlapping, "answer string, text string")
+    dropped = _persist(
+        _sort_partitions(words, "words", "split", "answer", "text").mapInArrow(
+            *_arrow_map(find_overlap, "answer string, text string")
         )
     )
     counts["overlapping_questions"] = dropped.count()
-    gone = dropped.groupBy("answer").agg({"text": "collect_list"})
-    ready = staying.join(gone, "answer", "left").orderBy("answer")
+    dropped_texts = dropped.groupBy("answer").agg({"text": "collect_list"})
+    with_dropped = kept_clusters.join(dropped_texts, "answer", "left").orderBy("answer")
 
-    def finish(rows: Rows) -> Iterator[Finished]:
+    def finish(rows: Rows) -> Iterator[FinishedCluster]:
         for *cluster, texts in rows:
-            if done := finished(Cluster(*cluster), bounds, texts or (), method):
+            if done := finish_cluster(Cluster(*cluster), bounds, texts or (), method):
                 yield done
 
     columns = "answer string, split string, line string, questions bigint, pairs array<string>"
     by_size = ("-size", "answer")
-    return Made(
+    return ClusterResult(
         counts,
         sizes,
         coherences,
         kept,
-        largest_removed=_some(found.where("not kept"), LARGEST, *by_size),
-        largest_kept=_some(staying, LARGEST, *by_size),
-        sample=_some(staying, SAMPLE, "sample_draw", "answer"),
+        largest_removed=_first_clusters(found.where("not kept"), LARGEST, *by_size),
+        largest_kept=_first_clusters(kept_clusters, LARGEST, *by_size),
+        sample=_first_clusters(kept_clusters, SAMPLE, "sample_draw", "answer"),
         clusters=itertools.starmap(
-            Finished, ready.mapInArrow(*_over(finish, columns)).toLocalIterator()
+            FinishedCluster, with_dropped.mapInArrow(*_arrow_map(finish, columns)).toLocalIterator()
         ),
         texts=(text for (text,) in questions.select("text").orderBy("text").toLocalIterator()),
     )
 
 
 def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -> Any:
-    """The good rows of all files: key, answer, text. The bad ones are counted, or refused."""
-    files = [*map(os.path.abspath, logs.files)]  # Spark may work elsewhere
+    """Return the good rows of all files: key, answer, text; count the bad ones, or raise."""
+    files = [*map(os.path.abspath, logs.files)]  # Spark may have another working directory
 
     def read(numbers: Rows) -> Rows:
         for (number,) in numbers:
@@ -225,27 +233,30 @@ def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -
                 if isinstance(row, BadRow):
                     yield None, None, None, number, *row
                 else:
-                    yield *row, number, None, None
+                    yield *row, number, None, None, None
 
-    columns = "key string, answer string, text string, number bigint, line bigint, reason string"
+    columns = (
+        "key string, answer string, text string, number bigint, line bigint, reason string, "
+        "remedy string"
+    )
     numbers = spark.range(len(files)).repartitionByRange(len(files), "id")
-    rows = _kept(numbers.mapInArrow(*_over(read, columns)))
+    rows = _persist(numbers.mapInArrow(*_arrow_map(read, columns)))
     bad = rows.where("reason is not null")
     refused = bad.where(f"line = {WHOLE_FILE}") if skip_bad_rows else bad
-    for number, *what in (
-        _ordered(refused, "number", f"line = {WHOLE_FILE}", "line")
-        .select("number", "line", "reason")
+    for number, *bad_row in (
+        _order_by(refused, "number", f"line = {WHOLE_FILE}", "line")
+        .select("number", "line", "reason", "remedy")
         .take(1)
     ):
-        raise refusal(logs.files[number], BadRow(*what))
-    counts |= _first(
+        raise bad_row_error(logs.files[number], BadRow(*bad_row))
+    counts |= _first_row(
         rows.selectExpr("count(key) as rows", "count_if(reason is not null) as bad_rows")
     )
     return rows.where("reason is null").select("key", "answer", "text")
 
 
 def _word_uses(questions: Any) -> list[tuple[str, int]]:
-    """As `method.most_used`."""
+    """Return the most used words with their uses, as `method.most_used` does."""
 
     def count(rows: Rows) -> Iterator[tuple[str, int]]:
         uses: Counter[str] = Counter()
@@ -256,31 +267,31 @@ def _word_uses(questions: Any) -> list[tuple[str, int]]:
                 uses.clear()
         yield from uses.items()
 
-    parts = questions.select("text").mapInArrow(*_over(count, "word string, uses bigint"))
+    parts = questions.select("text").mapInArrow(*_arrow_map(count, "word string, uses bigint"))
     uses = parts.groupBy("word").agg({"uses": "sum"}).toDF("word", "uses")
     most = uses.orderBy(uses["uses"].desc(), "word").limit(WEIGHTED_WORDS)
     return [(word, used) for word, used in most.collect()]
 
 
-def _sorted(frame: Any, *columns: str) -> Any:
-    """Partitions by the first column, in the order of all: of strings, as Python's."""
+def _sort_partitions(frame: Any, *columns: str) -> Any:
+    """Partition by the first column and sort by all; strings are ordered as in Python."""
     return frame.repartition(columns[0]).sortWithinPartitions(*columns)
 
 
-def _ordered(frame: Any, *expressions: str) -> Any:
+def _order_by(frame: Any, *expressions: str) -> Any:
     from pyspark.sql.functions import expr
 
     return frame.orderBy(*map(expr, expressions))
 
 
-def _kept(frame: Any) -> Any:
-    """On disk once it is made, since it is used more than once."""
+def _persist(frame: Any) -> Any:
+    """Keep the frame on disk after its first use, because it is used more than once."""
     from pyspark import StorageLevel
 
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _first(frame: Any) -> dict[str, int]:
+def _first_row(frame: Any) -> dict[str, int]:
     return frame.first().asDict()
 
 
@@ -289,14 +300,14 @@ def _columns(frame: Any, *names: str) -> Iterator[np.ndarray]:
     return (table[name].to_numpy() for name in names)
 
 
-def _some(frame: Any, count: int, *order: str) -> list[Cluster]:
-    """The first clusters in an order, without their questions."""
-    rows = _ordered(frame.drop("questions"), *order).limit(count).collect()
+def _first_clusters(frame: Any, count: int, *order: str) -> list[Cluster]:
+    """Return the first clusters in an order, without their questions."""
+    rows = _order_by(frame.drop("questions"), *order).limit(count).collect()
     return [Cluster(**row.asDict(), questions=[]) for row in rows]
 
 
 def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Some rows at a time, fewer of long ones: a cluster may have a million questions."""
+    """Yield batches of rows, smaller ones of long rows: a cluster may have a million questions."""
     chunk: list[Any] = []
     characters = 0
     for row in rows:
@@ -309,8 +320,8 @@ def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _over(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
-    """What `mapInArrow` takes, for a function from rows of a partition to rows with `columns`."""
+def _arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
+    """Return the arguments of `mapInArrow` for a function from rows to rows with `columns`."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow

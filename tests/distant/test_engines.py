@@ -1,5 +1,6 @@
 """The same clusters from either engine, whatever the order and the files of the rows."""
 
+import functools
 import gzip
 import json
 import pathlib
@@ -19,8 +20,18 @@ METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
 
 @pytest.fixture(scope="module")
 def session(spark_master):
-    with spark_engine.session(spark_master) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # most time is compilation
+        with spark_engine.session(spark_master) as session:
+            yield session
+
+
+@pytest.fixture(params=["memory", pytest.param("spark", marks=pytest.mark.slow)])
+def make_clusters(request):
+    """Either engine: (logs, method, skip_bad_rows=...) -> its result."""
+    if request.param == "memory":
+        return local_engine.make_clusters
+    return functools.partial(spark_engine.make_clusters, request.getfixturevalue("session"))
 
 
 def contents(folder):
@@ -60,10 +71,17 @@ def test_the_order_and_the_files_of_the_rows_change_nothing(tmp_path, shuffled, 
     assert all(report["splits"][split]["pairs"] for split in report["splits"])
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("partitions", [7, None])
+@pytest.mark.parametrize(
+    ("partitions", "method"),
+    [
+        (None, METHODS[0]),
+        pytest.param(None, METHODS[1], marks=pytest.mark.slow),
+        pytest.param(7, METHODS[0], marks=pytest.mark.slow),
+        pytest.param(7, METHODS[1], marks=pytest.mark.slow),
+    ],
+)
 def test_spark_gives_what_memory_gives(
-    session, tmp_path, shuffled, method, partitions, monkeypatch
+    session, tmp_path, shuffled, partitions, method, monkeypatch
 ):
     rows = len(log_rows())
     monkeypatch.setattr(spark_engine, "_PARTITION", rows // partitions if partitions else 10 * rows)
@@ -73,6 +91,7 @@ def test_spark_gives_what_memory_gives(
     assert made_on_spark(session, tmp_path / "b", shuffled, method) == made
 
 
+@pytest.mark.slow
 def test_few_large_clusters(session, tmp_path):
     rows = [(f"question {i} about {i % 7}", f"answer {i % 4}") for i in range(4000)]
     files = [write_rows(tmp_path / "rows.jsonl", rows)]
@@ -84,7 +103,7 @@ def test_few_large_clusters(session, tmp_path):
     assert len(made["pairs_train.tsv"].splitlines()) == 1 + 2 * 100
 
 
-BROKEN = (
+BAD_ROWS = (
     (b'{"question": "a"}\n', "line 2: expected the key `answer`"),
     (b'{"question": 5, "answer": "a"}\n', "line 2: expected text in `question`, got 5"),
     (b'{"question": " ", "answer": "a"}\n', "line 2: expected a question, got a blank"),
@@ -92,51 +111,39 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize(("row", "said"), BROKEN)
-def test_a_bad_row_is_refused_or_counted(session, tmp_path, row, said):
+@pytest.mark.parametrize(("row", "said"), BAD_ROWS)
+def test_a_bad_row_is_refused_or_counted(make_clusters, tmp_path, row, said):
     good = write_rows(tmp_path / "good.jsonl", log_rows())
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(
         b'{"question": "q", "answer": "a"}\n' + row + b'{"question": "q2", "answer": "a"}'
     )
     logs, method = Logs((good, str(bad))), METHODS[0]
-    for make in (
-        local_engine.make_clusters,
-        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
-    ):
-        with pytest.raises(UserError, match="bad.jsonl, " + said):
-            make(logs, method)
-        made = make(logs, method, skip_bad_rows=True)
-        assert (made.counts["bad_rows"], made.counts["rows"]) == (1, len(log_rows()) + 2)
+    with pytest.raises(UserError, match="bad.jsonl, " + said):
+        make_clusters(logs, method)
+    made = make_clusters(logs, method, skip_bad_rows=True)
+    assert (made.counts["bad_rows"], made.counts["rows"]) == (1, len(log_rows()) + 2)
 
 
-def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(session, tmp_path):
+def test_a_file_that_breaks_off_is_refused_even_where_bad_rows_are_skipped(make_clusters, tmp_path):
     path = tmp_path / "rows.jsonl.gz"
     whole = gzip.compress(pathlib.Path(write_rows(tmp_path / "rows", log_rows())).read_bytes())
     path.write_bytes(whole[:-100])
-    for make in (
-        local_engine.make_clusters,
-        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
-    ):
-        with pytest.raises(UserError, match=r"rows.jsonl.gz: not whole gzip"):
-            make(Logs((str(path),)), METHODS[0], skip_bad_rows=True)
+    with pytest.raises(UserError, match=r"rows.jsonl.gz: not whole gzip"):
+        make_clusters(Logs((str(path),)), METHODS[0], skip_bad_rows=True)
 
 
-def test_a_filter_that_leaves_nothing(session, tmp_path):
+def test_a_filter_that_leaves_nothing(make_clusters, tmp_path):
     files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
     alone = (write_rows(tmp_path / "alone.jsonl", [(f"q {i}", f"a {i}") for i in range(9)]),)
-    for make in (
-        local_engine.make_clusters,
-        lambda *a, **k: spark_engine.make_clusters(session, *a, **k),
-    ):
-        with pytest.raises(UserError, match=r"the filter leaves nothing: of 82 clusters the most"):
-            make(Logs(files), Method(least=1.0))
-        with pytest.raises(UserError, match="expected answers with two questions or more"):
-            make(Logs(alone), Method())
+    with pytest.raises(UserError, match="of at least 1, got none: the most coherent of 82"):
+        make_clusters(Logs(files), Method(least=1.0))
+    with pytest.raises(UserError, match="expected answers with two questions or more"):
+        make_clusters(Logs(alone), Method())
 
 
 def test_rows_that_memory_does_not_hold_are_sent_to_spark(tmp_path, monkeypatch):
     monkeypatch.setattr(local_engine, "available_memory", lambda: 100 * 1024)
     files = (write_rows(tmp_path / "rows.jsonl", log_rows()),)
-    with pytest.raises(UserError, match=r"about 1\d\d rows.*--spark 'local\[\*\]'"):
+    with pytest.raises(UserError, match=r"about 1\d\d rows.*; use the option `spark`"):
         local_engine.make_clusters(Logs(files), METHODS[0])

@@ -72,7 +72,7 @@ def test_it_is_read_as_it_was_written(folder):
 )
 def test_a_folder_that_does_not_fit_is_told(folder, name, text):
     (folder / name).write_text(text)
-    with pytest.raises(UserError, match=rf"{name}, line \d: .*make the folder anew"):
+    with pytest.raises(UserError, match=rf"{name}, line \d: .*make the folder again"):
         read_clusters(folder)
 
 

@@ -12,14 +12,14 @@ from qpr_jax.distant.method import (
     Cluster,
     Method,
     canonical,
-    clusters,
     distinct_questions,
     draw,
-    finished,
-    keyed,
+    find_overlap,
+    finish_cluster,
+    group_clusters,
     log_row,
     most_used,
-    overlapping,
+    overlap_keys,
     pairwise_coherence,
     paper_coherence,
     sample_pairs,
@@ -136,7 +136,7 @@ def test_weights_of_words():
 
 def test_clusters_below_the_least_coherence_are_removed_and_single_questions_are_none():
     questions = sorted([("x", "a b"), ("x", "a b c"), ("y", "a"), ("y", "b"), ("z", "alone")])
-    found = list(clusters(questions, Method("paper", least=0.8), {}))
+    found = list(group_clusters(questions, Method("paper", least=0.8), {}))
     assert [(c.answer, c.size, c.kept, c.questions) for c in found] == [
         ("x", 2, True, ["a b", "a b c"]),
         ("y", 2, False, []),
@@ -171,12 +171,12 @@ def test_held_out_questions_with_the_words_of_one_that_trains_are_dropped():
         cluster("validation", 5, "Cook rice how to?", "boil rice", "rice, in water"),
         cluster("test", 15, "in water rice", "rice cook"),
     ]
-    gone = list(overlapping(sorted(row for c in made for row in keyed(c, bounds))))
+    gone = list(find_overlap(sorted(row for c in made for row in overlap_keys(c, bounds))))
     # Validation and test may overlap: neither trains.
     assert sorted(gone) == [("test", "rice cook"), ("validation", "Cook rice how to?")]
-    left = finished(made[1], bounds, ["Cook rice how to?"], Method())
+    left = finish_cluster(made[1], bounds, ["Cook rice how to?"], Method())
     assert (left.split, left.questions) == ("validation", 2)
-    assert finished(made[2], bounds, ["rice cook"], Method()) is None
+    assert finish_cluster(made[2], bounds, ["rice cook"], Method()) is None
 
 
 def test_pairs_are_all_or_a_draw():

@@ -64,6 +64,31 @@ def test_the_page_shows_texts_as_they_are(written):
     assert "no known paraphrase among 20" in page.text
 
 
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00 \"'`|*_[a](http://b)\u2028# <!-- {{ 7 * 7 }} $"
+SHOWN = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd")
+ESCAPED = (
+    "&lt;img src=x onerror=alert(1)>\ufffd\\[31m\ufffd \"'\\`\\|\\*\\_\\[a\\](http://b) # "
+    "&lt;!-- {{ 7 \\* 7 }} \\$"
+)
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.md"])
+def test_markup_in_any_text_is_harmless(tmp_path, name):
+    found = [[Found(3, HOSTILE + " first", 0.1)]]
+    searches = {HOSTILE: lambda _, k: found}
+    analysis = analyze(searches, {1: HOSTILE, 2: HOSTILE + " other"}, np.array([[1, 2]]))
+    write_failures(tmp_path / name, analysis)
+    text = (tmp_path / name).read_text("utf-8")
+    assert not {"\x1b", "\x00"} & {*text}
+    if name == "a.md":
+        assert text.count(ESCAPED) >= 4
+        assert "<" not in text
+    else:
+        page = Page(text)
+        assert not {"img", "a", "script"} & {*page.tags}
+        assert page.text.count(SHOWN) >= 4
+
+
 def test_markdown_shows_texts_as_they_are(written):
     text = written("a.md")
     assert "<" not in text
@@ -142,6 +167,7 @@ def test_other_endings_are_refused(tmp_path, analysis, name):
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_shows_all_of_the_page(tmp_path, scheme):
     if CHROMIUM is None:

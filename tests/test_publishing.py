@@ -1,0 +1,71 @@
+"""Model cards: of names and settings that contain markup, and of runs with few settings."""
+
+import json
+
+import pytest
+
+from qpr_jax.encoders.base import EncoderSummary
+from qpr_jax.publishing import model_card
+
+SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
+
+
+class StubEncoder:
+    identity = "0123"
+    dimension = 4
+
+    def summary(self):
+        return SUMMARY
+
+
+def write_run(folder, **settings):
+    train = {"questions": 1000, "pairs": 500, "non_duplicates": 20}
+    data = {"questions": 1200, "unlabelled": 30, "splits": {"train": train}}
+    report = {"encoder": "0123", "data": data, "timing": {"steps": 7}}
+    (folder / "report.json").write_text(json.dumps(report))
+    (folder / "run.json").write_text(json.dumps(settings))
+
+
+def card_of(folder, name="mine", **options):
+    return model_card(name, StubEncoder(), folder, **options)
+
+
+def test_the_card_quotes_the_settings_that_there_are(tmp_path):
+    settings = {"loss.names": ["sdml", "triplet"], "loss.weights": [], "loss.alternate": False}
+    write_run(tmp_path, max_epochs=2, seed=0, **settings, **{"data.source": "quora"})
+    card = card_of(tmp_path, licence="mit")
+    assert 'license: "mit"\n' in card
+    assert "\nAn encoder of two words. Published with qpr_jax " in card
+    assert "\n1,000 questions, 500 pairs with the same meaning and 20 pairs" in card
+    rows = ["| loss.names | `sdml, triplet` |", "| seed | `0` |", "| steps | `7` |"]
+    assert "\n".join(["|---|---|", *rows, "| data.source | `quora` |\n"]) in card
+    assert "Not measured on labelled questions.\n\n## Limits\n\n- It reads two words.\n- " in card
+
+
+def test_the_card_of_an_older_run_has_the_new_names_of_its_settings(tmp_path):
+    write_run(tmp_path, max_epochs=1, loss="sdml+triplet", loss_turns=True)
+    card = card_of(tmp_path)
+    assert "| loss.names | `sdml, triplet` |\n| loss.alternate | `True` |\n" in card
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "\nNone here: the model was not trained further before it was published.\n"),
+        ({"teacher.identity": "ab"}, "\nIt learned a teacher's vectors of 1,030 questions.\n"),
+        ({"pretrained.identity": "cd"}, "\n| it started from the encoder | `cd` |\n"),
+    ],
+)
+def test_the_card_says_what_a_model_learned_from(tmp_path, settings, expected):
+    write_run(tmp_path, max_epochs=0, **settings)
+    assert expected in card_of(tmp_path)
+
+
+def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
+    write_run(tmp_path, max_epochs=0, **{"data.source": "a`|<b>\n\x1b[31m"})
+    card = card_of(tmp_path, "<img src=x> *a*_b_ [c](d)", licence='x"\n---\n<script>|')
+    assert r"# &lt;img src=x> \*a\*\_b\_ \[c\](d)" in card
+    assert r'license: "x\"\n---\n<script>|"' in card
+    assert r'Of the weights: x" --- &lt;script>\|.' in card
+    assert r"| data.source | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
+    assert "\x1b" not in card
