@@ -160,6 +160,13 @@ def serialize_weights(weights: Mapping[str, Any]) -> bytes:
     return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
 
 
+def limit_tokens(files: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
+    """Copy the files of a folder, with another limit for the tokens of a question."""
+    name, key = LENGTHS[0]
+    config = json.loads(files.get(name, b"{}"))
+    return {**files, name: json.dumps(config | {key: max_tokens}, indent=2).encode() + b"\n"}
+
+
 def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
     value = _json(files, name, where)
     if not isinstance(value, dict):

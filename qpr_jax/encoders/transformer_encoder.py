@@ -19,6 +19,7 @@ from qpr_jax.encoders.sentence_transformers import (
     WEIGHTS,
     SentenceModel,
     file_names,
+    limit_tokens,
     parse_model,
     serialize_weights,
 )
@@ -101,10 +102,23 @@ class TransformerEncoder:
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
 
-    def trained(self, weights: dict[str, Any], settings: dict[str, Any]) -> TransformerEncoder:
-        """The same model after a training: other weights, and the settings of the training."""
+    def trained(
+        self, weights: dict[str, Any], settings: dict[str, Any], *, max_tokens: int
+    ) -> TransformerEncoder:
+        """The same model after a training.
+
+        Args:
+          weights: parameters of `BertEncoder` as pure nested dictionaries.
+          settings: of the training, flat.
+          max_tokens: tokens of a question that the training read; if it is below the limit of the
+            model, it becomes the limit, so that index and serving read the same.
+        """
         contents = self.contents | {WEIGHTS: serialize_weights(weights)}
-        return TransformerEncoder(self.model._replace(weights=weights), contents, settings)
+        if max_tokens < self.max_tokens:
+            contents = limit_tokens(contents, max_tokens)
+        limit = min(max_tokens, self.max_tokens)
+        model = self.model._replace(weights=weights, max_tokens=limit)
+        return TransformerEncoder(model, contents, settings)
 
     @functools.cached_property
     def tokenizer(self) -> WordPieces:
