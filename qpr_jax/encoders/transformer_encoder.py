@@ -19,11 +19,12 @@ from qpr_jax.encoders.sentence_transformers import (
     WEIGHTS,
     SentenceModel,
     file_names,
+    limit_tokens,
     parse_model,
     serialize_weights,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -101,10 +102,23 @@ class TransformerEncoder:
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
 
-    def trained(self, weights: dict[str, Any], settings: dict[str, Any]) -> TransformerEncoder:
-        """The same model after a training: other weights, and the settings of the training."""
+    def trained(
+        self, weights: dict[str, Any], settings: dict[str, Any], *, max_tokens: int
+    ) -> TransformerEncoder:
+        """The same model after a training.
+
+        Args:
+          weights: parameters of `BertEncoder` as pure nested dictionaries.
+          settings: of the training, flat.
+          max_tokens: tokens of a question that the training read; if it is below the limit of the
+            model, it becomes the limit, so that index and serving read the same.
+        """
         contents = self.contents | {WEIGHTS: serialize_weights(weights)}
-        return TransformerEncoder(self.model._replace(weights=weights), contents, settings)
+        if max_tokens < self.max_tokens:
+            contents = limit_tokens(contents, max_tokens)
+        limit = min(max_tokens, self.max_tokens)
+        model = self.model._replace(weights=weights, max_tokens=limit)
+        return TransformerEncoder(model, contents, settings)
 
     @functools.cached_property
     def tokenizer(self) -> WordPieces:
@@ -127,7 +141,7 @@ class TransformerEncoder:
         return vectors
 
 
-def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> TransformerEncoder:
+def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> TransformerEncoder:
     """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}

@@ -20,7 +20,7 @@ from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
-from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.teacher import Teacher, word_vectors
 
 
@@ -199,7 +199,10 @@ class BertFamily:
         self, config: TrainConfig, start: Encoder | None, tokenizer: Tokenizer, params: nnx.State
     ) -> Encoder:
         """The folder with the trained weights."""
-        return cast(TransformerEncoder, start).trained(_copy_to_host(params), identity(config))
+        encoder = cast(TransformerEncoder, start)
+        # Without a training the encoder keeps its own limit.
+        limit = config.text.max_tokens if trains(config) else encoder.max_tokens
+        return encoder.trained(_copy_to_host(params), identity(config), max_tokens=limit)
 
 
 MODEL_FAMILIES: dict[str, ModelFamily] = {"cnn": CnnFamily(), "bert": BertFamily()}

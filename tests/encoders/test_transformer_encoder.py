@@ -217,7 +217,7 @@ def test_other_weights_of_the_same_shape_are_not_compiled_again():
     before = encoder.encode(["how do i learn python"])
     compiled = transformer_runtime._apply_layer._cache_size()
     weights = jax.tree.map(lambda array: 1.1 * array, encoder.model.weights)
-    after = encoder.trained(weights, {}).encode(["how do i learn python"])
+    after = encoder.trained(weights, {}, max_tokens=32).encode(["how do i learn python"])
     assert transformer_runtime._apply_layer._cache_size() == compiled > 0
     assert np.abs(after - before).max() > 1e-4
 
@@ -239,3 +239,24 @@ def test_number_types_that_numpy_lacks_are_refused(tmp_path):
     (tmp_path / "model" / "model.safetensors").write_bytes(data)
     with pytest.raises(UserError, match=r"numbers that NumPy has, got .*BF16"):
         read_transformer(tmp_path / "model")
+
+
+@pytest.mark.parametrize("remove", [None, "sentence_bert_config.json"])
+def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
+    if remove:
+        (folder / remove).unlink()
+    encoder = read_transformer(folder)
+    assert encoder.max_tokens == 32
+    limited = encoder.trained(encoder.model.weights, {}, max_tokens=6)
+    save_encoder(tmp_path / "saved", limited)
+    again = read_encoder(tmp_path / "saved")
+    assert again.max_tokens == limited.max_tokens == 6
+    assert again.identity == limited.identity != encoder.identity
+    written = json.loads((tmp_path / "saved" / "sentence_bert_config.json").read_text())
+    assert written["max_seq_length"] == 6  # which sentence-transformers reads
+    question = "what is the best way to cook rice"
+    np.testing.assert_array_equal(again.encode([question]), again.encode(["what is the best"]))
+    same, larger = (encoder.trained(encoder.model.weights, {}, max_tokens=n) for n in (32, 64))
+    assert same.max_tokens == larger.max_tokens == 32
+    assert same.identity == larger.identity != limited.identity
+    assert same.contents.keys() == encoder.contents.keys()

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from qpr_jax import Retriever
+from qpr_jax.encoders.load import save_encoder
 from qpr_jax.encoders.sentence_transformers import parse_model, parse_weights, serialize_weights
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
@@ -22,6 +23,7 @@ from qpr_jax.training.distributed import make_mesh
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, init_model
 from qpr_jax.training.train_step import init_state, make_loss
@@ -50,7 +52,7 @@ def config_of(**changes):
 def fewer_blocks():
     """Each takes seconds to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("qpr_jax.training.loader.BLOCKS_OF_BERT", 2)
+        patch.setattr(MODEL_FAMILIES["bert"], "length_blocks", 2)
         yield
 
 
@@ -153,7 +155,7 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_pa
         assert (export / name).read_bytes() == (TINY / name).read_bytes()
     retriever = Retriever.load(workdir)
     assert isinstance(retriever.encoder, TransformerEncoder)
-    assert retriever.encoder.settings["encoder"] == "bert"
+    assert retriever.encoder.settings["encoder.kind"] == "bert"
     moved = retriever.encode(["how do i learn python"]) - read_transformer(TINY).encode(
         ["how do i learn python"]
     )
@@ -169,6 +171,20 @@ def test_a_run_leaves_a_folder_that_sentence_transformers_reads(finished, tmp_pa
         retriever.encode(["how do i learn python"]),
         atol=1e-6,
     )
+
+
+def test_index_and_serving_read_as_many_tokens_as_the_training(tmp_path):
+    config = config_of(**{"text.max_tokens": 5})
+    dataset = load_dataset(config, None, read_transformer(TINY))
+    assert dataset.token_ids.shape[1] == 5
+    _, params = init_model(config, dataset)
+    family = MODEL_FAMILIES["bert"]
+    trained = family.export(config, dataset.start, dataset.tokenizer, params)
+    save_encoder(tmp_path / "export", trained)
+    encoder = read_transformer(tmp_path / "export")
+    assert encoder.max_tokens == 5
+    expected = encoder.encode_ids(dataset.token_ids[:20])
+    np.testing.assert_allclose(encoder.encode(dataset.data.questions[:20]), expected, atol=1e-6)
 
 
 def test_without_epochs_the_transformer_is_scored_as_it_is(tmp_path):
