@@ -150,7 +150,7 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
 
 def test_evaluated(qpr, index, tmp_path):
     questions = list(QUESTIONS.values())
-    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 77)]
+    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 2**63 - 1)]
     (tmp_path / "pairs.tsv").write_text(
         "question\tid\n" + "".join(f"{question}\t{i}\n" for question, i in rows)
     )
@@ -171,7 +171,12 @@ def test_evaluated(qpr, index, tmp_path):
     [
         (("search", "nowhere", "--query", "a"), b"", 1, "error: `run`: expected the folder of a"),
         (("search", "mine", "gone.txt"), b"", 1, "error: gone.txt: cannot be read (No such file"),
-        (("search", "mine"), b"\xff", 1, "error: standard input, line 1: expected UTF-8; mend it"),
+        (
+            ("search", "mine"),
+            b"\xff",
+            1,
+            "error: standard input, line 1: expected UTF-8; correct it",
+        ),
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
         (("index", "mine"), b"a", 2, "Missing option '--run'"),
@@ -196,10 +201,10 @@ def test_evaluated(qpr, index, tmp_path):
             1,
             "standard input, line 2: expected an id, 0 to 9223372036854775807;",
         ),
-        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id; say --format"),
+        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id, got"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\tb\n", 1, "line 2: expected a"),
-        (("train", "r", "gone.tsv"), b"", 1, "error: `data.path`: expected a file of question"),
+        (("train", "r", "gone.tsv"), b"", 1, "error: `PAIRS`: expected a file of question"),
         (("train", "r", "questions.jsonl", "--config", "x.toml"), b"", 1, "found none"),
     ],
 )
