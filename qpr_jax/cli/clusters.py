@@ -96,9 +96,7 @@ def _summary(report: dict[str, Any]) -> list[str]:
     counts = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
     return [
         "{rows} rows ({bad_rows} bad ones left out), {questions} questions; {undecided_questions} "
-        "have no most frequent answer, {questions_alone} share theirs with no other question".format(
-            **counts
-        ),
+        "have no most frequent answer, {questions_alone} do not share theirs".format(**counts),
         "{clusters} clusters of {clustered_questions} questions; removed for low coherence: "
         "{clusters_removed} of {questions_removed} questions".format(**counts),
         *(

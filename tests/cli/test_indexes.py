@@ -159,11 +159,11 @@ def test_evaluated(qpr, index, tmp_path):
     scores = json.loads(out)
     assert scores["queries"] == 3
     assert scores["hits@1"] == pytest.approx(2 / 3)
-    assert scores["mrr@20"] == pytest.approx(2 / 3)
-    assert scores["recall@10"] == pytest.approx(2 / 3)
+    assert scores["mrr@20"] == pytest.approx((2 + 1 / 3) / 3)
+    assert scores["recall@10"] == 1
     others = json.loads(qpr("evaluate", index, "pairs.tsv", "--other-texts")[1])
     assert others["hits@1"] < scores["hits@1"]
-    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 0) / 3)
+    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 1) / 3)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_evaluated(qpr, index, tmp_path):
             ("search", "mine"),
             b"\xff",
             1,
-            "error: standard input, line 1: expected UTF-8; correct it",
+            "error: standard input, line 1: expected UTF-8; corr",
         ),
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
@@ -230,10 +230,13 @@ def test_ids_must_be_each_question_s_own(qpr, run):
     ("text", "message"),
     [
         ("batch_sise = 3", "there is no setting `batch_sise`; did you mean `batch_size`?"),
-        ("batch_size = 'x'", "`batch_size`: expected int, as 512, got 'x'"),
-        ("[index]\nprobes = 1.5", "`index.probes`: expected int, as 10, got 1.5"),
+        ("batch_size = 'x'", "`batch_size` in mine.toml: expected int, as 512, got 'x'"),
+        (
+            "[index]\nprobes = 1.5",
+            "`probes` under `[index]` in mine.toml: expected int, as 10, got 1.5",
+        ),
         ("batch_size", "expected TOML"),
-        ("batch_size = 0", "`batch_size`: expected at least 1, got 0"),
+        ("batch_size = 0", "`batch_size` in mine.toml: expected at least 1, got 0"),
     ],
 )
 def test_settings_of_a_file(qpr, tmp_path, text, message):
@@ -246,12 +249,14 @@ def test_settings_of_a_file(qpr, tmp_path, text, message):
 
 SMALL = """
 batch_size = 32
-learning_rate = 1
 max_steps = 3
+[encoder]
 filters = 8
 embedding_dim = 8
 output_dim = 8
-windows = [1, 3]
+kernel_sizes = [1, 3]
+[optimizer]
+learning_rate = 1
 [data]
 held_out_pairs = 200
 """
