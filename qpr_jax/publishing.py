@@ -13,7 +13,7 @@ from qpr_jax.encoders.base import Encoder, EncoderSummary
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
-from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
+from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.retriever import run_encoder
 
 # What a reader of the card is told of settings, where there were steps on pairs.
@@ -21,7 +21,7 @@ _OF_PAIRS = ("loss", "loss_weights", "loss_turns", "batch_size", "seed")
 _SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 
 
-def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pathlib.Path:
+def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "") -> pathlib.Path:
     """Write the encoder of a run, and its card, to a new folder; the folder.
 
     The folder holds all that is needed to encode, and nothing that would be run. A convolutional

@@ -17,7 +17,7 @@ from qpr_jax.distant.method import Cluster, Finished, Method
 from qpr_jax.distant.report import histogram, write_page, write_sample
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    Path,
+    StrPath,
     read_json,
     refuse_existing,
     replace_folder,
@@ -51,12 +51,12 @@ class Made(NamedTuple):
     texts: Iterable[str]
 
 
-def is_made(folder: Path) -> bool:
+def is_made(folder: StrPath) -> bool:
     """Whether a folder is one of `write_clusters`."""
     return pathlib.Path(folder, CLUSTERS).is_file()
 
 
-def made_files(folder: Path) -> list[pathlib.Path]:
+def made_files(folder: StrPath) -> list[pathlib.Path]:
     """The files of `write_clusters` that `read_clusters` reads; UserError where one is missing."""
     files = [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
     for file in files:
@@ -87,7 +87,7 @@ def refuse_nothing_left(
         )
 
 
-def write_clusters(folder: Path, made: Made, method: Method) -> dict[str, Any]:
+def write_clusters(folder: StrPath, made: Made, method: Method) -> dict[str, Any]:
     """Write what was made to a new folder, whole or not at all; its report.
 
     clusters.jsonl: an object a cluster, `cluster` (0, 1, ...), `answer`, `coherence`, `split`,
@@ -189,7 +189,7 @@ class ClusterData(NamedTuple):
     report: dict[str, Any]
 
 
-def read_clusters(folder: Path) -> ClusterData:
+def read_clusters(folder: StrPath) -> ClusterData:
     """Read what `write_clusters` wrote; UserError where a file is missing or does not fit."""
     path = pathlib.Path(folder)
     questions = [str(row["question"]) for _, row in _rows(path / QUESTIONS, ["question"])]
@@ -219,7 +219,7 @@ def read_clusters(folder: Path) -> ClusterData:
     return ClusterData(questions, clusters, split_of, pairs, read_report(path))
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def read_report(folder: StrPath) -> dict[str, Any]:
     """The report of `write_clusters`; UserError where it is none."""
     path = pathlib.Path(folder, REPORT)
     report = read_json(path)

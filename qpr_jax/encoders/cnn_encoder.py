@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.encoders import cnn_format, cnn_kernels
 from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 from qpr_jax.machine import cpu_count
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.vocabulary import Vocabulary
@@ -163,7 +163,7 @@ class CnnEncoder:
         return np.concatenate(self.biases)
 
 
-def read_cnn(folder: Path) -> CnnEncoder:
+def read_cnn(folder: StrPath) -> CnnEncoder:
     """Read an encoder from its folder; UserError where it is incomplete or damaged."""
     parts = cnn_format.read_parts(folder)
     weights = parts.weights

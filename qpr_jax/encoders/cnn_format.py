@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
@@ -75,7 +75,7 @@ def to_files(parts: CnnParts) -> dict[str, bytes]:
     }
 
 
-def read_parts(folder: Path) -> CnnParts:
+def read_parts(folder: StrPath) -> CnnParts:
     """Read and verify the folder; UserError where it is incomplete or damaged."""
     old = manifest_format(folder) == NPZ_FORMAT
     manifest = read_manifest(folder, format=NPZ_FORMAT if old else FORMAT)

@@ -19,7 +19,7 @@ from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
-    Path,
+    StrPath,
     manifest_format,
     replace_folder,
     user_cache,
@@ -28,7 +28,7 @@ from qpr_jax.files import (
 )
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
-FORMATS: dict[str, Callable[[Path], Encoder]] = {
+FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     cnn_format.FORMAT: cnn_encoder.read_cnn,
     cnn_format.NPZ_FORMAT: cnn_encoder.read_cnn,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
@@ -36,7 +36,7 @@ FORMATS: dict[str, Callable[[Path], Encoder]] = {
 }
 
 
-def read_encoder(named: Path) -> Encoder:
+def read_encoder(named: StrPath) -> Encoder:
     """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
     folder = encoder_folder(named)
     format = folder_format(folder)
@@ -50,7 +50,7 @@ def read_encoder(named: Path) -> Encoder:
     return FORMATS[format](folder)
 
 
-def encoder_folder(named: Path) -> pathlib.Path:
+def encoder_folder(named: StrPath) -> pathlib.Path:
     """Find the folder of an encoder.
 
     Args:
@@ -81,7 +81,7 @@ def model_folders() -> list[pathlib.Path]:
     return [*([pathlib.Path(own)] if own else []), user_cache() / "models"]
 
 
-def folder_format(folder: Path) -> str | None:
+def folder_format(folder: StrPath) -> str | None:
     """The entry of `FORMATS` for a folder; None where it holds no encoder."""
     named = manifest_format(folder)
     if named in FORMATS:
@@ -89,12 +89,12 @@ def folder_format(folder: Path) -> str | None:
     return sentence_transformers.FORMAT if sentence_transformers.is_model(folder) else None
 
 
-def is_encoder(folder: Path) -> bool:
+def is_encoder(folder: StrPath) -> bool:
     """Whether the folder itself holds an encoder, as opposed to a run."""
     return folder_format(folder) is not None
 
 
-def contains_encoder(folder: Path, encoder: Encoder) -> bool:
+def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:
     """Whether `folder` holds this encoder, undamaged, as `save_encoder` writes it."""
     if not pathlib.Path(folder, MANIFEST).is_file():
         return False
@@ -103,7 +103,7 @@ def contains_encoder(folder: Path, encoder: Encoder) -> bool:
     return False
 
 
-def save_encoder(folder: Path, encoder: Encoder, *, card: str = "") -> None:
+def save_encoder(folder: StrPath, encoder: Encoder, *, card: str = "") -> None:
     """Write an encoder, with a model card if there is one, unless `folder` holds it already.
 
     The folder is replaced as a whole: a kill leaves either the previous one or the new one.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 from qpr_jax.models.bert_shape import BertShape
 
 FORMAT = "sentence-transformers"
@@ -59,12 +59,12 @@ class SentenceModel(NamedTuple):
     weights: dict[str, Any]
 
 
-def is_model(folder: Path) -> bool:
+def is_model(folder: StrPath) -> bool:
     """Whether a folder has this format."""
     return all(pathlib.Path(folder, name).is_file() for name in (CONFIG, WEIGHTS))
 
 
-def file_names(folder: Path) -> list[str]:
+def file_names(folder: StrPath) -> list[str]:
     """List the files of a folder that define the model; UserError where one is missing."""
     path = pathlib.Path(folder)
     names = [CONFIG, WEIGHTS, TOKENIZER]
@@ -81,7 +81,7 @@ def file_names(folder: Path) -> list[str]:
     return names
 
 
-def parse_model(files: Mapping[str, bytes], where: Path) -> SentenceModel:
+def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     """Parse the files of a folder; UserError if the model is of another kind."""
     config = _object(files, CONFIG, where)
     for name, expected in _EXPECTED.items():
@@ -102,7 +102,7 @@ def parse_model(files: Mapping[str, bytes], where: Path) -> SentenceModel:
     return SentenceModel(shape, max_tokens, weights)
 
 
-def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: Path) -> Any:
+def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath) -> Any:
     """Convert named tensors to the parameters of `BertEncoder`, pure nested dictionaries."""
 
     def tensor(name: str, *sizes: int) -> np.ndarray:
@@ -160,14 +160,14 @@ def serialize_weights(weights: Mapping[str, Any]) -> bytes:
     return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
 
 
-def _object(files: Mapping[str, bytes], name: str, where: Path) -> dict[str, Any]:
+def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
     value = _json(files, name, where)
     if not isinstance(value, dict):
         raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
     return value
 
 
-def _json(files: Mapping[str, bytes], name: str, where: Path) -> Any:
+def _json(files: Mapping[str, bytes], name: str, where: StrPath) -> Any:
     if name not in files:
         raise _missing(where, name)
     try:
@@ -178,13 +178,13 @@ def _json(files: Mapping[str, bytes], name: str, where: Path) -> Any:
         ) from None
 
 
-def _missing(where: Path, name: str) -> UserError:
+def _missing(where: StrPath, name: str) -> UserError:
     return UserError(
         f"{where}: expected the file {name}, found none", remedy="fetch the whole folder"
     )
 
 
-def _modules(files: Mapping[str, bytes], where: Path) -> list[dict[str, str]]:
+def _modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
     """Kind and folder of each module, in order."""
     listed = _json(files, MODULES, where)
     try:
@@ -197,7 +197,7 @@ def _modules(files: Mapping[str, bytes], where: Path) -> list[dict[str, str]]:
     return modules
 
 
-def _pooling(files: Mapping[str, bytes], where: Path) -> tuple[str, bool]:
+def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     """How token vectors are pooled, and whether the result is scaled to length 1."""
     if MODULES not in files:
         return "mean", False  # as sentence-transformers loads a transformer alone
@@ -215,7 +215,7 @@ def _pooling(files: Mapping[str, bytes], where: Path) -> tuple[str, bool]:
     return pooling, normalize
 
 
-def _pooling_mode(files: Mapping[str, bytes], name: str, where: Path) -> str:
+def _pooling_mode(files: Mapping[str, bytes], name: str, where: StrPath) -> str:
     config = _object(files, name, where)
     flags = [flag for flag in config if flag.startswith("pooling_mode_") and config[flag] is True]
     mode = config.get("pooling_mode", _FLAGS.get(flags[0], flags) if len(flags) == 1 else flags)
@@ -224,7 +224,7 @@ def _pooling_mode(files: Mapping[str, bytes], name: str, where: Path) -> str:
     return str(mode)
 
 
-def _tensors(data: bytes, where: Path) -> dict[str, np.ndarray]:
+def _tensors(data: bytes, where: StrPath) -> dict[str, np.ndarray]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -23,7 +23,7 @@ from qpr_jax.encoders.sentence_transformers import (
     serialize_weights,
 )
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, manifest_format, read_manifest, read_verified
+from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -127,7 +127,7 @@ class TransformerEncoder:
         return vectors
 
 
-def read_transformer(folder: Path, *, compute_dtype: str = "float32") -> TransformerEncoder:
+def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> TransformerEncoder:
     """Read a folder of sentence-transformers, verified if `save_encoder` wrote it."""
     path = pathlib.Path(folder)
     names, settings = file_names(path), {}

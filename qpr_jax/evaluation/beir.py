@@ -18,7 +18,7 @@ import numpy as np
 from qpr_jax.data.beir import Qrels, read_corpus, read_qrels, read_queries
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
-from qpr_jax.files import Path, write_atomically
+from qpr_jax.files import StrPath, write_atomically
 
 CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100
@@ -40,10 +40,10 @@ class RankedDocument(NamedTuple):
 
 def beir_scores(
     encode: Encode,
-    folder: Path,
+    folder: StrPath,
     split: str = "test",
     *,
-    run_file: Path | None = None,
+    run_file: StrPath | None = None,
     log: Log = lambda line: None,
 ) -> dict[str, float]:
     """`graded_scores` of a split of a set in BEIR's format, with its `queries` and `documents`.

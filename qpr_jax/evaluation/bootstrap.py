@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path
+from qpr_jax.files import StrPath
 
 SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
@@ -75,7 +75,7 @@ def _values(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray
     )
 
 
-def read_ranks(path: Path) -> dict[str, np.ndarray]:
+def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
     """The `ranks.npz` of a run; UserError where it is not one."""
     try:
         with np.load(path, allow_pickle=False) as file:
