@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -14,8 +13,6 @@ import click
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
-
-log = logging.getLogger("qpr_jax")
 
 CHUNK = 1024  # questions that are searched or added together
 Command = Callable[..., Any]
@@ -55,9 +52,7 @@ def questions_input(command: Command) -> Command:
 
 def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`."""
-    return read_questions(
-        path, format=format or "", column=column, skip_bad_rows=skip_bad_rows, log=log.info
-    )
+    return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
 
 
 def chunked(entries: Iterable[Entry], size: int = CHUNK) -> Iterator[list[Entry]]:
