@@ -48,6 +48,8 @@ _SWITCHES = ("skip_bad_rows",)  # options of `qpr` without a value; True as a se
 
 def flag_spelling(name: str, value: str | None) -> str:
     """As flags of `experiments.main`: `--config.batch.encode_chunk=4096`."""
+    if name in OPTIONS and not OPTIONS[name].setting:
+        return qpr_spelling(name, value)
     setting, value = _setting(name, value)
     flag = f"--{setting}" if setting in _PROGRAM_FLAGS else f"--config.{setting}"
     return f"`{flag}`" if value is None else f"`{flag}={value}`"
