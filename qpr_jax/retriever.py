@@ -24,7 +24,7 @@ from qpr_jax.encoders.load import (
 )
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, read_object
+from qpr_jax.files import MANIFEST, StrPath, read_object
 from qpr_jax.index.faiss_index import Recipe, check_recipe
 from qpr_jax.index.folder import (
     Store,
@@ -72,7 +72,7 @@ class Retriever:
         self._writer = threading.Lock()
 
     @classmethod
-    def load(cls, run: Path, *, indexed: bool = False) -> Retriever:
+    def load(cls, run: StrPath, *, indexed: bool = False) -> Retriever:
         """The encoder and index of a folder; UserError where one is missing or damaged.
 
         run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
@@ -114,7 +114,7 @@ class Retriever:
         questions: Sequence[str],
         ids: Sequence[int] | None = None,
         *,
-        run: Path,
+        run: StrPath,
         recipe: Recipe | None = None,
         log: Callable[[str], object] = lambda line: None,
     ) -> Retriever:
@@ -141,10 +141,10 @@ class Retriever:
     @classmethod
     def build_in(
         cls,
-        folder: Path,
+        folder: StrPath,
         entries: Iterable[tuple[int, int | None, str]],
         *,
-        run: Path,
+        run: StrPath,
         recipe: Recipe | None = None,
         source: str = "questions",
         log: Callable[[str], object] = lambda line: None,
@@ -233,7 +233,7 @@ class Retriever:
         with self._changing():
             self._compact(self._store.folder if self._store else None, log)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: StrPath) -> None:
         """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads.
 
         Later changes are kept there.
@@ -318,7 +318,7 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
     return Recipe(**(known | given))
 
 
-def run_encoder(run: Path) -> Encoder:
+def run_encoder(run: StrPath) -> Encoder:
     """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
     asked, run = run, encoder_folder(run)
     if not pathlib.Path(run).is_dir():
@@ -343,6 +343,6 @@ def run_encoder(run: Path) -> Encoder:
     )
 
 
-def _manifest_of(run: Path) -> dict[str, Any]:
+def _manifest_of(run: StrPath) -> dict[str, Any]:
     """The manifest of a folder's index, empty where there is none."""
     return read_object(pathlib.Path(run, "index", MANIFEST))

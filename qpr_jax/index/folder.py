@@ -35,7 +35,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
-    Path,
+    StrPath,
     check_digest,
     digest_of,
     file_entries,
@@ -64,7 +64,7 @@ _OURS = re.compile(rf"\.?({'|'.join(_FILES)})-[0-9a-f]{{16}}\.\w+(\.part)?")
 _AT_ONCE = 32_768  # changes that are encoded together
 
 
-def only_writer(folder: Path) -> contextlib.AbstractContextManager[bool]:
+def only_writer(folder: StrPath) -> contextlib.AbstractContextManager[bool]:
     """Hold the folder's lock, after any other process that does."""
     return locked(pathlib.Path(folder, LOCK), wait=True)
 
@@ -72,7 +72,7 @@ def only_writer(folder: Path) -> contextlib.AbstractContextManager[bool]:
 class TextsWriter:
     """Questions and ids on their way to the files of a build. Needs `only_writer`."""
 
-    def __init__(self, folder: Path, build: str) -> None:
+    def __init__(self, folder: StrPath, build: str) -> None:
         """What an unfinished build left in the folder is removed first."""
         self._folder, self._build = pathlib.Path(folder), build
         remove_others(self._folder)
@@ -114,7 +114,7 @@ def remove_others(folder: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def nothing_left(folder: Path) -> Iterator[None]:
+def nothing_left(folder: StrPath) -> Iterator[None]:
     """Remove what a build in the block leaves in the folder when it fails."""
     try:
         yield
@@ -123,7 +123,7 @@ def nothing_left(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> dict[str, Any]:
+def write_store(folder: StrPath, index: QuestionIndex, build: str, export: str) -> dict[str, Any]:
     """Write what `TextsWriter` has not, then the manifest, then remove all older files.
 
     Needs `only_writer`. export: the name of the encoder's folder, beside this one. Returns the
@@ -164,7 +164,7 @@ def write_store(folder: Path, index: QuestionIndex, build: str, export: str) -> 
 class Store:
     """The folder of an index, as this process last saw it. Changes need `only_writer`."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, folder: StrPath, manifest: dict[str, Any]) -> None:
         # A relative one would mean another after a change of the working directory.
         self.folder, self.manifest = pathlib.Path(folder).absolute(), manifest
         # Of the file of changes, and the entry that it belongs to.
@@ -230,7 +230,7 @@ class Store:
 
 
 def read_store(
-    folder: Path, encode: Encode, *, encoder: str | None = None
+    folder: StrPath, encode: Encode, *, encoder: str | None = None
 ) -> tuple[QuestionIndex, dict[str, Any]]:
     """The index of a folder as its manifest says, and the manifest.
 
@@ -311,7 +311,7 @@ def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
     return said | {SEAL: digest}
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: StrPath) -> dict[str, Any]:
     manifest = read_manifest(folder, format=FORMAT)
     if sealed(manifest) != manifest:
         raise UserError(

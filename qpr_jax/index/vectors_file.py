@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, locked, read_json, write_json
+from qpr_jax.files import StrPath, locked, read_json, write_json
 
 CHUNK = 16_384  # questions between two points from which it can be taken up
 _HEADER = 128  # bytes
@@ -20,7 +20,7 @@ _MAGIC = b"\x93NUMPY"
 
 
 def encode_to_file(
-    path: Path,
+    path: StrPath,
     questions: Iterable[str],
     encode: Callable[[Sequence[str]], np.ndarray],
     *,

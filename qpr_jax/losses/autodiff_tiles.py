@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.tiles import in_tiles, joined
+from qpr_jax.tiles import in_tiles, join_tiles
 
 # Numbers of a tile: 32 MiB, of which a few are held at once. Larger tiles leave the cache, smaller
 # ones add to the gradient of the candidates too often; so do few rows, in a tile of any size.
@@ -93,7 +93,7 @@ def summed_by_tiles(
         start = (zero(), jax.tree.map(jnp.zeros_like, shared))
         inputs = live_tiles((rows, row_numbers), count, tile)
         (value, of_shared), of_rows = lax.scan(step, start, inputs)
-        of_rows = jax.tree.map(lambda tiles: joined(tiles, count), of_rows)
+        of_rows = jax.tree.map(lambda tiles: join_tiles(tiles, count), of_rows)
         return value, (of_rows, of_shared)
 
     def backward(gradients: Any, weight: jax.Array) -> Any:

@@ -22,7 +22,7 @@ from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import live_tiles
 from qpr_jax.losses.distances import gather, left_out, products
-from qpr_jax.tiles import joined
+from qpr_jax.tiles import join_tiles
 
 
 class Pairs(NamedTuple):
@@ -128,7 +128,7 @@ def _forward(
 
     start = (value, jax.tree.map(jnp.zeros_like, candidates))
     (value, of_candidates), found = lax.scan(step, start, tiles)
-    of_queries, of_query_squares, pull = (joined(array, count) for array in found)
+    of_queries, of_query_squares, pull = (join_tiles(array, count) for array in found)
     to_products = 2 * (to_products + pull)[:, None]
     of_pairs = Pairs(
         of_queries + to_products * pairs.candidates,

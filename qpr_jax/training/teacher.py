@@ -17,7 +17,7 @@ from qpr_jax.errors import UserError, ref
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
-    Path,
+    StrPath,
     locked,
     read_manifest,
     user_cache,
@@ -65,7 +65,9 @@ class Teacher:
         return vectors if self.components is None else _normalized(vectors @ self.components)
 
 
-def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension: int) -> np.ndarray:
+def word_vectors(
+    teacher: Teacher, cache: StrPath, words: Sequence[str], dimension: int
+) -> np.ndarray:
     """The teacher's vectors of words, as if each were a question: float32 [n, dimension].
 
     Without their mean, and turned so that the numbers kept say most of their products. They are
@@ -130,7 +132,7 @@ def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(vectors), queries, NEIGHBOURS)
 
 
-def cached_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
     """The teacher's vectors of questions: those of the cache, or computed and put there."""
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
@@ -168,7 +170,7 @@ def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> N
     )
 
 
-def cache_folder(given: Path) -> pathlib.Path:
+def cache_folder(given: StrPath) -> pathlib.Path:
     """Where teachers' vectors are kept: the folder given, or, where it is "", the user's cache."""
     if given:
         return pathlib.Path(given).expanduser()

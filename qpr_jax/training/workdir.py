@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, locked, read_json, write_json
+from qpr_jax.files import StrPath, locked, read_json, write_json
 from qpr_jax.old_names import rename_settings
 
 RUN_FILE = "run.json"
@@ -40,7 +40,7 @@ LEFTOVERS = (".*.part", ".*.old")
 
 @contextlib.contextmanager
 def open_workdir(
-    workdir: Path, run: dict[str, Any], *, overwrite: bool = False
+    workdir: StrPath, run: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[pathlib.Path]:
     """Lock `workdir` for a run that `run` (flat, JSON) identifies, and record it there.
 
