@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pathlib
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from qpr_jax.errors import UserError
-
-log = logging.getLogger(__name__)
+from qpr_jax.files import name_in_errors
 
 
 class JsonLines:
@@ -39,16 +37,10 @@ class JsonLines:
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Append rows; they are on disk when this returns."""
         data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        try:
+        with name_in_errors(self._path):
             while data:
                 data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise UserError(
-                f"{self._path}: cannot write ({error.strerror})",
-                remedy="make room, then run the same command again, which continues from the last "
-                "checkpoint",
-            ) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -77,7 +69,7 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 class MetricWriter:
     """Writes metrics.jsonl (a line per step), evaluations.jsonl and TensorBoard events.
 
-    Methods that write raise UserError if the disk is full.
+    Methods that write raise OSError, which names the file, if the disk is full.
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
@@ -104,15 +96,17 @@ class MetricWriter:
         self._evaluations.close()
         try:
             self._events.close()
-        except OSError as error:  # as on a full disk; these metrics are in metrics.jsonl too
-            log.warning("TensorBoard's events are incomplete (%s)", error.strerror)
+        except OSError:  # a full disk, which `_to_events` has reported
+            # Else tensorboardX tries again when the program ends, and prints a traceback.
+            self._events.file_writer.event_writer = NullWriter()
 
     def _to_events(self, group: str, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            for name, value in row.items():
-                if name != "step":
-                    self._events.add_scalar(f"{group}/{name}", value, row["step"])
-        self._events.flush()
+        with name_in_errors(self._events.logdir):
+            for row in rows:
+                for name, value in row.items():
+                    if name != "step":
+                        self._events.add_scalar(f"{group}/{name}", value, row["step"])
+            self._events.flush()
 
 
 class NullWriter:

@@ -97,12 +97,11 @@ def init_state(params: Params, *, average: bool = False, weight_decay: float = 0
 def make_loss(
     encoder: nnx.GraphDef, mesh: Mesh, objective: LossTerms, *, encode_chunk: int = 0
 ) -> LossFn:
-    """The loss of a global batch as a function of replicated parameters.
+    """Make the loss of a global batch, a function of replicated parameters.
 
-    The embedding of `parameters` holds the rows of `batch.vocab_ids` and no others. Each device
-    encodes its share of the pairs; the objective gathers what it needs of the other devices. The
-    gradient is to be taken of the function returned, outside the map, where it sums over devices
-    by itself.
+    The embedding among the parameters has only the rows `batch.vocab_ids`. Each device encodes its
+    share of the pairs; `objective` gathers what it needs from the other devices. Take the gradient
+    of the function returned, that is outside the map, where it sums over devices.
     """
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
