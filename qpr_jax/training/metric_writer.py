@@ -12,6 +12,8 @@ from tensorboardX import SummaryWriter
 from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors
 
+_unclosed: list[Any] = []  # TensorBoard's writers that failed
+
 
 class JsonLines:
     """A file of one JSON object per line, each with a `step`, that a resumed run continues.
@@ -97,7 +99,9 @@ class MetricWriter:
         try:
             self._events.close()
         except OSError:  # a full disk, which `_to_events` has reported
-            # Else tensorboardX tries again when the program ends, and prints a traceback.
+            # Else tensorboardX tries again when the program ends, and prints a traceback; so does
+            # its thread once the writer is deleted.
+            _unclosed.append(self._events.file_writer.event_writer)
             self._events.file_writer.event_writer = NullWriter()
 
     def _to_events(self, group: str, rows: list[dict[str, Any]]) -> None:
