@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.paper_numbers import TABLES
-from experiments.paper_results import write_csv
 from experiments.paper_scores import read_rows
+from experiments.tables import write_csv
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.files import read_json, write_atomically

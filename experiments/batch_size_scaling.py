@@ -26,7 +26,7 @@ from experiments.batch_size_results import BENCH_FILE, write_results
 from experiments.batch_size_rows import RULES, SIZES, row_config
 from experiments.configs import quora_sdml
 from experiments.measuring import program, run
-from experiments.rows import Row, finish_study, log, make_rows, training_row
+from experiments.trials import Row, finish_study, log, make_rows, training_row
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of, write_atomically

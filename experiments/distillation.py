@@ -26,7 +26,7 @@ from experiments.distillation_rows import (
     measured_speeds,
     row_config,
 )
-from experiments.rows import finish_study, make_rows
+from experiments.trials import finish_study, make_rows
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.files import read_json, sha256_of, write_json

@@ -17,7 +17,7 @@ from experiments.configs import (
     quora_minilm_triplet,
 )
 from experiments.measuring import rates_in_turns
-from experiments.rows import Row, search_row, training_row
+from experiments.trials import Row, search_row, training_row
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, exact_search
 from qpr_jax.training.config import TrainConfig

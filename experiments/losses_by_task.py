@@ -19,7 +19,7 @@ from absl import flags
 
 from experiments.losses_by_task_results import write_results
 from experiments.losses_by_task_rows import ROWS, row_config, task_row, training_pairs
-from experiments.rows import finish_study, make_rows
+from experiments.trials import finish_study, make_rows
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.quora import read_quora
 from qpr_jax.data.sources import find_quora

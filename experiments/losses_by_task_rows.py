@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from experiments.configs import quora_best, quora_multitask
-from experiments.rows import Row, training_row
+from experiments.trials import Row, training_row
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.overrides import override

@@ -21,7 +21,7 @@ from experiments import noise_rows
 from experiments.noise_results import write_results
 from experiments.noise_rows import LOSSES, RATES
 from experiments.quora_rows import row_name
-from experiments.rows import finish_study, make_rows, training_row
+from experiments.trials import finish_study, make_rows, training_row
 from qpr_jax.cli.program import run_absl, use_huge_pages
 
 _HERE = pathlib.Path(__file__).parent.parent

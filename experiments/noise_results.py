@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from experiments.noise_rows import LOSSES, RATES
-from experiments.paper_results import verdict_of, write_csv
 from experiments.paper_scores import read_rows
+from experiments.tables import verdict_of, write_csv
 from qpr_jax.data.splits import SPLITS, TRAIN
 from qpr_jax.data.synthetic_noise import generate_noisy_log
 from qpr_jax.errors import UserError

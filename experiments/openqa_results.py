@@ -6,8 +6,8 @@ import pathlib
 from typing import Any
 
 from experiments.paper_numbers import OPEN_DOMAIN
-from experiments.paper_results import claim_lines, write_table
 from experiments.paper_scores import read_rows
+from experiments.tables import claim_lines, write_table
 from qpr_jax.data.splits import HELD_OUT, SPLITS
 from qpr_jax.distant.method import LEAST
 from qpr_jax.distant.report import score_verdicts

@@ -6,9 +6,7 @@ import pathlib
 
 from experiments.configs import openqa_sdml
 from experiments.quora_rows import ROWS, STUDY, row_name
-from experiments.rows import Row, training_row
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.overrides import override
+from experiments.trials import Row, training_row
 
 FULL = "openqa_sdml"  # the config as it stands, beside the rows of the better filter
 

@@ -19,7 +19,7 @@ from experiments import openqa_rows
 from experiments.configs import openqa_sdml
 from experiments.openqa_results import write_results
 from experiments.paper_numbers import OPEN_DOMAIN
-from experiments.rows import finish_study, make_rows
+from experiments.trials import finish_study, make_rows
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_logs
 from qpr_jax.distant import content_hash

@@ -20,8 +20,8 @@ from absl import flags
 
 from experiments import quora_rows
 from experiments.paper_numbers import TABLES
-from experiments.paper_results import write_results
-from experiments.rows import finish_study, make_rows
+from experiments.tables import write_results
+from experiments.trials import finish_study, make_rows
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError

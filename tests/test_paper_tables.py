@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from experiments import paper_results, quora_rows
+from experiments import quora_rows, tables
 from experiments.configs import quora_sdml
 from experiments.paper_numbers import TABLES
 from experiments.paper_scores import read_rows
-from experiments.rows import is_done
+from experiments.trials import is_done
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.files import write_json
@@ -61,7 +61,7 @@ def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path)
     for name, rate in (("eps_0.0", 0.6), ("eps_0.1", 0.8), ("eps_0.2", 0.5), ("sdml", 0.51)):
         keep_row(tmp_path, name, rate)
     keep_row(tmp_path, "sdml", 0.53, seed=1)
-    paper_results.write_results(tmp_path)
+    tables.write_results(tmp_path)
     page = (tmp_path / "README.md").read_text()
     claims = {line.split(" | ")[0][2:]: line for line in page.splitlines() if line.endswith(" |")}
     assert claims["smoothing 0.1 is better than none"].endswith("| holds |")
@@ -79,7 +79,7 @@ def test_pages_say_which_orderings_hold_and_are_made_of_the_rows_alone(tmp_path)
         "batch_size.png"
     }
     before = page, (tmp_path / "table_1.md").read_bytes()
-    paper_results.write_results(tmp_path)
+    tables.write_results(tmp_path)
     assert before == ((tmp_path / "README.md").read_text(), (tmp_path / "table_1.md").read_bytes())
 
 
@@ -88,7 +88,7 @@ def test_rows_scored_on_other_queries_are_refused(tmp_path):
     keep_row(tmp_path, "mask", 0.6)
     keep_row(tmp_path, "sdml", 0.6)
     with pytest.raises(UserError, match="averaging: the row was scored on other queries"):
-        paper_results.write_results(tmp_path)
+        tables.write_results(tmp_path)
 
 
 def test_the_half_of_a_row_that_a_kill_left_is_not_read(tmp_path):
@@ -101,7 +101,7 @@ def test_the_half_of_a_row_that_a_kill_left_is_not_read(tmp_path):
 
 def test_no_rows_are_told(tmp_path):
     with pytest.raises(UserError, match="expected rows, found none"):
-        paper_results.write_results(tmp_path)
+        tables.write_results(tmp_path)
 
 
 @pytest.mark.parametrize("name", [*quora_rows.ROWS, *quora_rows.CONFIGS])
@@ -118,9 +118,9 @@ def test_every_row_is_quora_sdml_but_for_what_it_says(name):
 def test_all_rows_of_tables_claims_and_ideas_exist():
     known = {*quora_rows.ROWS, *quora_rows.CONFIGS, *quora_rows.LEXICAL}
     named = {name for table in TABLES.values() for _, name, _ in table.rows}
-    named |= {row for _, _, better, worse in paper_results.CLAIMS for row in (better, worse)}
-    assert named | set(paper_results.IDEAS) <= known
-    for name, (_, defining) in paper_results.IDEAS.items():
+    named |= {row for _, _, better, worse in tables.CLAIMS for row in (better, worse)}
+    assert named | set(tables.IDEAS) <= known
+    for name, (_, defining) in tables.IDEAS.items():
         assert set(defining) <= set(quora_rows.ROWS[name])
 
 
