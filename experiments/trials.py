@@ -1,4 +1,4 @@
-"""Rows of a study: trainings and searches whose results are kept, made one by one, resumable."""
+"""Trials of a study: trainings and searches that are made one by one, resumed and kept."""
 
 from __future__ import annotations
 
@@ -6,196 +6,184 @@ import json
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn
-from qpr_jax.files import locked, read_json, replace_folder, sha256_of, write_atomically, write_json
-from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.files import locked, read_json, replace_folder, write_atomically, write_json
+from qpr_jax.training.config import TrainConfig, flatten, identity
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.presets import smoke_changes
 
-log = logging.getLogger("qpr_jax.rows")
+log = logging.getLogger("qpr_jax.study")
 
-KEPT_STEPS = 200
+# The path of the data and their hash; None for generated data.
+Data = tuple[pathlib.Path | None, str | None]
 
 
-class Row(NamedTuple):
-    """name: of its folder. wanted: what it is made of. make: (data, folder) -> None."""
+def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
+    """The config of that name, with changes by the dotted names of settings."""
+    return override(load_config(name), {**(changes or {}), **more})
+
+
+def shrink(config: TrainConfig) -> TrainConfig:
+    """The config at tiny shapes, of a few steps; for `--smoke`."""
+    return override(config, smoke_changes(flatten(config)))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training, or a search without one, whose scores are kept.
+
+    Attributes:
+      name: of its folder; for several seeds see `seeded`.
+      config: the settings of the training; for a search, those of the data.
+      search: makes the search that is scored instead of a training, and what its report says
+        besides: (questions) -> (search, more of the report).
+      group: the subfolder of the results and of the work directory that the trial belongs to.
+      keep_export: leave the encoder of a training in the work directory.
+      keep_run: train beside the work directory, and leave the whole run there.
+      kept_steps: the metrics of all steps are kept as means over at most this number of stretches.
+      files: JSON files that are kept besides: name -> value, a function of the finished run.
+    """
 
     name: str
-    wanted: dict[str, Any]
-    make: Callable[[pathlib.Path, pathlib.Path], None]
+    config: TrainConfig
+    search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]] | None = None
+    group: str = ""
+    keep_export: bool = False
+    keep_run: bool = False
+    kept_steps: int = 200
+    files: Mapping[str, Callable[[pathlib.Path], Any]] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the trial's results depend on besides the data."""
+        return {"search": self.name} if self.search else identity(self.config)
+
+    def folder(self, results: pathlib.Path) -> pathlib.Path:
+        """Where the trial is kept."""
+        return results / self.group / "rows" / self.name
 
 
-def training_row(
-    name: str,
-    config: TrainConfig,
-    workdir: pathlib.Path,
-    *,
-    keep_run: bool = False,
-    keep_export: bool = False,
-    kept_steps: int = KEPT_STEPS,
-    more: Mapping[str, Callable[[pathlib.Path], Any]] | None = None,
-) -> Row:
-    """A training in `workdir`, of which the scores are kept, and all else with `keep_run`.
+def seeded(name: str, seed: int) -> str:
+    """The name of a trial with this seed; seed 0 is not named."""
+    return f"{name}-seed{seed}" if seed else name
 
-    keep_export: leave the encoder in `workdir`. kept_steps: stretches of steps whose mean metrics
-    are kept. more: what else is kept as JSON: file -> a function of the finished run.
+
+def make_trials(
+    trials: Sequence[Trial], workdir: pathlib.Path, results: pathlib.Path, data: Data
+) -> list[str]:
+    """Make the trials that are not kept, but for those that another process makes.
+
+    Returns the trials that failed, each with the reason.
     """
-
-    def make(path: pathlib.Path, kept: pathlib.Path) -> None:
-        from qpr_jax.training.main import train_and_evaluate
-
-        train_and_evaluate(config, workdir)
-        with replace_folder(kept) as part:
-            for file in ("report.json", "evaluations.jsonl", "ranks.npz"):
-                shutil.copy(workdir / file, part / file)
-            rows = read_json_lines(workdir / "metrics.jsonl")
-            with write_atomically(part / "metrics.jsonl", "w") as lines:
-                lines.writelines(f"{line}\n" for line in _thinned(rows, kept_steps))
-            for file, value_of in (more or {}).items():
-                write_json(part / file, value_of(workdir))
-            shutil.copy(workdir / "run.json", part / "config.json")
-        if keep_run:
-            return
-        # Over a gigabyte, of which nobody asks for more than is kept.
-        for part in workdir.iterdir():
-            if part.is_dir() and not (keep_export and part.name == "export"):
-                shutil.rmtree(part)
-        if not keep_export:
-            shutil.rmtree(workdir)
-
-    return Row(name, identity(config), make)
+    failed = []
+    sha256 = data[1]
+    for i, trial in enumerate(trials):
+        kept = trial.folder(results)
+        with locked(workdir / trial.group / f".{trial.name}.lock") as ours:
+            if is_done(kept, trial.settings, sha256):
+                continue
+            if not ours:
+                log.info("%s is being made by another process", trial.name)
+                continue
+            left = [t for t in trials[i:] if not is_done(t.folder(results), t.settings, sha256)]
+            log.info("%s; next: %s", _time_left(left, results), trial.name)
+            try:
+                if trial.search:
+                    _make_search(trial, data, kept)
+                else:
+                    _make_training(trial, workdir, kept)
+            except UserError as error:
+                log.error("%s: %s", trial.name, error)
+                failed.append(f"{trial.name}: {error}")
+    return failed
 
 
-def search_row(
-    name: str,
-    config: TrainConfig,
-    make_search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]],
-) -> Row:
-    """A search without training, scored on the same queries of the same data.
-
-    make_search: of all questions; the search, and what the report is to say of it besides.
-    """
-
-    def make(path: pathlib.Path, kept: pathlib.Path) -> None:
-        from qpr_jax.training.dataset import load_dataset
-        from qpr_jax.training.report import score_searches
-
-        dataset = load_dataset(config, path)
-        search, more = make_search(dataset.data.questions)
-        scores, _, ranks = score_searches({"exact": search}, dataset)
-        with replace_folder(kept) as part:
-            with write_atomically(part / "ranks.npz") as file:
-                np.savez_compressed(file, allow_pickle=False, **ranks)
-            report = {split: found["exact"] for split, found in scores.items()}
-            write_json(part / "report.json", report | more)
-            write_json(part / "config.json", {"search": name, "data.sha256": sha256_of(path)})
-
-    return Row(name, {"search": name}, make)
-
-
-def _thinned(rows: list[dict[str, Any]], count: int) -> list[str]:
-    """The metrics of all steps as means over at most `count` stretches."""
-    stretches = np.array_split(np.arange(len(rows)), min(count, len(rows)))
-    return [
-        json.dumps(
-            {
-                "step": rows[stretch[-1]]["step"],
-                **{
-                    key: float(np.mean([rows[i][key] for i in stretch if key in rows[i]]))
-                    for key in dict.fromkeys(key for i in stretch for key in rows[i])
-                    if key != "step"
-                },
-            }
-        )
-        for stretch in stretches
-    ]
-
-
-def is_done(kept: pathlib.Path, wanted: dict[str, Any], data: str | None) -> bool:
-    """Whether the row is kept; UserError where it is, but was made otherwise.
-
-    data: SHA-256 of the data, None for generated ones.
-    """
+def is_done(kept: pathlib.Path, settings: dict[str, Any], sha256: str | None) -> bool:
+    """Whether a trial with these settings and data is kept; UserError if it has others."""
     if not (kept / "config.json").exists():
         return False
-    # A setting that came later than the row had its default's effect.
+    # A setting that is newer than the trial had the effect of its default.
     known = identity(TrainConfig()) | read_json(kept / "config.json")
-    for key, value in (wanted | {"data.sha256": data}).items():
+    for key, value in (settings | {"data.sha256": sha256}).items():
         if known.get(key) != value:
             raise UserError(
-                f"{kept}: expected `{key}` {value!r}, got {known.get(key)!r}; remove the folder, "
-                "and that of the row in `--workdir` if there is one, to make the row anew"
+                f"{kept}: expected `{key}` {value!r}, got {known.get(key)!r}",
+                remedy="to train it again, remove the folder, and that of the trial in {workdir} "
+                "if there is one",
             )
     return True
 
 
-def make_rows(
-    rows: list[Row],
-    workdir: pathlib.Path,
-    results: pathlib.Path,
-    path: pathlib.Path,
-    data: str | None,
-) -> list[str]:
-    """Make the rows that are not done, but for those that another process makes.
+def _make_training(trial: Trial, workdir: pathlib.Path, kept: pathlib.Path) -> None:
+    from qpr_jax.training.main import train_and_evaluate
 
-    path: of the data, `data` its SHA-256. Returns the rows that could not be made, each with the
-    reason.
-    """
-    failed = []
-    for at, row in enumerate(rows):
-        kept = results / "rows" / row.name
-        with locked(workdir / f".{row.name}.lock") as ours:
-            if is_done(kept, row.wanted, data):
-                continue
-            if not ours:
-                log.info("%s is being made by another process", row.name)
-                continue
-            left = [r for r in rows[at:] if not is_done(results / "rows" / r.name, r.wanted, data)]
-            log.info("%s; next: %s", _time_of(left, results), row.name)
-            try:
-                row.make(path, kept)
-            except UserError as error:
-                log.error("%s: %s", row.name, error)
-                failed.append(f"{row.name}: {error}")
-    return failed
+    run = (workdir.parent if trial.keep_run else workdir / trial.group) / trial.name
+    train_and_evaluate(trial.config, run)
+    with replace_folder(kept) as part:
+        for file in ("report.json", "evaluations.jsonl", "ranks.npz"):
+            shutil.copy(run / file, part / file)
+        steps = _thinned(read_json_lines(run / "metrics.jsonl"), trial.kept_steps)
+        with write_atomically(part / "metrics.jsonl", "w") as lines:
+            lines.writelines(f"{json.dumps(step)}\n" for step in steps)
+        for file, value_of in trial.files.items():
+            write_json(part / file, value_of(run))
+        shutil.copy(run / "run.json", part / "config.json")
+    if trial.keep_run:
+        return
+    for folder in run.iterdir():  # checkpoints and index take over a gigabyte
+        if folder.is_dir() and not (trial.keep_export and folder.name == "export"):
+            shutil.rmtree(folder)
+    if not trial.keep_export:
+        shutil.rmtree(run)
 
 
-def finish_study(
-    make: Callable[[], list[str]],
-    write_results: Callable[[pathlib.Path], None],
-    results: pathlib.Path,
-) -> int:
-    """Make rows, as `make` does, then write the page; the exit status.
+def _make_search(trial: Trial, data: Data, kept: pathlib.Path) -> None:
+    from qpr_jax.training.dataset import load_dataset
+    from qpr_jax.training.report import score_searches
 
-    UserError names the rows that could not be made, after all others.
-    """
-    try:
-        failed = make()
-    except Interrupted as interrupted:
-        return 128 + int(interrupted.args[0])
-    # A page that another process writes may be without the rows just made.
-    with locked(results / ".pages.lock", wait=True):
-        write_results(results)
-    log.info("see %s", results / "README.md")
-    if failed:
-        raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
-    return 0
+    assert trial.search is not None
+    dataset = load_dataset(trial.config, data[0])
+    search, more = trial.search(dataset.data.questions)
+    scores, _, ranks = score_searches({"exact": search}, dataset)
+    with replace_folder(kept) as part:
+        with write_atomically(part / "ranks.npz") as file:
+            np.savez_compressed(file, allow_pickle=False, **ranks)
+        report = {split: found["exact"] for split, found in scores.items()}
+        write_json(part / "report.json", report | more)
+        write_json(part / "config.json", trial.settings | {"data.sha256": data[1]})
 
 
-def _time_of(left: list[Row], results: pathlib.Path) -> str:
-    """How many rows are left, and how long training them takes if they are like those kept."""
-    timings = [
-        report["timing"]
-        for report in map(read_json, (results / "rows").glob("[!.]*/report.json"))
-        if "train_seconds" in report.get("timing", ())  # not those of lexical rows
+def _thinned(steps: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The metrics of all steps as means over at most `count` stretches."""
+    thinned = []
+    for stretch in np.array_split(np.arange(len(steps)), min(count, len(steps))):
+        rows = [steps[i] for i in stretch]
+        means = {
+            key: float(np.mean([row[key] for row in rows if key in row]))
+            for key in dict.fromkeys(key for row in rows for key in row)
+            if key != "step"
+        }
+        thinned.append({"step": rows[-1]["step"], **means})
+    return thinned
+
+
+def _time_left(left: list[Trial], results: pathlib.Path) -> str:
+    """How many trials are left, and how long they take if they train like those kept."""
+    reports = map(read_json, results.glob("**/rows/[!.]*/report.json"))
+    seconds = [
+        report["timing"]["train_seconds"]
+        for report in reports
+        if "train_seconds" in report.get("timing", ())  # not those of searches
     ]
-    if not timings:
+    if not seconds:
         return f"{len(left)} rows left"
-    seconds = [timing["train_seconds"] for timing in timings]
     minutes = len(left) * sum(seconds) / len(seconds) / 60
     return f"{len(left)} rows left, about {minutes:.0f} minutes of training"
