@@ -85,14 +85,14 @@ def test_trials_resume_are_shared_and_kept_and_the_page_is_rebuilt_from_them(tmp
         assert lines[0] == "3 rows left; next: plain"
         assert {path.name for path in (results / "rows").glob("[!.]*")} == {"plain"}
         assert not (results / "README.md").exists()
-        kept = results / "rows" / "plain" / "config.json"
-        made = kept.stat().st_mtime_ns
+        config = results / "rows" / "plain" / "config.json"
+        made = config.stat().st_mtime_ns
 
         assert run(smoke=True) == 0
         assert lines[0].startswith("2 rows left, about ")
         assert lines[0].endswith("next: seeded-seed1")
         assert lines[1] == "tfidf is being made by another process"
-    assert kept.stat().st_mtime_ns == made
+    assert config.stat().st_mtime_ns == made
     assert "tfidf" not in (results / "README.md").read_text()
 
     assert run(smoke=True) == 0
@@ -104,7 +104,17 @@ def test_trials_resume_are_shared_and_kept_and_the_page_is_rebuilt_from_them(tmp
     assert {path.name for path in folders["seeded-seed1"].iterdir()} == files | {"more.json"}
     assert "export" in json.loads((folders["seeded-seed1"] / "more.json").read_text())["files"]
     assert len((folders["plain"] / "metrics.jsonl").read_text().splitlines()) == 5
-    reports = KeptRows(results).read("report.json")
+    kept = KeptRows(results)
+    reports = kept.read("report.json")
+    # The scores of pages, from the ranks of queries, are those of the trial's report.
+    for trial, name in (("plain", "plain"), ("seeded-seed1", "seeded")):
+        test = reports[trial]["test"]
+        for found, over, search in (
+            (test["per_pair"], "pair", "index"),
+            (test["exact"]["per_query"], "query", "exact"),
+        ):
+            expected = [found[metric] for metric in ("hits@1", "hits@10", "mrr@20")]
+            assert kept.scores("test", over, search).mean(name) == pytest.approx(expected)
     assert reports["tfidf"]["questions"] == reports["plain"]["data"]["questions"]
     assert json.loads((folders["tfidf"] / "config.json").read_text())["search"] == "tfidf"
     assert not (workdir / "seeded-seed1").exists()
