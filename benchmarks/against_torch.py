@@ -1,19 +1,20 @@
-"""A whole train step on the Quora pairs: ours, PyTorch's and that of sentence-transformers, on CPU.
+"""A train step on the Quora pairs on CPU: ours, PyTorch's and that of sentence-transformers.
 
     pip install torch 'sentence-transformers>=6'
     python -m benchmarks.against_torch [--batch_size=512] [--filters=300]
 
-"ours" starts from word ids and includes the laying out of each batch, as in training; "from
-strings" it also cuts the questions into words. PyTorch has the same model, loss and dense Adam.
-Its batches are laid out before the clock starts: in the same length blocks, or padded to the
-longest question. The convolution is a Conv1d or one product of the unfolded windows, the embedding
-is updated by Adam (fused) or by SparseAdam, which leaves out the momentum of words that are not in
-the batch: all four are tried, and the fastest is kept. sentence-transformers' own modules and loss
-start from strings.
+"ours" starts from token ids and includes the layout of each batch, as in training; "ours, from
+strings" also tokenizes the questions. PyTorch has the same model, the same loss and dense Adam. Its
+batches are laid out before the clock starts: in the same length blocks, or padded to the longest
+question. The convolution is a Conv1d or one product of the unfolded windows. The embedding is
+updated by Adam (fused) or by SparseAdam, which skips the momentum of tokens that are not in the
+batch. All four combinations are tried and the fastest is kept. sentence-transformers' own modules
+and loss start from strings.
 
-That ours and PyTorch take the same steps is checked first. Each measurement is a fresh process, in
-turns; the table has the medians. The machine must be idle: PyTorch's threads wait for one another
-in a loop, and lose ten times as much as ours where another program takes a core.
+First the benchmark checks that ours and PyTorch take the same steps. Each measurement runs in a
+process of its own; the variants alternate, and the table has the medians. The machine must be idle:
+PyTorch's threads wait for one another in a busy loop and lose ten times as much time as ours where
+another program occupies a core.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 
 STEPS = 10  # of a measurement, after as many to warm up
-CHECKED = 3  # steps that must have the same loss
+CHECKED = 3  # steps whose losses are compared
 OURS, STRINGS, BLOCKS, PADDED, SENTENCES = (
     "ours",
     "ours, from strings",
@@ -53,7 +54,7 @@ FORMS = [
 
 
 class Setup(NamedTuple):
-    """The settings, the prepared data, and the project's feed of it."""
+    """The settings, the data, and the project's loader of batches."""
 
     config: Any
     dataset: Any
@@ -70,7 +71,7 @@ class Setup(NamedTuple):
 def measure(
     what: str, folder: str, batch_size: int, filters: int, path: str = "", form: str = ""
 ) -> dict[str, Any]:
-    """One measurement, in a process of its own; or, first of all, "prepare" and "check"."""
+    """Run one measurement in this process; or "prepare" or "check", which come before them."""
     from experiments.configs import quora_sdml
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.loader import pairs_loader
@@ -109,7 +110,7 @@ def measure(
 
 
 def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
-    """Our train step, as a function of its number; the loss before it."""
+    """Our train step: (number of the step) -> the loss before it."""
     import jax
 
     from qpr_jax.training.batch_layout import lay_out
@@ -144,7 +145,7 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
 
 
 def blocks_of(setup: Setup, step: int):
-    """A batch for PyTorch: blocks of word ids, and the row of each question in them."""
+    """A batch for PyTorch: blocks of token ids, and the row of each question in them."""
     import torch
 
     batch = setup.feed.layout(step)
@@ -153,7 +154,7 @@ def blocks_of(setup: Setup, step: int):
 
 
 def padded(setup: Setup, step: int):
-    """The same as one block, as wide as its longest question."""
+    """The same batch as one block, as wide as its longest question."""
     import torch
 
     words = setup.dataset.token_ids[setup.rows(step)].astype(np.int64)
@@ -201,7 +202,7 @@ def torch_steps(weights: dict[str, np.ndarray], form: str) -> Callable[..., Any]
     def step(blocks, order):
         for each in optimizers:
             each.zero_grad()
-        # All words at once: a gradient of the whole embedding for each block would be slower.
+        # All blocks in one lookup: a gradient of the whole embedding for each would be slower.
         words = torch.cat([ids.ravel() for ids in blocks])
         embedded = embedding(words, weights["embedding"], padding_idx=0, sparse=sparse)
         parts = embedded.split([ids.numel() for ids in blocks])
@@ -278,7 +279,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
 
 def check(setup: Setup) -> dict[str, Any]:
-    """The losses of the first steps from our weights, ours and PyTorch's with either layout."""
+    """The losses of the first steps from the same weights: ours and PyTorch's, by layout."""
     from qpr_jax.training.stages import init_model
 
     _, params = init_model(setup.config, setup.dataset)
@@ -303,9 +304,12 @@ def main() -> int:
     arguments = parse()
     names = [OURS, STRINGS, BLOCKS, PADDED, SENTENCES]
     if importlib.util.find_spec("torch") is None:
-        raise UserError("PyTorch is not installed; `pip install torch sentence-transformers`")
+        raise UserError(
+            "expected PyTorch, which is not installed",
+            remedy="`pip install torch sentence-transformers`",
+        )
     if importlib.util.find_spec("sentence_transformers") is None:
-        print("without sentence-transformers, which is not installed: `pip install` it\n")
+        print("sentence-transformers is not installed and is left out: `pip install` it\n")
         names.remove(SENTENCES)
     path = str(find_quora().absolute())
     with tempfile.TemporaryDirectory() as folder:

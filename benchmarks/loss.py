@@ -2,15 +2,16 @@
 
     python -m benchmarks.loss [--sizes 512 1024] [--variants tiled plain] [--out FILE]
 
-Squared distances, uniform prior, smoothing 0.3, in 300 dimensions. "tiled" is the loss as it is
-called by default; "plain" holds all distances; "autodiff" is the same tiles with an ordinary
-formula, differentiated by JAX tile by tile; "torch" is that formula in PyTorch, "torch_ce" its
-`cross_entropy` with label smoothing (`pip install torch`; left out where it is missing).
+The loss has squared distances, a uniform prior, smoothing 0.3 and 300 dimensions. "tiled" is the
+default of `sdml_loss`; "plain" holds all distances at once; "autodiff" computes the plain formula
+in the same tiles and lets JAX differentiate each tile; "torch" is the plain formula in PyTorch and
+"torch_ce" its `cross_entropy` with label smoothing (`pip install torch`; both are left out where
+PyTorch is missing).
 
-Each measurement is a fresh process, in turns. Its time is the best of a few calls after compiling,
-the table's the median of the rounds; its memory is the peak of the process. "over the floor" is
-the time over that of the matrix products alone, 6 N^2 d operations (8 N^2 d for both directions,
-which need a product more), at the rate of a matrix product of 4096 x 4096.
+Each measurement runs in a process of its own; the variants alternate. A process reports the best
+time of a few calls after compiling, and its peak memory; the table has the medians over the rounds.
+"over the floor" divides the time by that of the matrix products alone: 6 N^2 d operations (8 N^2 d
+for both directions, which need one product more) at the rate of a product of 4096 x 4096.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ VARIANTS = {
     "torch": "PyTorch",
     "torch_ce": "PyTorch, cross_entropy",
 }
-# How many numbers a distance those that hold all at once need, as measured at N = 4,096.
+# float32 values per distance that the variants without tiles hold at once, measured at N = 4,096.
 NUMBERS = {"plain": 6, "torch": 6, "torch_ce": 4}
 RATE = "rate"
 
 
 def measure(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
-    """One measurement, in a process of its own."""
+    """Run one measurement, in this process."""
     if variant == RATE:
         return {"rate": matmul_rate()}
     setup = of_torch if variant.startswith("torch") else of_jax
@@ -62,12 +63,12 @@ def of_jax(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     from qpr_jax.losses import sdml_loss
     from qpr_jax.losses.dispatch import choose_method
 
-    wanted = None if variant == "plain" else "auto"
-    tile = choose_method(wanted, size // devices, size, distance="ssd", prior="uniform").tile
+    default = None if variant == "plain" else "auto"
+    tile = choose_method(default, size // devices, size, distance="ssd", prior="uniform").tile
     if variant == "autodiff":
         loss = functools.partial(loss_by_autodiff, tile=tile)
     else:
-        how = {"smoothing": SMOOTHING, "symmetric": variant == "both", "tile": wanted}
+        how = {"smoothing": SMOOTHING, "symmetric": variant == "both", "tile": default}
         loss = functools.partial(sdml_loss, **how)
     mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
     split = PartitionSpec("data")
@@ -86,7 +87,7 @@ def of_torch(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(os.cpu_count())
-    torch.ones(1, requires_grad=True).sum().backward()  # what autograd itself needs
+    torch.ones(1, requires_grad=True).sum().backward()  # so that `start` includes autograd itself
     start = peak_gib()
     x, y = (torch.from_numpy(a).requires_grad_() for a in pairs(size, dim))
     loss = torch_cross_entropy if variant == "torch_ce" else torch_loss
@@ -104,10 +105,10 @@ def of_torch(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
 
 
 def pairs(size: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Queries and candidates, float32 [size, dim], about as far apart as in training.
+    """Queries and candidates, float32 [size, dim], with distances similar to those in training.
 
-    The second half is the first with sides and signs exchanged. So either direction has the same
-    loss, and all variants must come to one number.
+    The second half is the first with sides and signs exchanged. So both directions have the same
+    loss, and all variants must return the same value.
     """
     rng = np.random.default_rng(0)
     x, y = np.empty((2, size, dim), np.float32)
@@ -122,13 +123,13 @@ def pairs(size: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def slope(vectors: tuple[Any, Any], gradients: tuple[Any, Any]) -> float:
-    """How the loss grows with the scale of all vectors: the gradient as one number."""
+    """The derivative of the loss by the scale of all vectors, to compare gradients by."""
     both = zip(vectors, gradients, strict=True)
     return sum(float(np.vdot(np.asarray(a, np.float64), np.asarray(g))) for a, g in both)
 
 
 def loss_by_autodiff(x, y, *, tile):
-    """SDML as one would write it, a few rows at a time."""
+    """SDML by its plain formula, a few rows at a time."""
     import jax
     import jax.numpy as jnp
 
@@ -146,7 +147,7 @@ def loss_by_autodiff(x, y, *, tile):
 
 
 def torch_loss(x, y):
-    """SDML as one would write it in PyTorch."""
+    """SDML by its plain formula, in PyTorch."""
     import torch
     from torch.nn import functional
 
@@ -158,7 +159,7 @@ def torch_loss(x, y):
 
 
 def torch_cross_entropy(x, y):
-    """The same, but for the entropy of the targets, by what PyTorch has for it."""
+    """SDML by PyTorch's cross entropy with label smoothing, less the entropy of the targets."""
     import torch
     from torch.nn import functional
 
@@ -200,14 +201,14 @@ def main() -> int:
     arguments = parse()
     variants = arguments.variants
     if importlib.util.find_spec("torch") is None and any(v.startswith("torch") for v in variants):
-        print("without PyTorch, which is not installed: `pip install torch`\n")
+        print("PyTorch is not installed, so its variants are left out: `pip install torch`\n")
         variants = [name for name in variants if not name.startswith("torch")]
     rate = run("benchmarks.loss", task(RATE, arguments, 0))["rate"]
     print(f"{os.cpu_count()} cores, {rate / 1e9:,.0f} GFLOP/s, d = {arguments.dim}\n")
     print("| N | variant | rows a tile | s | over the floor | peak GiB | before the arrays |")
     print("|---" * 7 + "|", flush=True)
     disagree, measured = [], 0
-    ended: dict[str, str] = {}  # why a variant is not measured any more
+    ended: dict[str, str] = {}  # variant -> the reason why it is no longer measured
     for size in sorted(arguments.sizes):
         found = measure_size(arguments, variants, size, ended)
         for name in variants:
@@ -219,24 +220,28 @@ def main() -> int:
             if max(values) - min(values) > tolerance * abs(values[0]):
                 disagree.append(f"N = {size}: {what} from {min(values)!r} to {max(values)!r}")
     if disagree:
-        raise UserError(f"expected one loss and gradient of all variants, got {disagree}")
+        raise UserError(f"expected the same loss and gradient from all variants, got {disagree}")
     if not measured:
-        raise UserError("nothing could be measured; raise --limit, or choose smaller --sizes")
+        raise UserError(
+            "expected a measurement, got none", remedy="raise `--limit` or choose smaller `--sizes`"
+        )
     print("\nAll variants gave the same loss (within 1e-5) and slope in the scale (1e-4).")
     return 0
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", type=positive, default=SIZES, help="pairs, even")
+    parser.add_argument(
+        "--sizes", nargs="+", type=positive, default=SIZES, help="even numbers of pairs"
+    )
     parser.add_argument("--dim", type=positive, default=300)
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--limit", type=positive, default=600, help="seconds of one process")
+    parser.add_argument("--limit", type=positive, default=600, help="seconds for one process")
+    parser.add_argument("--devices", type=positive, default=1, help="virtual devices for `tiled`")
     parser.add_argument(
-        "--devices", type=positive, default=1, help="virtual devices that `tiled` is split over"
+        "--out", type=pathlib.Path, help="write all results to this file, as JSON lines"
     )
-    parser.add_argument("--out", type=pathlib.Path, help="a file to write all results to, as JSON")
     arguments = parser.parse_args()
     for size in arguments.sizes:
         if size % 2 or size % arguments.devices:
@@ -254,7 +259,7 @@ def task(variant: str, arguments: argparse.Namespace, size: int) -> dict[str, An
 def measure_size(
     arguments: argparse.Namespace, variants: list[str], size: int, ended: dict[str, str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The results of all rounds for each variant; `ended` gets those that cannot go on."""
+    """Measure all rounds of each variant; add those that fail to `ended`, with the reason."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     for number in range(arguments.rounds):
         for name in variants:

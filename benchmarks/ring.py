@@ -1,20 +1,21 @@
-"""SDML over several devices: candidates passed around a ring against candidates gathered.
+"""SDML over several devices: candidates passed around a ring, against gathered candidates.
 
     python -m benchmarks.ring [--devices 1 2 4 8] [--sizes 4096 16384] [--dim 300] [--rounds 3]
                               [--planned 131072 1048576] [--tile_numbers 1048576]
 
-Of N pairs on K devices, each has n = N / K. `sdml_loss` gathers all N candidates on each device and
-makes value and gradient in one pass over tiles of queries: three products, 6 N^2 d operations. Here
-they visit the devices block by block, so none holds more than two blocks. No candidate's gradient
-can be formed before the sums over all candidates are known, so there are two sweeps: 8 N^2 d. In
-the second a block's gradient travels with it, and both are home after K moves.
+Each of K devices has n = N / K of N pairs. `sdml_loss` gathers all N candidates on each device and
+computes value and gradient in one pass over tiles of queries: three products, 6 N^2 d operations.
+In the ring the candidates visit the devices block by block, so that no device holds more than two
+blocks. The gradient of a candidate needs the sums over all candidates, so there are two sweeps:
+8 N^2 d operations. In the second the gradient of a block travels with it, and both are back on
+their device after K moves.
 
-"gather" is `sdml_loss` as it comes, "gather, tiled" and "ring" hold `tile_numbers` distances at a
-time. Each variant runs in processes of its own, in turns, on K virtual CPU devices: their seconds
-(of the clock, and of all cores) are for all devices together, and so is the peak of resident
-memory, which includes what JAX itself takes. "XLA MiB" is what the compiler sets aside for one
-device: temporaries and results. Value and gradients are held against those of "gather". Sizes that
-are `planned` are compiled and not run, in tiles of the package's own size.
+"gather" is `sdml_loss` with its defaults; "gather, tiled" and "ring" hold `tile_numbers` distances
+at a time. Each variant runs in processes of its own on K virtual CPU devices; the variants
+alternate. The seconds (of the clock, and of all cores) and the peak of resident memory, which
+includes that of JAX itself, are for all devices together. "XLA MiB" is what the compiler allocates
+for one device: temporaries and results. Value and gradients are compared with those of "gather".
+The `planned` sizes are only compiled, with the default size of tiles.
 """
 
 from __future__ import annotations
@@ -65,20 +66,20 @@ def ring_loss(
     tile: int,
     axis_name: Hashable,
 ) -> jax.Array:
-    """`sdml_loss` of squared distances and the uniform prior, without any gathered candidates.
+    """`sdml_loss` of squared distances and the uniform prior, without gathering candidates.
 
     Args:
       queries: floating [n, d], this device's.
       candidates: floating [n, d], row i a paraphrase of query i.
-      smoothing: the mass spread evenly, 0 to 1.
-      tile: how many queries meet the n candidates of a block at a time.
+      smoothing: the mass that is spread evenly, 0 to 1.
+      tile: the number of queries whose distances to a block of n candidates are held at a time.
       axis_name: the axis of `jax.shard_map` that the batch is split over. As for `sdml_loss`,
         take gradients outside the map.
     """
     queries, candidates = queries.astype(jnp.float32), candidates.astype(jnp.float32)
-    # One centre for all devices: what is subtracted must be the same wherever a block goes.
-    centre = mean_vector(lax.all_gather(candidates.mean(axis=0), axis_name))[None]
-    queries, candidates = queries - centre, candidates - centre
+    # One center for all devices, since a block is compared with the queries of each of them.
+    center = mean_vector(lax.all_gather(candidates.mean(axis=0), axis_name))[None]
+    queries, candidates = queries - center, candidates - center
     mean = lax.stop_gradient(lax.pmean((candidates**2).mean(axis=0), axis_name))[None]
     block = Block(candidates, (candidates**2 - mean).sum(axis=1))
     positive = 2 * (queries * candidates).sum(axis=1) - block.squares
@@ -95,7 +96,7 @@ def summed_in_ring(
     tile: int,
     axis_name: Hashable,
 ) -> jax.Array:
-    """The divergences of this device's queries, summed; `positive` [n] are their own logits."""
+    """The sum of the divergences of this device's queries; `positive` [n] are their own logits."""
     return _first_sweep(queries, candidates, positive, smoothing, tile, axis_name)[0]
 
 
@@ -138,7 +139,7 @@ def _first_sweep(
 def _second_sweep(
     smoothing: float, tile: int, axis_name: Hashable, kept: Any, weight: jax.Array
 ) -> tuple[jax.Array, Block, jax.Array]:
-    """The gradient: each device adds its queries' share to that of the block which visits it."""
+    """The gradient: each device adds the share of its queries to that of the visiting block."""
     queries, candidates, positive, lse = kept
     n, devices = len(queries), lax.axis_size(axis_name)
     share = smoothing / (n * devices)
@@ -172,9 +173,10 @@ summed_in_ring.defvjp(_first_sweep, _second_sweep)
 def _logits(
     part: jax.Array, own: jax.Array, live: jax.Array, block: Block, move: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The logits [n, t] of t queries against a block, and which are not of others.
+    """The logits [n, t] of t queries against a block, and a mask of those to leave out.
 
-    A device meets its own block before the first move, and there its queries' own candidates.
+    Left out are padding and the queries' own candidates, which are in the device's own block, the
+    one before the first move.
     """
     logits = 2 * product(block.vectors, part.T) - block.squares[:, None]
     mine = (own[None] == jnp.arange(len(logits))[:, None]) & (move == 0)
@@ -212,7 +214,7 @@ def main() -> int:
 
 
 def compared(size: int, devices: int, arguments: Any, folder: pathlib.Path) -> bool:
-    """Prints a row for each variant; whether they agree."""
+    """Print a row for each variant; whether all agree."""
     planned = size in arguments.planned
     found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
     for number in range(1 if planned else arguments.rounds):
@@ -242,7 +244,7 @@ def compared(size: int, devices: int, arguments: Any, folder: pathlib.Path) -> b
 
 
 def differences(one: Any, other: Any) -> tuple[float, float]:
-    """Of the values, relative; of the gradients, in shares of the largest entry."""
+    """The relative difference of values, and that of gradients by the largest entry."""
     sides = (abs(one[side] - other[side]).max() / abs(one[side]).max() for side in ("x", "y"))
     return float(abs(other["value"] / one["value"] - 1)), float(max(sides))
 

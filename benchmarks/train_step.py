@@ -1,10 +1,11 @@
-"""The train step on the Quora pairs, side by side with two plainer ones.
+"""The train step on the Quora pairs, compared with two plainer ones.
 
     python -m benchmarks.train_step [--filters=300] [--batch_size=512]
 
-All take the same batches in the same length blocks, in turns, in one process. "every token" unfolds
-the windows and multiplies them with the kernel, token by token, where ours multiplies each distinct
-word once. "dense Adam" is ours but for the optimiser, which updates the whole embedding.
+All read the same batches in the same length blocks and alternate in one process. "every token"
+multiplies the kernel with the unfolded windows of every token, where ours multiplies it with each
+distinct token once. "dense Adam" differs from ours in the optimizer, which updates the whole
+embedding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ROUNDS, STEPS = 6, 10
 
 
 class PlainEncoder(ConvEncoder):
-    """The same function, with a product for every token of every window."""
+    """The same function, computed with a product for every token of every window."""
 
     def encode_blocks(self, distinct, blocks, **_):
         features = []
@@ -56,7 +57,7 @@ class PlainEncoder(ConvEncoder):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--filters", type=int, default=quora_sdml.get_config().filters)
+    parser.add_argument("--filters", type=int, default=quora_sdml.get_config().encoder.filters)
     parser.add_argument("--batch_size", type=int, default=512)
     arguments = parser.parse_args()
 
@@ -103,9 +104,9 @@ def main() -> None:
 
     print(f"{jax.devices()[0].device_kind}, {os.cpu_count()} cores, {mesh.size} device(s)")
     print(
-        f"{config.encoder.filters} filters, {config.batch_size} pairs: {tokens:,.0f} words a batch,"
-        f" {distinct:,.0f} distinct; laid out on {feed.shapes[0].positions:,} positions and "
-        f"{feed.shapes[0].unique_ids:,} distinct words a device in {1e3 * layout:.1f} ms"
+        f"{config.encoder.filters} filters, {config.batch_size} pairs: {tokens:,.0f} tokens "
+        f"a batch, {distinct:,.0f} distinct; laid out on {feed.shapes[0].positions:,} positions "
+        f"and {feed.shapes[0].unique_ids:,} distinct tokens a device in {1e3 * layout:.1f} ms"
     )
     medians = {name: float(np.median(values)) for name, values in times.items()}
     for name, seconds in medians.items():

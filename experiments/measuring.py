@@ -1,7 +1,7 @@
-"""CPU measurements in processes of their own: each starts cold, with a peak of memory of its own.
+"""Measurements on CPU, each in a process of its own, with its own start and peak of memory.
 
-The programs that use `run` make no array but in the processes they start: a parent that held any
-would hand its peak of memory on.
+A program that calls `run` must not create large arrays itself: a process inherits the peak of
+memory of its parent.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.base import Encoder
 
 _CHILD = "--child"
-# Huge pages as in `experiments.main`: without, a quarter of a step is the touching of new memory.
-# PyTorch gets them too.
+# Huge pages as in `experiments.main`, also for PyTorch: see `use_huge_pages`.
 _ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "JAX_PLATFORMS": "cpu"}
 
 
@@ -34,11 +33,11 @@ class TooLong(Exception):
 
 
 def program(main: Callable[[], int], measure: Callable[..., dict[str, Any]]) -> int:
-    """The program `main`, or, in a process that `run` started, one `measure`; the exit status."""
+    """Run `main`, or `measure` in a process that `run` started; the exit status."""
     if sys.argv[1:2] == [_CHILD]:
         try:
             print(json.dumps(measure(**json.loads(sys.argv[2]))))
-        except Exception as error:  # of any kind: the parent tells it in one line
+        except Exception as error:  # of any kind: the parent prints it as one line
             sys.exit(f"{type(error).__name__}: {error}".splitlines()[0])
         return 0
     return run_program(main)
@@ -51,7 +50,7 @@ def run(
     limit: float | None = None,
     environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What `measure` of `module` returns for these arguments in a fresh process.
+    """Call `measure` of `module` with these arguments in a new process; its result.
 
     Raises:
       TooLong: it took more than `limit` seconds, its start included.
@@ -66,29 +65,29 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise TooLong from error
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.strip().splitlines() or ["no message"]
         reason = "killed, for lack of memory?" if done.returncode == -9 else lines[-1]
-        raise UserError(f"a measurement failed: {reason}; its arguments: {arguments}")
+        raise UserError(f"the measurement of {arguments} failed: {reason}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def positive(text: str) -> int:
-    """The number of a flag."""
+    """The positive number in the text of a flag, for argparse."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
     return int(text)
 
 
 def peak_gib() -> float:
-    """The most memory that this process has held at once."""
+    """The peak of this process's memory."""
     return peak_memory() / 2**30
 
 
 def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> tuple[float, Any]:
-    """The least time of a call, of at most so many calls in about so many seconds; its result."""
+    """The shortest time of `call`, called up to `most` times in about `seconds`; and its result."""
     times: list[float] = []
     while len(times) < most and sum(times) < seconds:
-        result = None  # else two results are in memory at once
+        result = None  # otherwise two results would be in memory at once
         start = time.perf_counter()
         result = call()
         times.append(time.perf_counter() - start)
@@ -98,15 +97,15 @@ def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> t
 def rates_in_turns(
     encoders: Mapping[str, tuple[Encoder, list[str]]], rounds: int
 ) -> dict[str, float]:
-    """Questions a second from strings to vectors, the median of rounds, in turns.
+    """Questions a second from strings to vectors: medians over rounds, the encoders alternating.
 
-    encoders: each with the questions that it is timed on.
+    encoders: name -> the encoder, and the questions that it is timed on.
     """
     rates: dict[str, list[float]] = {name: [] for name in encoders}
-    for lap in range(1 + rounds):
+    for number in range(1 + rounds):
         for name, (encoder, questions) in encoders.items():
             start = time.perf_counter()
             encoder.encode(questions)
-            if lap:  # the first compiles
+            if number:  # the first round compiles
                 rates[name].append(len(questions) / (time.perf_counter() - start))
     return {name: statistics.median(found) for name, found in rates.items()}

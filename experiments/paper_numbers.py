@@ -1,4 +1,4 @@
-"""The paper's tables, and which of our rows stands beside which of theirs."""
+"""The numbers of the paper's tables, and which of our rows is compared with each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper: its columns, and for each row their values, our row, its scores."""
+    """A table of the paper; rows are (values of the columns, our row, the paper's scores)."""
 
     title: str
     split: str

@@ -6,8 +6,6 @@ import functools
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 
 from tests.xla import QUICK_XLA
@@ -99,37 +97,6 @@ def optimised(monkeypatch):
         "xla_llvm_disable_expensive_passes": False,
     }
     monkeypatch.setattr(jax, "jit", functools.partial(jax.jit, compiler_options=options))
-
-
-@pytest.fixture
-def run_study(tmp_path, generated_data):
-    """A study as a user meets it: (script, *flags) -> (status, what it says).
-
-    On generated data, or in the folder `data`.
-    """
-
-    def run(script: str, *flags: str, data: pathlib.Path = generated_data) -> tuple[int, str]:
-        path = tmp_path / "study.py"
-        path.write_text(script)
-        changed = {
-            "PYTHONPATH": str(ROOT),
-            "QPR_DATA_DIR": str(data),
-            "GLIBC_TUNABLES": "",
-            "XLA_FLAGS": QUICK_XLA,
-        }
-        places = [f"--workdir={tmp_path / 'runs' / 'rows'}", f"--results={tmp_path / 'results'}"]
-        done = subprocess.run(
-            [sys.executable, str(path), *places, *flags],
-            env=os.environ | changed,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        return done.returncode, done.stderr
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.quora_rows import row_name
+from experiments.losses_by_task import METRICS
+from experiments.trials import seeded
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
+from qpr_jax.files import write_json
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
@@ -44,7 +46,19 @@ def keep_row(
             f"{split}_index": np.where(first, 1, 4 * (rng.random(queries) < 0.5)).astype(np.uint8),
             f"{split}_exact": np.ones(queries, np.uint8),
         }
-    path = folder / "rows" / row_name(name, seed)
+    path = folder / "rows" / seeded(name, seed)
     path.mkdir(parents=True)
     np.savez_compressed(path / "ranks.npz", **arrays)
     return arrays
+
+
+def keep_tasks(folder: pathlib.Path, name: str, seed: int = 0) -> dict[str, Any]:
+    """A row of losses_by_task that is kept, with random scores."""
+    rng = np.random.default_rng(seed)
+    tasks = {
+        task: {"test": {key: float(rng.random()) for key, _ in metrics}}
+        for task, metrics in METRICS.items()
+    }
+    keep_row(folder, name, 0.5)
+    write_json(folder / "rows" / name / "tasks.json", tasks)
+    return tasks

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.noise_results import measured_rate
+from experiments.noise import measured_rate
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.synthetic_noise import generate_noisy_log, meeting_chance
 from qpr_jax.errors import UserError
