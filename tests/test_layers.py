@@ -27,8 +27,6 @@ ROOMS = (
     ("serving",),
     ("cli",),
 )
-# To be empty: (module, what it imports) that still break the order.
-EXCEPTIONS: set[tuple[str, str]] = set()
 
 LIGHT = ("errors", "files", "text", "data", "retriever")
 HEAVY = ("faiss", "jax", "numba", "rich")
@@ -101,9 +99,7 @@ def sources() -> dict[str, str]:
 def test_imports_point_to_earlier_rooms():
     modules = sources()
     assert len(modules) > 100
-    found = violations(modules)
-    assert found - EXCEPTIONS == set(), "imports that point to a later room"
-    assert EXCEPTIONS - found == set(), "exceptions that are not needed any more: remove them"
+    assert violations(modules) == set()
 
 
 def test_light_rooms_load_nothing_heavy():
@@ -130,12 +126,8 @@ print(json.dumps(loaded))
         stdout=subprocess.PIPE,
         check=True,
     )
-    found = {
-        room: extra
-        for room, names in json.loads(done.stdout).items()
-        if (extra := set(names) - ALLOWED.get(room, set()))
-    }
-    assert found == {}
+    for room, names in json.loads(done.stdout).items():
+        assert set(names) <= ALLOWED.get(room, set()), room
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -19,17 +21,23 @@ from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.trainer import train
-from tests.conftest import ROOT
 from tests.distant.rows import log_rows, write_rows
 
+ROOT = pathlib.Path(__file__).parent.parent
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+
+@pytest.fixture(scope="session")
+def finished(build_once):
     """A finished smoke run on two devices, and its report."""
-    workdir = tmp_path_factory.mktemp("smoke") / "run"
-    config = load_config("synthetic_sdml_smoke")
-    config.devices = 2
-    return workdir, train_and_evaluate(config, workdir)
+
+    def train(folder):
+        config = load_config("synthetic_sdml_smoke")
+        config.devices = 2
+        report = train_and_evaluate(config, folder / "run")
+        (folder / "returned.pickle").write_bytes(pickle.dumps(report))
+
+    folder = build_once("smoke", train)
+    return folder / "run", pickle.loads((folder / "returned.pickle").read_bytes())
 
 
 def test_a_run_leaves_all_that_it_promises(finished):
@@ -71,8 +79,8 @@ def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, mo
                 assert low <= mean <= high
     train = report["data"]["splits"]["train"]
     assert f"{train['questions']:,} questions, {train['pairs']:,} pairs" in card
-    for told in ('license: "cc0-1.0"', "A generated log.", "`synthetic`", 'Retriever.load("mine")'):
-        assert told in card
+    for text in ('license: "cc0-1.0"', "A generated log.", "`synthetic`", 'Retriever.load("mine")'):
+        assert text in card
     questions = ["how can i learn python", "zebra", ""]
     expected = Retriever.load(workdir).encode(questions)
     np.testing.assert_array_equal(Retriever.load("mine").encode(questions), expected)
@@ -154,17 +162,22 @@ def test_validation_and_test_words_are_not_counted_in_the_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("metric", "names"), [("mrr", {"roc_auc", "mrr", "hits@1"}), ("roc_auc", {"roc_auc"})]
 )
-def test_early_stopping_scores_what_it_watches_and_roc_auc_always(tmp_path, metric, names):
+def test_early_stopping_scores_what_it_watches_and_roc_auc_always(
+    finished, tmp_path, metric, names
+):
+    workdir, _ = finished
     config = load_config("synthetic_sdml_smoke")
-    config.early_stopping.metric = metric
-    train_and_evaluate(config, tmp_path)
-    rows = [json.loads(s) for s in (tmp_path / "evaluations.jsonl").read_text().splitlines()]
+    if metric != config.early_stopping.metric:
+        config.early_stopping.metric = metric
+        workdir = tmp_path
+        train_and_evaluate(config, workdir)
+    rows = [json.loads(s) for s in (workdir / "evaluations.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [5, 10, 12]
     assert all(set(row) == {"step"} | names for row in rows)
 
 
-@pytest.mark.parametrize("every", [1, 5])
-def test_what_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 5])
+def test_a_number_that_is_not_finite_stops_the_run_and_names_the_batch(tmp_path, every):
     config = load_config("synthetic_sdml_smoke")
     config.optimizer.learning_rate = 1e30
     config.early_stopping.every_steps = every
@@ -208,10 +221,10 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
         ),
     ],
 )
-def test_a_mistake_is_told_in_one_line(tmp_path, flags, message):
+def test_a_mistake_is_one_line(tmp_path, flags, message):
     answer = subprocess.run(
         [sys.executable, "-m", "experiments.main", *flags, f"--workdir={tmp_path / 'run'}"],
-        env={**os.environ, "XLA_FLAGS": ""},
+        env=os.environ | {"XLA_FLAGS": "", "GLIBC_TUNABLES": ""},
         cwd=ROOT,
         capture_output=True,
         text=True,

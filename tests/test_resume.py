@@ -1,6 +1,6 @@
-"""A run killed at many moments ends like one that was never killed, bit for bit.
+"""A run that is killed or stopped ends like one that is not, bit for bit.
 
-`QPR_KILLS` sets how many times (default 2).
+`QPR_KILLS` sets how many times it is killed (default 2, and 30 in the slow test).
 """
 
 import json
@@ -19,16 +19,15 @@ from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.overrides import load_config
 from tests.xla import QUICK_XLA
 
-KILLS = int(os.environ.get("QPR_KILLS", "2"))
 ROOT = pathlib.Path(__file__).parent.parent
 COMMAND = (
     sys.executable,
     "-m",
     "experiments.main",
     "--config=synthetic_sdml_smoke",
-    "--config.max_steps=118",  # of pairs, after 38 of imitation
+    "--config.max_steps=41",  # of pairs, after 19 of imitation
     "--config.checkpoint_every=4",
-    "--config.early_stopping.every_steps=10",
+    "--config.early_stopping.every_steps=15",
     "--config.early_stopping.patience=99",
     # All that a step draws or remembers besides.
     "--config.batch.sampling=clusters",
@@ -36,10 +35,10 @@ COMMAND = (
     "--config.batch.hard_negatives=8",
     "--config.loss.names=sdml,online_contrastive",
     "--config.loss.alternate=True",
-    "--config.optimizer.ema_steps=50",
+    "--config.optimizer.ema_steps=20",
     # And of a teacher, the first steps alone, the others beside the pairs.
     f"--config.teacher.model={ROOT / 'tests' / 'encoders' / 'tiny_bert'}",
-    "--config.teacher.epochs=2",
+    "--config.teacher.epochs=1",
     "--config.teacher.batch_size=32",
     "--config.teacher.weight=0.5",
     "--config.optimizer.learning_rate_decay=linear",
@@ -47,19 +46,21 @@ COMMAND = (
 )
 
 
-def start(workdir, *flags):
-    environment = {**os.environ, "XLA_FLAGS": QUICK_XLA}
+STEPS = 60
+
+
+def start(workdir, *flags, **variables):
     return subprocess.Popen(
-        [*COMMAND, f"--workdir={workdir}", *flags],
-        env=environment,
+        [*COMMAND, f"--workdir={workdir}", f"--config.teacher.cache={workdir}_teacher", *flags],
+        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "GLIBC_TUNABLES": ""} | variables,
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def finish(workdir, *flags):
-    process = start(workdir, *flags)
+def finish(workdir, *flags, **variables):
+    process = start(workdir, *flags, **variables)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return errors
@@ -81,39 +82,49 @@ def result(workdir):
     }
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    """It compiles for itself, where the others share what the first of them compiled."""
-    workdir = tmp_path_factory.mktemp("unbroken") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JAX_COMPILATION_CACHE_DIR")
-        finish(workdir)
-    return workdir
+@pytest.fixture(scope="session")
+def unbroken(build_once):
+    return build_once("unbroken", lambda folder: finish(folder / "run")) / "run"
 
 
-def test_killed_at_many_moments_it_ends_with_the_same_bits(unbroken, tmp_path):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        int(os.environ.get("QPR_KILLS", "2")),
+        pytest.param(int(os.environ.get("QPR_KILLS", "30")), marks=pytest.mark.slow),
+    ],
+)
+def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path, kills):
     workdir = tmp_path / "run"
-    draw = random.Random(0)
-    for kill in range(KILLS):
+    rng = random.Random(0)
+    for kill in range(kills):
         process = start(workdir)
         # Every other kill falls into the writing of a checkpoint, the others anywhere.
-        wanted = lines(workdir) + draw.randrange(1, 70)
+        target = lines(workdir) + rng.randrange(1, 26)
         while process.poll() is None:
             writing = list((workdir / "checkpoints").glob("*tmp*"))
-            if writing if kill % 2 else lines(workdir) >= wanted:
+            if writing if kill % 2 else lines(workdir) >= target:
                 break
             time.sleep(0.001)
-        time.sleep(draw.random() * 0.05)
+        time.sleep(rng.random() * 0.05)
         process.kill()
         process.communicate()
     finish(workdir)
     expected = result(unbroken)
-    assert expected["steps"] == list(range(1, 157))
+    assert expected["steps"] == list(range(1, STEPS + 1))
     assert result(workdir) == expected
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_the_same_command_goes_on(unbroken, tmp_path, number):
+@pytest.mark.slow
+def test_without_the_compilation_cache_it_ends_with_the_same_bits(unbroken, tmp_path):
+    finish(tmp_path / "run", JAX_ENABLE_COMPILATION_CACHE="false")
+    assert result(tmp_path / "run") == result(unbroken)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number):
     workdir = tmp_path / "run"
     process = start(workdir, "--config.checkpoint_every=1000")
     while lines(workdir) < 2 and process.poll() is None:
@@ -123,15 +134,15 @@ def test_a_signal_saves_and_the_same_command_goes_on(unbroken, tmp_path, number)
     assert process.returncode == 128 + number, errors
     assert f"{number.name}: saving, then stopping" in errors
     saved = lines(workdir)
-    assert 2 <= saved < 156
-    if number == signal.SIGINT:  # whose run would go on as the other's
+    assert 2 <= saved < STEPS
+    if number == signal.SIGINT:  # whose run would resume like the other's
         return
     errors = finish(workdir, "--config.checkpoint_every=1000")
     assert f"going on from step {saved}" in errors
     assert result(workdir) == result(unbroken)
 
 
-def test_in_turns_each_loss_has_a_name(unbroken):
+def test_alternating_losses_are_logged_by_name(unbroken):
     rows = read_json_lines(unbroken / "metrics.jsonl")[-2:]
     for row, other in (rows, rows[::-1]):
         (named,) = {"loss_sdml", "loss_online_contrastive"} & row.keys()
@@ -154,8 +165,9 @@ def test_other_settings_are_refused_in_one_line(unbroken):
     assert "batch_size: 32 there, 64 here" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [2])
-def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
+def test_it_resumes_with_another_number_of_devices(unbroken, tmp_path, devices):
     workdir = tmp_path / "run"
     process = start(workdir)
     while lines(workdir) < 20 and process.poll() is None:
@@ -163,17 +175,9 @@ def test_it_goes_on_with_another_number_of_devices(unbroken, tmp_path, devices):
     process.kill()
     process.communicate()
     flags = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
-    environment = {**os.environ, "XLA_FLAGS": flags}
-    again = subprocess.run(
-        [*COMMAND, f"--workdir={workdir}"],
-        env=environment,
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert f"on each of {devices} cpu device(s)" in again.stderr
-    assert "going on from step" in again.stderr
+    errors = finish(workdir, XLA_FLAGS=flags)
+    assert f"on each of {devices} cpu device(s)" in errors
+    assert "going on from step" in errors
     ours, expected = result(workdir), result(unbroken)
     assert ours["steps"] == expected["steps"]
     difference = max(
@@ -188,7 +192,9 @@ class Crash(BaseException):
     """Stands for a kill: nothing but `finally` runs after it."""
 
 
-@pytest.mark.parametrize("call", [1, 4, 7, 10, 13])
+@pytest.mark.parametrize(
+    "call", [4, 10, *(pytest.param(call, marks=pytest.mark.slow) for call in (1, 7, 13))]
+)
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
     """Files and folders are renamed into place; a run may end before any of the renames."""
     from qpr_jax.training.main import train_and_evaluate

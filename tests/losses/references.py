@@ -2,6 +2,15 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+
+# Numbers of devices; those between are slow to compile and show little more.
+DEVICES = (1, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 4)), 8)
+
+
+def slow(*values):
+    """A case that only `pytest -m slow` runs."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def check(got, expected, tolerance=1e-5):
@@ -42,17 +51,17 @@ def one_way(distances, clusters, smoothing, prior, temperature):
     count = len(distances)
     value, slope = 0.0, np.zeros_like(distances)
     for i, row in enumerate(distances):
-        kept = [
-            j
-            for j in range(len(row))
-            if j == i or clusters is None or clusters[i] < 0 or clusters[i] != clusters[j]
-        ]
-        others = [j for j in kept if j != i]
+        keep = np.full(len(row), True)
+        if clusters is not None and clusters[i] >= 0:
+            keep = np.asarray(clusters[: len(row)]) != clusters[i]
+        keep[i] = True
+        kept = np.flatnonzero(keep)
+        others = kept[kept != i]
         target = np.zeros(len(row))
         if prior == "uniform":
             target[kept] = smoothing / len(kept)
             target[i] += 1 - smoothing
-        elif others:
+        elif len(others):
             weights = np.exp((row[others].min() - row[others]) / temperature)
             target[others] = smoothing * weights / weights.sum()
             target[i] = 1 - smoothing
@@ -60,10 +69,9 @@ def one_way(distances, clusters, smoothing, prior, temperature):
             target[i] = 1
         shifted = row[kept].min() - row[kept]
         log_p = shifted - np.log(np.exp(shifted).sum())
-        for j, q in zip(kept, log_p, strict=True):
-            if target[j] > 0:
-                value += target[j] * (np.log(target[j]) - q) / count
-            slope[i, j] = (target[j] - np.exp(q)) / count
+        on_kept = target[kept]
+        value += (on_kept * (np.log(np.where(on_kept > 0, on_kept, 1)) - log_p)).sum() / count
+        slope[i, kept] = (on_kept - np.exp(log_p)) / count
     return value, slope
 
 

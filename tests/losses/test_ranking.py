@@ -8,7 +8,7 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.losses import ranking_loss, sdml_loss
 from tests.losses import references
-from tests.losses.references import sdml_reference
+from tests.losses.references import sdml_reference, slow
 
 
 def unit(rows):
@@ -61,7 +61,7 @@ def check(loss, arguments, options, tolerance=1e-5):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("tile", [None, 5, "auto"])
+@pytest.mark.parametrize("tile", [None, 5, slow("auto")])
 def test_value_and_gradient_are_those_of_the_reference(options, extra, clustered, tile, batch):
     """All at once, in tiles of which the last is not full, and as chosen."""
     loss = compiled(with_options(**options, tile=tile))
@@ -71,7 +71,7 @@ def test_value_and_gradient_are_those_of_the_reference(options, extra, clustered
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"similarity": "dot", "scale": 1.0, "symmetric": True}], ids=str
+    "options", [{}, slow({"similarity": "dot", "scale": 1.0, "symmetric": True})], ids=str
 )
 def test_a_batch_of_real_size(options, batch):
     check(compiled(with_options(**options)), batch(512, 600, 300), options)
@@ -80,8 +80,11 @@ def test_a_batch_of_real_size(options, batch):
 @pytest.mark.parametrize(
     ("options", "devices"),
     [
-        *(({"symmetric": True, "smoothing": 0.2, "tile": 3}, count) for count in (1, 2, 4, 8)),
-        *(({"similarity": "dot", "scale": 1.0}, count) for count in (1, 2, 4, 8)),
+        ({"symmetric": True, "smoothing": 0.2, "tile": 3}, 1),
+        *(slow({"symmetric": True, "smoothing": 0.2, "tile": 3}, count) for count in (2, 4)),
+        ({"symmetric": True, "smoothing": 0.2, "tile": 3}, 8),
+        *(slow({"similarity": "dot", "scale": 1.0}, count) for count in (1, 2, 4)),
+        ({"similarity": "dot", "scale": 1.0}, 8),
         ({"tile": None, "symmetric": True}, 4),
     ],
     ids=str,

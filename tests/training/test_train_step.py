@@ -140,9 +140,15 @@ def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
 @pytest.mark.parametrize(
     ("devices", "objective"),
     [
-        *((devices, sdml_of_all_options) for devices in (2, 4, 8)),
-        *((devices, other) for devices in (2, 8) for other in (random_triplets, several)),
-        (8, sdml),
+        (8, sdml_of_all_options),
+        (2, several),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                *((devices, sdml_of_all_options) for devices in (2, 4)),
+                *((2, random_triplets), (8, random_triplets), (8, several), (8, sdml)),
+            )
+        ),
     ],
 )
 def test_any_number_of_devices_takes_the_same_steps(devices, objective):
@@ -206,8 +212,16 @@ def test_half_precision_is_one_setting_away_and_keeps_parameters_in_float32():
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+    ("devices", "dtype"),
+    [
+        (8, "bfloat16"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((1, "float32"), (1, "bfloat16"), (8, "float32"))
+        ),
+    ],
+)
 def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     mesh = make_mesh(PAIRS, devices)
     batches = case(devices, steps=1)[-1]
