@@ -60,10 +60,10 @@ def of_jax(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from qpr_jax.losses import sdml_loss
-    from qpr_jax.losses.dispatch import choose_method
+    from qpr_jax.losses.autodiff_tiles import tile_of
 
     wanted = None if variant == "plain" else "auto"
-    tile = choose_method(wanted, size // devices, size, distance="ssd", prior="uniform").tile
+    tile = tile_of(wanted, size // devices, size, by_hand=True)
     if variant == "autodiff":
         loss = functools.partial(loss_by_autodiff, tile=tile)
     else:
@@ -132,7 +132,7 @@ def loss_by_autodiff(x, y, *, tile):
     import jax
     import jax.numpy as jnp
 
-    from qpr_jax.losses.autodiff_tiles import sum_in_tiles
+    from qpr_jax.losses.autodiff_tiles import summed_by_tiles
 
     def divergences(x, y, own, _):
         squared = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)[None] - 2 * x @ y.T
@@ -142,7 +142,7 @@ def loss_by_autodiff(x, y, *, tile):
         return cross_entropy - target_entropy(y.shape[0])
 
     own = jnp.arange(x.shape[0])[:, None]
-    return sum_in_tiles(divergences, x, y, own, None, tile) / x.shape[0]
+    return summed_by_tiles(divergences, x, y, own, None, tile) / x.shape[0]
 
 
 def torch_loss(x, y):

@@ -154,7 +154,7 @@ def study() -> int:
         if not _REBUILD.value:
             from qpr_jax.data.sources import find_quora
 
-            path = find_quora()
+            path = find_quora(log=log.info)
             return make_rows(rows, workdir, results, path, sha256_of(path))
         return []
 

@@ -11,6 +11,7 @@ is done; interrupted anywhere, the same command goes on. Speeds want a machine t
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import sys
 
@@ -58,7 +59,7 @@ def main() -> int:
             write_json(path, known | measured_speeds(names, workdir, find_quora()))
             return []
         rows = [distillation_row(name, workdir) for name in names]
-        path = find_quora()
+        path = find_quora(log=logging.getLogger("qpr_jax").info)
         return make_rows(rows, workdir, results, path, sha256_of(path))
 
     return finish_study(make, write_results, results)

@@ -11,6 +11,7 @@ command goes on.
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import sys
 
@@ -49,7 +50,7 @@ def main() -> int:
             return []
         with locked(workdir / ".parts.lock", wait=True):
             if not parts.exists():
-                path = find_quora()
+                path = find_quora(log=logging.getLogger("qpr_jax").info)
                 write_tasks(parts, make_tasks(read_quora(path), Sizes()))
         rows = [task_row(name, workdir, parts) for name in names]
         path = training_pairs(parts)

@@ -12,6 +12,7 @@ done; interrupted anywhere, the same command goes on. Started twice at once, the
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import sys
 
@@ -68,7 +69,7 @@ def main() -> int:
         if _REBUILD.value:
             return []
         rows = [quora_rows.quora_row(name, seed, workdir) for name, seed in wanted]
-        path = find_quora()
+        path = find_quora(log=logging.getLogger("qpr_jax").info)
         return make_rows(rows, workdir, results, path, sha256_of(path))
 
     return finish_study(make, write_results, results)
