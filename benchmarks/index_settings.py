@@ -22,8 +22,8 @@ from qpr_jax.evaluation.retrieval import (
     rank,
     retrieval_scores,
 )
-from qpr_jax.index.faiss_index import Recipe
 from qpr_jax.index.question_index import build_index
+from qpr_jax.index.recipe import Recipe
 from qpr_jax.training.dataset import load_dataset
 
 SETTINGS = (

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax.errors import UserError
-    from qpr_jax.retriever import Hit, Retriever
+    from qpr_jax.retriever import Hit, Recipe, Retriever
 
-__all__ = ["Hit", "Retriever", "UserError"]
+__all__ = ["Hit", "Recipe", "Retriever", "UserError"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: a retriever must not pay for JAX, nor a training for FAISS."""
-    if name in ("Hit", "Retriever"):
+    if name in ("Hit", "Recipe", "Retriever"):
         from qpr_jax import retriever
 
         return getattr(retriever, name)

@@ -7,8 +7,6 @@ import contextlib
 import dataclasses
 import operator
 import pathlib
-import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -25,32 +23,28 @@ from qpr_jax.encoders.load import (
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
-from qpr_jax.index.faiss_index import Recipe, check_recipe
+from qpr_jax.ids import check_ids, number_entries, refuse_repeated
+from qpr_jax.index.base import Hit, StoredQuestion
+from qpr_jax.index.built_questions import write_questions
 from qpr_jax.index.folder import (
-    Store,
-    TextsWriter,
     new_build,
-    nothing_left,
-    only_writer,
-    read_store,
+    new_files,
+    read_index,
+    read_manifest,
+    remove_leftovers,
+    write_index,
     write_store,
 )
-from qpr_jax.index.question_index import (
-    Found as Hit,
-)
-from qpr_jax.index.question_index import (
-    QuestionIndex,
-    build_index,
-    build_rows,
-    checked_ids,
-    numbered,
-    refuse_repeated,
-    tell,
-)
-from qpr_jax.index.question_store import texts_of
+from qpr_jax.index.format4 import read_old_index
+from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors, log_build
+from qpr_jax.index.question_store import QuestionStore
+from qpr_jax.index.recipe import Recipe, check_recipe
+from qpr_jax.locks import WriteLock
 from qpr_jax.text.base import as_texts
 
-__all__ = ["Hit", "Retriever"]
+__all__ = ["Hit", "Recipe", "Retriever"]
+
+Log = Callable[[str], object]
 
 
 class Retriever:
@@ -65,25 +59,36 @@ class Retriever:
             print(hit.distance, hit.id, hit.question)
     """
 
-    def __init__(self, encoder: Encoder, index: QuestionIndex, store: Store | None = None) -> None:
-        """store: where changes are kept; nowhere where None."""
+    def __init__(
+        self,
+        encoder: Encoder,
+        index: QuestionIndex,
+        folder: pathlib.Path | None = None,
+        build: str = "",
+    ) -> None:
+        """folder: where changes are kept, in files of `build`; in memory alone where None."""
         self.encoder, self.index = encoder, index
-        self._store = store
-        self._writer = threading.Lock()
+        # A relative one would mean another after a change of the working directory.
+        self._lock = WriteLock(folder.absolute() if folder else None)
+        self._build = build
+        self._clean = False  # whether leftovers in the folder were removed
 
     @classmethod
     def load(cls, run: StrPath, *, indexed: bool = False) -> Retriever:
         """The encoder and index of a folder; UserError where one is missing or damaged.
 
-        run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
-          added, in memory until it is saved: a folder that `qpr publish` made, the name of one in
-          `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
-          `encoders.load.encoder_folder`), `minilm`.
+        Args:
+          run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
+            added, in memory until it is saved: a folder that `qpr publish` made, the name of one
+            in `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
+            `encoders.load.encoder_folder`), `minilm`.
+          indexed: whether there must be an index.
         """
         if not indexed:
             run = encoder_folder(run)
             if is_encoder(run) and not pathlib.Path(run, "index").exists():
-                return cls._empty(read_encoder(run))
+                encoder = read_encoder(run)
+                return cls(encoder, _index_of([], encoder, run_recipe(encoder)))
         folder = pathlib.Path(run, "index")
         while True:
             before = _manifest_of(run)
@@ -94,19 +99,13 @@ class Retriever:
                         f"`run`: {run} has no index/; finish the run (the same command resumes "
                         "it), or make an index with `qpr index` or `Retriever.build`"
                     )
-                index, manifest = read_store(folder, encoder.encode, encoder=encoder.identity)
+                index, build = read_index(folder, encoder=encoder.identity)
             except UserError:
                 # Another process may have put the index of another encoder there.
                 if _manifest_of(run) == before:
                     raise
             else:
-                return cls(encoder, index, Store(folder, manifest))
-
-    @classmethod
-    def _empty(cls, encoder: Encoder) -> Retriever:
-        recipe = run_recipe(encoder)
-        rows = build_rows(encoder.encode, texts_of([]), np.zeros(0, np.int64), recipe)
-        return cls(encoder, QuestionIndex(rows, recipe, encoder.identity))
+                return cls(encoder, index, folder, build)
 
     @classmethod
     def build(
@@ -116,7 +115,7 @@ class Retriever:
         *,
         run: StrPath,
         recipe: Recipe | None = None,
-        log: Callable[[str], object] = lambda line: None,
+        log: Log = lambda line: None,
     ) -> Retriever:
         """An index of one's own questions, in memory, with the encoder of `run`.
 
@@ -125,7 +124,7 @@ class Retriever:
           ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
           run: what has an encoder, which stays as it is; see `load`.
           recipe: how to index; as the run says where None.
-          log: is told what is built, and its recall where that is low.
+          log: gets a line that says what is built, and a warning where its recall is low.
         """
         encoder = run_encoder(run)
         index = build_index(
@@ -147,37 +146,44 @@ class Retriever:
         run: StrPath,
         recipe: Recipe | None = None,
         source: str = "questions",
-        log: Callable[[str], object] = lambda line: None,
+        log: Log = lambda line: None,
     ) -> Retriever:
         """An index in `folder` of more questions than memory holds; see `build`.
 
-        entries: (line, id, question), as of `data.questions.read_questions`: either all with
-        distinct ids, or all with None, for 0, 1, 2, ...; a UserError names `source` and the line.
+        Args:
+          folder: gets index/ and, where it has none, the encoder.
+          entries: (line, id, question), as of `data.tables.read_questions`: either all with
+            distinct ids, or all with None, for 0, 1, 2, ...
+          run: what has an encoder; see `load`.
+          recipe: how to index; as the run says where None.
+          source: the name of the input, which a UserError names beside the line.
+          log: as of `build`.
         """
         encoder = run_encoder(run)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
-        where = pathlib.Path(folder, "index")
-        with only_writer(where), nothing_left(where):
-            build, lines = new_build(), array.array("q")
-            texts, ids = TextsWriter(where, build).write(numbered(entries, lines, source))
+        where, lines = pathlib.Path(folder, "index"), array.array("q")
+
+        def check(ids: np.ndarray) -> None:
             refuse_repeated(ids, lines, source)
             if not len(ids):
                 raise UserError(f"{source}: expected questions to index, got none")
-            rows = build_rows(encoder.encode, texts, ids, recipe, shards=where)
-            tell(rows, recipe, log)
-            index = QuestionIndex(rows, recipe, encoder.identity)
-            return cls(encoder, index, _write(where, encoder, index, build))
+
+        questions = _checked_texts(number_entries(entries, lines, source), lines, source)
+        retriever = cls(encoder, _index_of([], encoder, recipe))
+        with retriever._lock.hold(where):
+            retriever._rebuild(where, questions, log, check=check)
+        return retriever
 
     def search(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
         """For each query its `k` nearest questions, nearest first; all where there are fewer."""
         try:
-            wanted = operator.index(k)
+            count = operator.index(k)
         except TypeError:
             raise UserError(f"`k`: expected a whole number, got {k!r}") from None
-        if wanted < 1:
+        if count < 1:
             raise UserError(f"`k`: expected 1 or more, got {k}")
-        return self.index.find(self.encoder.encode(as_texts(queries, "queries")), wanted)
+        return self.index.find(self.encoder.encode(as_texts(queries, "queries")), count)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
@@ -194,14 +200,11 @@ class Retriever:
         """
         questions = as_texts(questions)
         with self._changing():
-            checked = checked_ids(ids, len(questions), self.index.next_id)
-            vectors = self.encoder.encode(questions)
-            listed: list[int] = checked.tolist()
-            if listed:
-                next_id = max(self.index.next_id, 1 + max(listed))
-                with self._on_disk(listed, questions, next_id):
-                    self.index.put(checked, questions, vectors)
-            return listed
+            numbers: list[int] = check_ids(ids, len(questions), self.index.next_id).tolist()
+            if numbers:
+                vectors = self.encoder.encode(questions)
+                self.index.put([*map(StoredQuestion, numbers, questions)], vectors)
+            return numbers
 
     def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> int:
         """Remove the questions of these ids; UserError, and no change, where one is not there.
@@ -210,7 +213,7 @@ class Retriever:
         """
         given = list(ids)
         with self._changing():
-            checked = checked_ids(given, len(given), 0)
+            checked = check_ids(given, len(given), 0)
             missing = self.index.missing(checked)
             if ignore_missing:
                 checked = np.setdiff1d(checked, missing)
@@ -221,89 +224,123 @@ class Retriever:
                     + " that none has; leave them out"
                 )
             if len(checked):
-                with self._on_disk(checked.tolist(), None, self.index.next_id):
-                    self.index.remove(checked)
+                self.index.remove(checked)
             return len(checked)
 
-    def compact(self, log: Callable[[str], object] = lambda line: None) -> None:
-        """Index anew what is there now, with lists and codes made for it.
+    def compact(self, log: Log = lambda line: None) -> None:
+        """Build the index again from its present questions, with lists and codes made for them.
 
         Takes as long as building; searches go on, other changes wait.
         """
         with self._changing():
-            self._compact(self._store.folder if self._store else None, log)
+            self._rebuild(self._lock.folder, self.index.store, log)
 
     def save(self, folder: StrPath) -> None:
         """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads.
 
         Later changes are kept there.
         """
-        where = pathlib.Path(folder, "index")
-        with self._writer, only_writer(where):
-            if self._store and where.resolve() == self._store.folder.resolve():
-                self.index = self._store.catch_up(self.index, self.encoder.encode)
-            rows = self.index.rows
-            if rows.changed:
-                self._compact(where, lambda line: None)
+        where = pathlib.Path(folder, "index").absolute()
+        with self._lock.hold(where):
+            if self._lock.folder and where.resolve() == self._lock.folder.resolve():
+                self._catch_up(where)
+            index, build = self.index, new_build()
+            if index.changed:
+                self._rebuild(where, index.store, lambda line: None)
                 return
-            build = new_build()
-            texts, ids = TextsWriter(where, build).write(iter(self.index))
-            self.index.replace(dataclasses.replace(rows, texts=texts, ids=ids))
-            self._store = _write(where, self.encoder, self.index, build)
+            with new_files(where):
+                store = write_store(where, index.store, build, index.next_id)
+                index = QuestionIndex(index.vectors, store, index.wanted, index.encoder)
+                self._write(where, index, build)
 
-    def _compact(self, folder: pathlib.Path | None, log: Callable[[str], object]) -> None:
-        index = self.index
-        entries = iter(index)
-        build = new_build()
-        if folder:
-            texts, ids = TextsWriter(folder, build).write(entries)
-        else:
-            listed = list(entries)
-            texts = texts_of([question for _, question in listed])
-            ids = np.array([value for value, _ in listed], np.int64)
-        rows = build_rows(self.encoder.encode, texts, ids, index.wanted, shards=folder)
-        tell(rows, index.wanted, log)
-        if folder:
-            fresh = QuestionIndex(rows, index.wanted, index.encoder, index.next_id)
-            self._store = _write(folder, self.encoder, fresh, build)
-        index.replace(rows)
+    def _rebuild(
+        self,
+        folder: pathlib.Path | None,
+        questions: Iterable[StoredQuestion],
+        log: Log,
+        *,
+        check: Callable[[np.ndarray], object] = len,
+    ) -> None:
+        """Index questions in place of the present ones, in `folder` if there is one."""
+        old, build = self.index, new_build()
+        if folder is None:
+            self.index = _index_of(questions, self.encoder, old.wanted, old.next_id, log)
+            return
+        folder = folder.absolute()
+        with new_files(folder):
+            store = write_store(folder, questions, build, old.next_id, check)
+            vectors = build_vectors(self.encoder.encode, store, old.wanted, folder=folder)
+            log_build(vectors, old.wanted, log)
+            self._write(folder, QuestionIndex(vectors, store, old.wanted, old.encoder), build)
 
-    def _on_disk(
-        self, ids: Sequence[int], questions: Sequence[str] | None, next_id: int
-    ) -> contextlib.AbstractContextManager[None]:
-        """The block's change is on disk before the block is entered, if there is a folder."""
-        if self._store is None:
-            return contextlib.nullcontext()
-        return self._store.change(ids, questions, next_id)
+    def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
+        """Write the index to its folder, with the encoder beside it, and keep changes there.
+
+        An encoder of another index is not touched before the new index stands.
+        """
+        encoder = self.encoder
+        taken = _manifest_of(folder.parent).get("encoder", encoder.identity) != encoder.identity
+        name = "export"
+        if taken and not contains_encoder(folder.parent / name, encoder):
+            name = f"export-{build}"
+        save_encoder(folder.parent / name, encoder)
+        write_index(folder, index, build, name)
+        self.index, self._build = index, build
+        self._lock.folder = folder
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """One change at a time, on top of what other processes have changed in the folder."""
-        with self._writer:
-            if self._store is None:
-                yield
-                return
-            with only_writer(self._store.folder):
-                self.index = self._store.catch_up(self.index, self.encoder.encode)
-                yield
+        with self._lock.hold():
+            if self._lock.folder:
+                self._catch_up(self._lock.folder)
+            yield
+
+    def _catch_up(self, folder: pathlib.Path) -> None:
+        if not self._clean:
+            remove_leftovers(folder)
+            self._clean = True
+        if read_manifest(folder)["build"] == self._build and not self.index.stale:
+            self.index.catch_up()
+        else:
+            self.index, self._build = read_index(folder, encoder=self.encoder.identity)
 
 
-def _write(where: pathlib.Path, encoder: Encoder, index: QuestionIndex, build: str) -> Store:
-    """Write the index to its folder, and the encoder beside it unless it is there.
+def upgrade_index(run: StrPath, log: Log = lambda line: None) -> bool:
+    """Build the index of a folder again where it is of the format before; whether it was."""
+    folder = pathlib.Path(run, "index")
+    old = read_old_index(folder)
+    if old is None:
+        return False
+    encoder = run_encoder(run)
+    retriever = Retriever(encoder, _index_of([], encoder, old.wanted, old.next_id))
+    with retriever._lock.hold(folder):
+        if (old := read_old_index(folder)) is not None:  # else another process was faster
+            retriever._rebuild(folder, old.questions(), log)
+    return True
 
-    An encoder of another index is not touched before the new index stands.
-    """
-    taken = _manifest_of(where.parent).get("encoder", encoder.identity) != encoder.identity
-    name = "export"
-    if taken and not contains_encoder(where.parent / name, encoder):
-        name = f"export-{build}"
-    save_encoder(where.parent / name, encoder)
-    index.encoder = encoder.identity
-    store = Store(where, write_store(where, index, build, name))
-    for old in where.parent.glob("export-" + "[0-9a-f]" * 16):
-        if old.name != name:
-            shutil.rmtree(old)
-    return store
+
+def _index_of(
+    questions: Iterable[StoredQuestion],
+    encoder: Encoder,
+    recipe: Recipe,
+    next_id: int = 0,
+    log: Log = lambda line: None,
+) -> QuestionIndex:
+    """An index in memory, of no questions or more."""
+    store = QuestionStore(write_questions(questions, None), next_id=next_id)
+    vectors = build_vectors(encoder.encode, store, recipe)
+    log_build(vectors, recipe, log)
+    return QuestionIndex(vectors, store, recipe, encoder.identity)
+
+
+def _checked_texts(
+    entries: Iterable[tuple[int, str]], lines: Sequence[int], source: str
+) -> Iterator[StoredQuestion]:
+    for value, question in entries:
+        if not isinstance(question, str):
+            as_texts([question], f"{source}, line {lines[-1]}")
+        yield StoredQuestion(value, question)
 
 
 def run_recipe(encoder: Encoder, **given: Any) -> Recipe:

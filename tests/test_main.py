@@ -14,7 +14,7 @@ import pytest
 
 from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.cnn_encoder import read_cnn
-from qpr_jax.index.faiss_index import Recipe
+from qpr_jax.index.recipe import Recipe
 from qpr_jax.publishing import publish
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate

@@ -13,7 +13,7 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli.options import (
-    CHUNK,
+    BATCH,
     NamedPath,
     as_json,
     as_tsv,
@@ -24,7 +24,7 @@ from qpr_jax.cli.options import (
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
 from qpr_jax.errors import UserError
-from qpr_jax.ids import parse_id
+from qpr_jax.ids import LARGEST_ID, parse_id
 
 log = logging.getLogger("qpr_jax")
 
@@ -41,8 +41,8 @@ log = logging.getLogger("qpr_jax")
 def index(folder: str, questions: str, run: str, **how: Any) -> None:
     """Index QUESTIONS in FOLDER, with the encoder of --run, which is copied there.
 
-    Ids are those of the input, or 0, 1, 2, ... where it has none. What is not given of the recipe
-    is as in the run. An index that is there is replaced, when the new one is whole.
+    Ids are those of the input, or 0, 1, 2, ... where it has none. Options that are not given are
+    as in the run. An index that is there is replaced when the new one is complete.
 
     Example: qpr index my_index questions.jsonl --run runs/quora_sdml
     """
@@ -70,24 +70,24 @@ def search(
 ) -> None:
     """Print the indexed questions nearest to each of QUERIES, nearest first.
 
-    A line a question found: query, id, question, distance (squared Euclidean, or, for ip, the
-    inner product times -1).
+    Each line is a hit: query, id, question, distance (squared Euclidean, or, for ip, the inner
+    product times -1).
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
     from qpr_jax.retriever import Retriever
 
     retriever = Retriever.load(folder, indexed=True)
-    asked: Iterable[Entry] = (Entry(0, None, text) for text in query)
+    entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
-        asked = read_input(queries, **how)
+        entries = read_input(queries, **how)
     line = as_tsv if output == "tsv" else as_json
     if output == "tsv":
         click.echo("query\tid\tquestion\tdistance")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
-    # So that the results of a batch fit into memory.
-    most = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
-    for batch in chunked(asked, 1 if typed else most):
+    # The results of a batch must fit into memory.
+    batch_size = max(1, min(BATCH, 1_000_000 // min(k, len(retriever) + 1)))
+    for batch in chunked(entries, 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         for text, hits in zip(texts, retriever.search(texts, k), strict=True):
             sys.stdout.writelines(line({"query": text, **hit._asdict()}) for hit in hits)
@@ -119,12 +119,12 @@ def add(folder: str, questions: str, **how: Any) -> None:
                 pairs = zip(ids, texts, strict=True)
                 sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
             sys.stdout.flush()
-    finally:  # also of a command that is stopped: the same again would add these twice
+    finally:  # also of a command that is stopped: running it again would add these twice
         log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
 
 
 def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
-    """The entries in order, cut so that all or none of a run have ids, and no id stands twice."""
+    """Cut the entries into runs: all of a run have ids or none has, and no id stands twice."""
     run: list[Entry] = []
     seen: set[int | None] = set()
     for entry in batch:
@@ -156,9 +156,9 @@ def remove(
     from qpr_jax.retriever import Retriever
 
     retriever = Retriever.load(folder, indexed=True)
-    wanted = list(one) if one else list(_read_ids(ids, format))
-    gone = retriever.remove(dict.fromkeys(wanted), ignore_missing=ignore_missing)
-    log.info("%s: %s removed, %s questions", folder, f"{gone:,}", f"{len(retriever):,}")
+    given = list(one) if one else list(_read_ids(ids, format))
+    count = retriever.remove(dict.fromkeys(given), ignore_missing=ignore_missing)
+    log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
 
 
 def _read_ids(path: str, format: str | None) -> Iterator[int]:
@@ -167,7 +167,7 @@ def _read_ids(path: str, format: str | None) -> Iterator[int]:
         if not isinstance(value, int):
             got = fields if isinstance(fields, str) else f"got {fields['id']!r}"
             raise UserError(
-                f"{input_name(path)}, line {line}: expected an id, 0 to {2**63 - 1}; {got}"
+                f"{input_name(path)}, line {line}: expected an id, 0 to {LARGEST_ID}; {got}"
             )
         yield value
 
@@ -175,13 +175,16 @@ def _read_ids(path: str, format: str | None) -> Iterator[int]:
 @click.command()
 @click.argument("folder", type=NamedPath())
 def compact(folder: str) -> None:
-    """Index anew what is in FOLDER now: searches as fast as new, removed questions gone from disk.
+    """Build the index of FOLDER again: searches are fast, removed questions are gone from disk.
+
+    Upgrades an index that an older version wrote.
 
     Example: qpr compact my_index
     """
-    from qpr_jax.retriever import Retriever
+    from qpr_jax.retriever import Retriever, upgrade_index
 
-    Retriever.load(folder, indexed=True).compact(log.info)
+    if not upgrade_index(folder, log.info):
+        Retriever.load(folder, indexed=True).compact(log.info)
 
 
 @click.command()
@@ -194,20 +197,23 @@ def info(folder: str) -> None:
     from qpr_jax.retriever import Retriever
 
     retriever = Retriever.load(folder, indexed=True)
-    rows, encoder = retriever.index.rows, retriever.encoder
+    index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
+    index.store.check_integrity()
+    removed, added = index.store.counts()
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
     facts = {
         "questions": len(retriever),
-        "removed": rows.deaths,
-        "added": len(rows.added),
-        "factory": rows.recipe.factory,
-        "metric": rows.recipe.metric,
-        "probes": rows.recipe.probes,
-        "assignments": rows.recipe.assignments,
-        "recall@10": round(rows.recall, 4),
+        "removed": removed,
+        "added": added,
+        "factory": recipe.factory,
+        "metric": recipe.metric,
+        "probes": recipe.probes,
+        "assignments": recipe.assignments,
+        "recall@10": round(index.vectors.recall, 4),
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
         "index_bytes": size,
+        "integrity_check": "ok",
     }
     click.echo(json.dumps(facts, indent=2))

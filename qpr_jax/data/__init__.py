@@ -1,1 +1,1 @@
-"""Data sets: readers and writers, clusters, splits, generated questions."""
+"""From a pair file to clusters of questions with one meaning, split by cluster."""

@@ -17,9 +17,10 @@ from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, make_groups, overlap
-from qpr_jax.index.question_index import Found, QuestionIndex
+from qpr_jax.index.base import Hit
+from qpr_jax.index.question_index import QuestionIndex
 
-RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Found]]]  # `Retriever.search`
+RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]  # `Retriever.search`
 
 ALL, NONE = "all", "none"  # rows of a table besides the groups
 _BLOCK = 1024  # queries of a search
@@ -36,8 +37,8 @@ class Answer:
       place: the rank of `paraphrase`, from 1; 0 if there is none.
     """
 
-    first: Found
-    paraphrase: Found | None
+    first: Hit
+    paraphrase: Hit | None
     place: int
 
     @property
@@ -192,7 +193,7 @@ def require_same_questions(index: QuestionIndex, other: QuestionIndex, folder: s
             f"{folder}: expected the same {len(index):,} questions, got {len(other):,}",
             remedy=remedy,
         )
-    ids = index.rows.ids[index.living()]
+    ids = index.live_ids()
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
         texts = zip(block.tolist(), index.questions(block), other.questions(block), strict=True)

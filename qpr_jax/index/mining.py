@@ -10,8 +10,8 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 
-_TILE, _SLICE = 8192, 1024  # vectors that are held against each other at once
-_SLACK = 1e-3  # of the largest squared length: what distances from products may be off
+_TILE, _SLICE = 8192, 1024  # vectors that are compared at once
+_SLACK = 1e-3  # error of distances from products, as a share of the largest squared length
 
 Log = Callable[[str], object]
 
@@ -29,12 +29,13 @@ def close_pairs(
 ) -> Pairs:
     """All pairs of rows at a squared Euclidean distance of at most `threshold`.
 
-    Exact: every row is held against every other, 300 N^2 operations for N rows of 300.
+    Exact: every row is compared with every other, 300 N^2 operations for N rows of 300.
 
     Args:
       vectors: float32 [N, d].
-      most: UserError as soon as there are more pairs than this.
-      log: is told how far it is.
+      threshold: the largest squared distance of a pair.
+      most: a UserError is raised as soon as there are more pairs than this.
+      log: gets lines of progress.
     """
     parts, count = [_none()], 0
 
@@ -44,8 +45,8 @@ def close_pairs(
         count += len(found.distances)
         if count > most:
             raise UserError(
-                f"expected at most {most:,} pairs within {threshold:g}, got more; lower the "
-                "threshold, or allow more pairs"
+                f"expected at most {most:,} pairs within {threshold:g}, got more",
+                remedy="lower the threshold, or allow more pairs",
             )
         return threshold
 
@@ -54,22 +55,22 @@ def close_pairs(
 
 
 def closest_pairs(vectors: np.ndarray, count: int, *, log: Log = lambda line: None) -> Pairs:
-    """The `count` closest pairs of rows of float32 [N, d], all where there are fewer.
+    """The `count` closest pairs of rows of float32 [N, d]; all where there are fewer.
 
-    Of equal distances the first rows'. Holds about three times as many pairs.
+    Of equal distances, those of the first rows. About three times as many pairs are in memory.
     """
-    parts, reach = [_none()], float("inf")
+    parts, threshold = [_none()], float("inf")
 
     def take(found: Pairs) -> float:
-        nonlocal reach
+        nonlocal threshold
         parts.append(found)
         if sum(len(part.distances) for part in parts) > 2 * count:
             parts[:] = [_nearest(parts, count)]
-            reach = float(parts[0].distances[-1])
-        return reach
+            threshold = float(parts[0].distances[-1])
+        return threshold
 
     if count:
-        _scan(vectors, reach, take, log)
+        _scan(vectors, threshold, take, log)
     return _nearest(parts, count)
 
 
@@ -83,40 +84,40 @@ def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -
     return distances
 
 
-def _scan(vectors: np.ndarray, reach: float, take: Callable[[Pairs], float], log: Log) -> None:
-    """Tell `take` of all pairs within a squared distance, which it returns for the next ones."""
+def _scan(vectors: np.ndarray, threshold: float, take: Callable[[Pairs], float], log: Log) -> None:
+    """Give `take` all pairs within a squared distance; it returns the distance for the next."""
     if len(vectors) < 2:
         return
-    # The distances that FAISS takes from products lose what the squared lengths outweigh.
-    centred = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    lengths = np.einsum("nd,nd->n", centred, centred)
+    # FAISS computes distances from products, whose error grows with the squared lengths.
+    centered = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    lengths = np.einsum("nd,nd->n", centered, centered)
     if not np.isfinite(lengths).all():
         raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
     for start in range(0, len(vectors), _TILE):
         stop = min(start + _TILE, len(vectors))
         tile = faiss.IndexFlatL2(vectors.shape[1])
-        tile.add(centred[start:stop])
+        tile.add(centered[start:stop])
         for other in range(start, len(vectors), _SLICE):
             some = slice(other, other + _SLICE)
             off = _SLACK * max(lengths[start:stop].max(), lengths[some].max())
-            wide = np.nextafter(np.float32(reach + off), np.float32(np.inf))
-            limits, _, first = tile.range_search(centred[some], float(wide))
+            wide = np.nextafter(np.float32(threshold + off), np.float32(np.inf))
+            limits, _, first = tile.range_search(centered[some], float(wide))
             second = other + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64))
-            reach = take(_exact(vectors, start + first, second, reach))
+            threshold = take(_exact(vectors, start + first, second, threshold))
         log(f"compared {stop:,} of {len(vectors):,} questions")
 
 
-def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, reach: float) -> Pairs:
-    """Those of the pairs with `first` < `second` that are within reach."""
+def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:
+    """Those of the pairs with `first` < `second` that are within the threshold."""
     ordered = first < second
     first, second = first[ordered], second[ordered]
     distances = pair_distances(vectors, first, second)
-    near = distances <= reach
+    near = distances <= threshold
     return Pairs(first[near], second[near], distances[near])
 
 
 def _nearest(parts: list[Pairs], count: int | None = None) -> Pairs:
-    """The pairs in order, so many at most."""
+    """The pairs, nearest first; at most `count` of them."""
     first, second, distances = map(np.concatenate, zip(*parts, strict=True))
     if count is not None and count < len(distances):
         near = distances <= np.partition(distances, count)[count]

@@ -1,4 +1,4 @@
-"""Vectors of many questions in one .npy file, written in a stream that can be taken up again."""
+"""Vectors of many questions in one .npy file, written in a stream that can be resumed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, read_json, write_json
+from qpr_jax.files import StrPath, locked, name_in_errors, read_json, write_json
 
-CHUNK = 16_384  # questions between two points from which it can be taken up
+CHUNK = 16_384  # questions between two points from which writing can resume
 _HEADER = 128  # bytes
 _MAGIC = b"\x93NUMPY"
 
@@ -28,27 +28,37 @@ def encode_to_file(
     encoder: str,
     log: Callable[[str], object] = print,
 ) -> int:
-    """Write float32 [n, dimension], row i of question i, to `path`; n.
+    """Write the vectors of questions, float32 [n, dimension], to `path`, and return n.
 
-    What a kill leaves beside is taken up by the next call with the same questions and the same
-    encoder (its identity); UserError where they are others. `path` appears when it is whole; what
-    is there must be another such file.
+    The next call with the same questions and the same encoder (its identity) resumes what a kill
+    left in the hidden files beside `path`; a UserError refuses others. `path` appears when it is
+    complete, and replaces no file but one of its format.
+
+    Args:
+      path: the .npy file.
+      questions: any number of strings.
+      encode: questions to float32 [n, dimension].
+      dimension: length of a vector.
+      encoder: the identity of the encoder.
+      log: gets a line when it resumes.
     """
     path = pathlib.Path(path).resolve()
     _refuse_other_file(path)
     stream = iter(questions)
-    first = [*itertools.islice(stream, 1)]  # which tells whether they can be read at all
+    first = [*itertools.islice(stream, 1)]  # fails before anything is written if unreadable
     part, state, lock = (
         path.with_name(f".{path.name}.{end}") for end in ("part", "state.json", "lock")
     )
     with locked(lock) as ours:
         if not ours:
-            raise UserError(f"{path}: another process is writing it; wait for its end")
+            raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
         questions = itertools.chain(first, stream)
-        rows = _write(path, part, state, questions, encode, dimension, encoder, log)
+        with name_in_errors(part):
+            rows = _write(path, part, state, questions, encode, dimension, encoder, log)
         os.replace(part, path)
         state.unlink(missing_ok=True)
-        lock.unlink()
+        # The lock's file stays: a process that has it open would lock a file that is gone, and the
+        # next one a new file beside it.
     return rows
 
 
@@ -62,16 +72,21 @@ def _write(
     encoder: str,
     log: Callable[[str], object],
 ) -> int:
-    """Write `part`, from where `state` says that it is whole; how many rows it has."""
+    """Write `part` from where `state` says it is complete; return how many rows it has."""
     digest, rows, row_bytes = hashlib.sha256(), 0, 4 * dimension
     known = read_json(state) if state.exists() else {"rows": 0}
     if not isinstance(known, dict) or type(known.get("rows")) is not int:
-        raise UserError(f"{state}: expected the state of an encoding; remove it to start anew")
+        raise UserError(
+            f"{state}: expected the state of an encoding, got something else",
+            remedy="remove the file to start again",
+        )
     size = part.stat().st_size if part.exists() else 0
     if known["rows"] and size >= _HEADER + known["rows"] * row_bytes:
         if known.get("encoder") != encoder:
-            raise UserError(f"{part}: begun with another encoder; remove it to start anew")
-        log(f"{path}: going on after {known['rows']:,} questions")
+            raise UserError(
+                f"{part}: was begun with another encoder", remedy="remove the file to start again"
+            )
+        log(f"{path}: resuming after {known['rows']:,} questions")
     else:
         known = {"rows": 0}
         state.unlink(missing_ok=True)
@@ -84,7 +99,7 @@ def _write(
             rows += len(chunk)
             if rows <= known["rows"]:
                 if rows == known["rows"] and digest.hexdigest() != known.get("sha256"):
-                    raise UserError(f"{part}: begun with other questions; remove it to start anew")
+                    raise _other_questions(part)
                 continue
             if rows - len(chunk) < known["rows"]:
                 break
@@ -93,7 +108,7 @@ def _write(
             os.fsync(file.fileno())
             write_json(state, {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder})
         if rows < known["rows"] or file.tell() != _HEADER + rows * row_bytes:
-            raise UserError(f"{part}: begun with other questions; remove it to start anew")
+            raise _other_questions(part)
         file.seek(0)
         file.write(_header(rows, dimension))
         file.flush()
@@ -108,7 +123,15 @@ def _refuse_other_file(path: pathlib.Path) -> None:
         with open(path, "rb") as file:
             if file.read(len(_MAGIC)) in (b"", _MAGIC):
                 return
-    raise UserError(f"{path}: expected a .npy file to replace, got something else; name another")
+    raise UserError(
+        f"{path}: expected a .npy file to replace, got something else", remedy="name another file"
+    )
+
+
+def _other_questions(part: pathlib.Path) -> UserError:
+    return UserError(
+        f"{part}: was begun with other questions", remedy="remove the file to start again"
+    )
 
 
 def _chunks(questions: Iterable[str]) -> Iterable[list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.faiss_index import Recipe, check_recipe
+from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import (
     Setting,
     TrainConfig,

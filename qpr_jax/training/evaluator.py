@@ -1,4 +1,4 @@
-"""Validation scores, one of which early stopping watches."""
+"""The score that early stopping watches."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import NEIGHBOURS, neighbours
 
-MAX_QUERIES = 2000  # questions of a split to measure agreement on
+ASKED = 2000  # questions that agreement is measured on
 
 
 def make_evaluator(
     dataset: TrainDataset, config: TrainConfig
 ) -> Callable[[Encoder], dict[str, float]]:
-    """Make a function from an encoder to its scores on the validation split.
+    """A function from an encoder to its scores on the validation split.
 
-    The scores are `roc_auc`, if there are pairs (see `pair_roc_auc`), and what early stopping
-    watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher. These two need an exact
-    search over all questions, so all are encoded.
+    `roc_auc`, where there are pairs: of minus the distance, the pairs against the same queries with
+    candidates of another cluster. Where early stopping watches `mrr`: `mrr` and `hits@1`, per pair;
+    `agreement`: that with the teacher. Both by exact search among all questions, which costs an
+    encoding of them all.
     """
     pairs = dataset.splits.pairs["validation"]
 
@@ -60,10 +61,10 @@ def make_evaluator(
 
 
 def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], float]:
-    """Make a function from the vectors of all Q questions to their agreement with the teacher.
+    """A function from the vectors of all Q questions to their agreement with the teacher.
 
-    Agreement is the share of the teacher's nearest `teacher.NEIGHBOURS` questions that are among
-    the student's nearest, averaged over at most MAX_QUERIES questions of the split.
+    That is, averaged over at most ASKED questions of the split, the share of the teacher's nearest
+    `teacher.NEIGHBOURS` among all questions that are a student's as well.
     """
     assert dataset.teacher
     queries = _sampled(dataset, split)
@@ -77,32 +78,26 @@ def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], 
 
 
 def eval_queries(dataset: TrainDataset, split: str) -> np.ndarray:
-    """The queries of a split: the first questions of its pairs or, without pairs, a sample."""
+    """Questions of a split that are searched with: the heads of its pairs, or some of all."""
     pairs = dataset.splits.pairs[split]
     return np.unique(pairs[:, 0]) if len(pairs) else _sampled(dataset, split)
 
 
 def _sampled(dataset: TrainDataset, split: str) -> np.ndarray:
     questions = np.flatnonzero(dataset.splits.split_of == SPLITS.index(split))
-    return np.sort(np.random.default_rng(0).permutation(questions)[:MAX_QUERIES])
+    return np.sort(np.random.default_rng(0).permutation(questions)[:ASKED])
 
 
 def pair_roc_auc(
     vectors_of: Callable[[np.ndarray], np.ndarray], dataset: TrainDataset, split: str
 ) -> float:
-    """ROC AUC of minus the distance: pairs against their queries with candidates of other clusters.
+    """ROC AUC of minus the distance: pairs against the same queries with others' candidates.
 
-    Args:
-      vectors_of: a function from rows of questions to their vectors.
-      dataset: with pairs, and a negative for each.
-      split: of the pairs.
-
-    Returns:
-      From 0 to 1; NaN if a distance is not finite.
+    vectors_of: rows of questions -> their vectors. NaN where a distance is not finite.
     """
     triplets = np.column_stack([dataset.splits.pairs[split], dataset.negatives_for_auc[split]])
     distinct, at = np.unique(triplets, return_inverse=True)
-    # The NaN reports weights that diverged; warnings would only repeat it.
+    # Weights that diverged are told by the NaN, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
         vectors = vectors_of(distinct)
         queries, candidates, others = vectors[at.reshape(triplets.shape).T]

@@ -63,6 +63,7 @@ def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[s
         str(path),
         column=config.data.question_column,
         skip_bad_rows=config.data.skip_bad_rows,
+        log=log.warning,
     ):
         yield entry.question
 
@@ -168,7 +169,7 @@ SOURCES = {
     "quora": Source(
         _read_pairs,
         frozenset({"path", "skip_bad_rows", "max_rows"}),
-        find=lambda config: find_quora(config.data.path),
+        find=lambda config: find_quora(config.data.path, log=log.info),
     ),
     "qa_logs": Source(
         _read_clusters,

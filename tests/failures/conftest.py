@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.failures.analysis import analyze
-from qpr_jax.index.question_index import Found
+from qpr_jax.index.base import Hit
 
 QUESTIONS = {
     1: "How do I cook rice?",
@@ -28,7 +28,7 @@ def search_of(run):
     def search(queries, k):
         assert k == 21
         return [
-            [Found(i, QUESTIONS[i], place / 10) for place, i in enumerate(by_text[query], 1)]
+            [Hit(i, QUESTIONS[i], place / 10) for place, i in enumerate(by_text[query], 1)]
             for query in queries
         ]
 

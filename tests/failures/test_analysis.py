@@ -17,7 +17,8 @@ from qpr_jax.failures.analysis import (
     require_same_questions,
     sample_cases,
 )
-from qpr_jax.index.question_index import Found, QuestionIndex, build_index
+from qpr_jax.index.base import Hit
+from qpr_jax.index.question_index import QuestionIndex, build_index
 
 QUESTIONS = {1: "How do I cook rice?", 4: "Is Rust better than C?", 6: "Is C better than Rust?"}
 
@@ -41,7 +42,7 @@ def test_answers_leave_the_query_out(analysis):
     cases = {case.id: case for case in analysis.cases}
     assert [*cases] == [1, 2, 4, 7]
     first, second = cases[1].answers
-    assert first == Answer(Found(2, "How can I cook rice?", 0.2), first.first, 1)
+    assert first == Answer(Hit(2, "How can I cook rice?", 0.2), first.first, 1)
     assert not first.failed
     assert second.first.id == 4
     assert (second.place, second.paraphrase.id, second.failed) == (2, 3, True)
@@ -54,7 +55,7 @@ def test_answers_leave_the_query_out(analysis):
 
 
 def test_places_beyond_twenty_do_not_count():
-    nearest = [[Found(i, "", 0.0) for i in [*range(2, 21), 1, 21, 22]]]
+    nearest = [[Hit(i, "", 0.0) for i in [*range(2, 21), 1, 21, 22]]]
     for known, place in (([21], 20), ([22], 0), ([2, 21], 1)):
         (answer,) = find_answers(lambda queries, k: nearest, {1: "a"}, {1: known})
         assert answer.place == place
@@ -66,7 +67,7 @@ def test_queries_are_searched_many_at_a_time():
 
     def search(queries, k):
         sizes.append(len(queries))
-        return [[Found(10**6, "", 0.0)] for _ in queries]
+        return [[Hit(10**6, "", 0.0)] for _ in queries]
 
     queries = {i: str(i) for i in range(1030)}
     assert len(find_answers(search, queries, dict.fromkeys(queries, (10**6,)))) == 1030
@@ -75,7 +76,7 @@ def test_queries_are_searched_many_at_a_time():
 
 def test_an_index_that_finds_nothing_is_told():
     with pytest.raises(UserError, match="question 1: expected another question among"):
-        find_answers(lambda queries, k: [[Found(1, "a", 0.0)]], {1: "a"}, {1: [2]})
+        find_answers(lambda queries, k: [[Hit(1, "a", 0.0)]], {1: "a"}, {1: [2]})
 
 
 def test_the_table_of_queries(analysis):
@@ -152,6 +153,6 @@ def test_indexes_of_other_questions_are_refused(other, said):
 
 
 def test_a_run_with_no_failing_query():
-    found = [[Found(2, "b", 0.1)]]
+    found = [[Hit(2, "b", 0.1)]]
     analysis = analyze({"run": lambda queries, k: found}, {1: "a", 2: "b"}, np.array([[1, 2]]))
     assert mistake_counts(analysis)["all"] == (0,)

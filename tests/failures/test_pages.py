@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import analyze
 from qpr_jax.failures.pages import write_failures
-from qpr_jax.index.question_index import Found
+from qpr_jax.index.base import Hit
 
 CHROMIUM = shutil.which("chromium")
 
@@ -173,7 +173,7 @@ def test_a_phone_shows_all_of_the_page(tmp_path, scheme):
     if CHROMIUM is None:
         pytest.skip("needs chromium on the PATH")
     long = "<img src=x onerror=\"document.title='run'\">" + "m" * 500
-    found = [[Found(3, long, 0.1)]]
+    found = [[Hit(3, long, 0.1)]]
     analysis = analyze({long: lambda _, k: found}, {1: long, 2: "b"}, np.array([[1, 2]]))
     write_failures(tmp_path / "a.html", analysis)
     wrong = []

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.faiss_index import Recipe
-from qpr_jax.index.question_index import QuestionIndex, build_index, build_rows, checked_ids
-from qpr_jax.index.question_store import texts_of
+from qpr_jax.index.base import StoredQuestion
+from qpr_jax.index.built_questions import write_questions
+from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors
+from qpr_jax.index.question_store import QuestionStore
+from qpr_jax.index.recipe import Recipe
 
 POINTS = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
 
@@ -24,7 +26,13 @@ def build(count: int, ids=None, *, log=len, **recipe) -> QuestionIndex:
 
 
 def put(index: QuestionIndex, questions: dict[int, str]) -> None:
-    index.put(np.array(list(questions)), list(questions.values()), encode(questions.values()))
+    index.put([*map(StoredQuestion, questions, questions.values())], encode(questions.values()))
+
+
+def rebuild(index: QuestionIndex) -> QuestionIndex:
+    """As a compaction does."""
+    ids, questions = zip(*index, strict=True)
+    return build_index(encode, questions, ids, recipe=index.wanted, encoder="abc", log=len)
 
 
 def test_small_sets_get_an_exact_index():
@@ -40,12 +48,27 @@ def test_small_sets_get_an_exact_index():
     np.testing.assert_allclose(distances, np.sort(squares, axis=1)[:, :7], atol=1e-5)
 
 
-def test_low_recall_is_told():
+@pytest.mark.parametrize(
+    ("factory", "probes", "note"),
+    [
+        ("IVF2000,Flat", 10, " (IVF2000,Flat is for more questions)"),
+        ("IVF10,Flat", 10, " (IVF10,Flat has no more than 10 lists)"),
+        ("IVF9,SQ8", 20, " (IVF9,SQ8 has no more than 20 lists)"),
+        ("Flat", 10, ""),
+    ],
+)
+def test_why_an_exact_index_was_made_instead(factory, probes, note):
+    lines: list[str] = []
+    build(400, factory=factory, probes=probes, log=lines.append)
+    assert lines == [f"index: Flat{note}, 400 questions, recall@10 1.000"]
+
+
+def test_low_recall_gets_a_warning():
     lines: list[str] = []
     build(4000, factory="IVF100,Flat", probes=1, log=lines.append)
     assert lines[0].startswith("index: IVF100,Flat, 4,000 questions, recall@10 0.")
-    assert lines[1].startswith("warning: the index finds 0.")
-    assert "less than 0.95; more probes or assignments find more" in lines[1]
+    assert lines[1].startswith("warning: recall@10 is 0.")
+    assert "(0.95 wanted); raise `probes` or `assignments`, at the cost of time" in lines[1]
 
 
 def test_found_are_ids_questions_and_distances():
@@ -87,8 +110,8 @@ def test_all_may_be_removed():
     assert index.find(POINTS[:2], 3) == [[], []]
     put(index, {9: "9"})
     assert [hit.id for hit in index.find(POINTS[:1], 3)[0]] == [9]
-    rows = build_rows(encode_any, texts_of([]), np.zeros(0, np.int64), Recipe())
-    index.replace(rows)
+    store = QuestionStore(write_questions([], None))
+    index = QuestionIndex(build_vectors(encode_any, store, Recipe()), store, Recipe(), "abc")
     assert index.find(POINTS[:1], 3) == [[]]
     put(index, {1: "1"})
     assert [hit.id for hit in index.find(POINTS[:1], 3)[0]] == [1]
@@ -138,9 +161,7 @@ def test_ten_thousand_random_changes_agree_with_a_plain_dictionary(factory):
                     assert model[hit.id] == int(hit.question)
                 assert len(ids) == len(index)
         else:
-            ids, questions = zip(*index, strict=True)
-            texts = texts_of(list(questions))
-            index.replace(build_rows(encode, texts, np.array(ids), index.wanted))
+            index = rebuild(index)
             assert {i: int(q) for i, q in index} == model, step
 
 
@@ -164,8 +185,7 @@ def test_searches_go_on_while_one_changes():
     for _ in range(150):
         some = rng.choice(1000, size=100, replace=False).tolist()
         put(index, {i: str(rng.integers(5000)) for i in some})
-    ids, questions = zip(*index, strict=True)
-    index.replace(build_rows(encode, texts_of(list(questions)), np.array(ids), index.wanted))
+    index = rebuild(index)
     stop.set()
     for thread in threads:
         thread.join()
@@ -201,12 +221,6 @@ def test_wrong_searches_are_refused(vectors, k, message):
 def test_wrong_ids_are_refused(ids, message):
     with pytest.raises(UserError, match=f"`ids`: {message}"):
         build(3, ids)
-
-
-def test_ids_are_given_while_there_are_any():
-    assert checked_ids(None, 2, 2**63 - 2).tolist() == [2**63 - 2, 2**63 - 1]
-    with pytest.raises(UserError, match="expected ids, got none, and fewer than 2 are left"):
-        checked_ids(None, 2, 2**63 - 1)
 
 
 def test_no_questions_are_refused():

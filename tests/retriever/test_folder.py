@@ -1,14 +1,20 @@
+import json
 import pathlib
 import subprocess
 import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import qpr_jax
+from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.retriever import Retriever
+from qpr_jax.files import file_entries
+from qpr_jax.index.folder import seal
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.retriever import Retriever, upgrade_index
 from tests.retriever.conftest import QUESTIONS
 from tests.runs import WORDS, write_encoder
 
@@ -55,7 +61,7 @@ def test_changes_are_kept_in_the_folder(retriever, tmp_path):
         assert same.search(["How do I bake bread?"], 1)[0][0].id == 9
         same.compact()
         assert dict(same.index) == expected
-        assert not same.index.rows.changed
+        assert not same.index.changed
     again = Retriever.load(tmp_path / "saved")
     assert dict(again.index) == expected
     assert again.add(["What is rye?"]) == [11]  # 10 was another question
@@ -162,31 +168,188 @@ def test_wrong_additions_change_nothing(retriever):
     assert len(retriever) == 4
 
 
-def test_a_killed_process_leaves_a_whole_index(retriever, tmp_path):
-    retriever.save(tmp_path / "saved")
+def kill_and_count(folder: pathlib.Path, pause: float) -> None:
+    """Kill a process that changes the index; what it acknowledged is there, and nothing half."""
 
     def count() -> int:
-        return sum(value != 5 for value, _ in Retriever.load(tmp_path / "saved").index)
+        return sum(value != 5 for value, _ in Retriever.load(folder).index)
 
-    for pause in (0, 0.02, 0.05):
-        before = count()
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path / "saved")],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        assert process.stdout.readline() == "go\n"
-        assert process.stdout.readline() == "0\n"
-        time.sleep(pause)
-        process.kill()
-        acknowledged = 1 + len(process.stdout.read().splitlines())
-        process.wait()
-        process.stdout.close()
-        # Two more with every round that was acknowledged; the last may be half done.
-        assert count() - before - 2 * acknowledged in (0, 2)
-        after = Retriever.load(tmp_path / "saved").index
-        assert {q for i, q in after if i > 8} <= {"more", "still more"}
+    before = count()
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout.readline() == "go\n"
+    assert process.stdout.readline() == "0\n"
+    time.sleep(pause)
+    process.kill()
+    acknowledged = 1 + len(process.stdout.read().splitlines())
+    process.wait()
+    process.stdout.close()
+    # Two more with every round that was acknowledged; the last may be half done.
+    assert count() - before - 2 * acknowledged in (0, 2)
+    after = Retriever.load(folder).index
+    assert {q for i, q in after if i > 8} <= {"more", "still more"}
+
+
+def test_a_killed_process_leaves_a_whole_index(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    for pause in (0, 0.05):
+        kill_and_count(tmp_path / "saved", pause)
+
+
+@pytest.mark.slow
+def test_thirty_kills_leave_a_whole_index(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    for number in range(30):
+        kill_and_count(tmp_path / "saved", 0.007 * number)
+
+
+def test_after_compaction_no_byte_of_a_removed_question_is_left(retriever, tmp_path):
+    secrets = ["My secret name is Eve", "Where do I live \ud800 really?", "Replaced secret"]
+    retriever.add([*secrets, *QUESTIONS], range(100, 107))
+    retriever.save(tmp_path / "saved")
+    retriever.add(["Another secret", secrets[2].upper()], [200, 201])
+    retriever.add(["harmless", "harmless too"], [102, 201])
+    retriever.remove([100, 101, 200])
+
+    def found() -> set[str]:
+        hidden = (*secrets, "Another secret", secrets[2].upper())
+        files = [path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file()]
+        return {
+            secret
+            for secret in hidden
+            for data in files
+            if secret.encode("utf-8", "surrogatepass") in data
+        }
+
+    assert len(found()) == 5
+    Retriever.load(tmp_path / "saved").compact()
+    assert found() == set()
+    assert {i for i, _ in Retriever.load(tmp_path / "saved").index} >= {102, 201, 103}
+
+
+def test_a_loaded_retriever_acknowledges_nothing_on_damaged_changes(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    for number in range(30):
+        retriever.add([f"question {number} " * 50])
+    (path,) = (tmp_path / "saved" / "index").glob("changes-*.sqlite")
+    data = path.read_bytes()
+    middle = data.index(b"question 7 ")
+    for damaged in (
+        data[:-4096],
+        data[: len(data) // 2],
+        b"",
+        data[:middle] + b"Q" + data[middle + 1 :],
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=path.name):
+            retriever.add(["more"])
+        with pytest.raises(UserError, match=path.name):
+            retriever.remove([7])
+    path.write_bytes(data)
+    (new,) = retriever.add(["more"])  # and goes on once the file is restored
+    assert dict(Retriever.load(tmp_path / "saved").index) == dict(retriever.index)
+    assert new == 39
+
+
+def test_an_encoder_that_a_kill_left_half_written_is_removed(retriever, tmp_path):
+    folder = tmp_path / "saved"
+    retriever.save(folder)
+    for name in (".export-0123456789abcdef.part", "export-fedcba9876543210", ".mine"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text("x")
+    loaded = Retriever.load(folder)
+    assert len([*folder.iterdir()]) == 5  # reading changes nothing
+    loaded.add(["more"])
+    assert sorted(path.name for path in folder.iterdir()) == [".mine", "export", "index"]
+
+
+def test_a_failed_change_in_memory_is_read_again_from_the_folder(retriever, tmp_path, monkeypatch):
+    retriever.save(tmp_path / "saved")
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retriever.index.vectors, "add", fail)
+        with pytest.raises(MemoryError):
+            retriever.add(["one"])
+    assert retriever.add(["two"]) == [10]
+    assert [hits[0].id for hits in retriever.search(["one", "two"], 1)] == [9, 10]
+
+
+def test_a_change_of_the_working_directory_changes_no_folder(retriever, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    retriever.save("saved")
+    loaded = Retriever.load("saved")
+    monkeypatch.chdir("/")
+    loaded.add(["one"])
+    retriever.compact()
+    assert 9 in dict(Retriever.load(tmp_path / "saved").index)
+
+
+def write_format_4(folder: pathlib.Path) -> None:
+    """An index as version 0.1.0 wrote it, with questions added, replaced and removed since."""
+    questions = dict(zip([7, 8, 3, 4], QUESTIONS, strict=True))
+    build, encoder = "0123456789abcdef", read_encoder(folder / "export")
+    data = [question.encode() for question in questions.values()]
+    changes = [
+        {"id": 9, "question": "\ud800 added"},
+        {"id": 8},
+        {"id": 3, "question": "replaced"},
+        {"id": 30, "question": "gone"},
+        {"id": 30},
+    ]
+    written = "".join(json.dumps(change) + "\n" for change in changes)
+    contents = {
+        f"texts-{build}.bin": b"".join(data),
+        f"offsets-{build}.npy": np.cumsum([0, *map(len, data)]),
+        f"ids-{build}.npy": np.array([*questions]),
+        f"vectors-{build}.faiss": b"made again",
+        f"changes-{build}.jsonl": written.encode(),
+    }
+    index = folder / "index"
+    index.mkdir()
+    for name, content in contents.items():
+        with open(index / name, "wb") as file:
+            file.write(content) if isinstance(content, bytes) else np.save(file, content)
+    manifest = {
+        **{"format": "qpr_jax index 4", "build": build, "export": "export", "factory": "Flat"},
+        **{"wanted_factory": "IVF2000,Flat", "metric": "ip", "probes": 7, "assignments": 1},
+        **{"wanted_assignments": 2, "count": 4, "dimension": 6, "recall@10": 1.0, "next_id": 31},
+        **{"encoder": encoder.identity, "files": file_entries(index, contents)},
+    }
+    (index / "manifest.json").write_text(json.dumps(seal(manifest)))
+    with open(index / f"changes-{build}.jsonl", "a") as file:
+        file.write('{"id": 77, "question": "never ackn')
+
+
+def test_compact_upgrades_format_4_and_all_else_refuses_it(tmp_path):
+    write_encoder(tmp_path)
+    write_format_4(tmp_path)
+    message = "expected format 'qpr_jax index 5', got 'qpr_jax index 4'; run `qpr compact`"
+    with pytest.raises(UserError, match=message):
+        Retriever.load(tmp_path)
+    lines: list[str] = []
+    assert upgrade_index(tmp_path, lines.append)
+    assert lines[0].startswith("index: Flat (IVF2000,Flat is for more questions), 4 questions")
+    retriever = Retriever.load(tmp_path)
+    expected = {7: QUESTIONS[0], 4: QUESTIONS[3], 9: "\ud800 added", 3: "replaced"}
+    assert [*retriever.index] == [*expected.items()]
+    assert retriever.index.wanted == Recipe("IVF2000,Flat", "ip", 7, 2)
+    assert retriever.add(["new"]) == [31]
+    assert not upgrade_index(tmp_path)
+    assert not [*(tmp_path / "index").glob("offsets-*")]
+
+
+def test_a_damaged_index_of_format_4_is_not_upgraded(tmp_path):
+    write_encoder(tmp_path)
+    write_format_4(tmp_path)
+    (path,) = (tmp_path / "index").glob("ids-*")
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
+        upgrade_index(tmp_path)
+    assert path.exists()
 
 
 def test_threads_search_while_one_changes(retriever):

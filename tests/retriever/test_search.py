@@ -7,7 +7,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax.errors import UserError
-from qpr_jax.index.faiss_index import Recipe
+from qpr_jax.index.recipe import Recipe
 from qpr_jax.retriever import Hit, Retriever
 from tests.retriever.conftest import QUESTIONS
 
@@ -119,6 +119,7 @@ def test_another_recipe(run):
 def test_the_package_shows_it():
     assert qpr_jax.Retriever is Retriever
     assert qpr_jax.Hit is Hit
+    assert qpr_jax.Recipe is Recipe
 
 
 WITHOUT_JAX = """
@@ -144,3 +145,17 @@ def test_needs_no_jax(retriever, tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout == "3 2 (1, 6)\n"
+
+
+WITHOUT_NUMBA = """
+import sys
+for name in ("jax", "numba", "rich"):
+    sys.modules[name] = None
+import qpr_jax.index.folder, qpr_jax.index.format4, qpr_jax.index.mining
+assert "faiss" in sys.modules
+from qpr_jax import ids, locks
+"""
+
+
+def test_loading_the_index_needs_no_numba():
+    subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT_NUMBA], check=True, cwd=ROOT)
