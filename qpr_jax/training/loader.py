@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -38,6 +40,7 @@ class BatchLoader:
         devices: int,
         own: slice = slice(None),
         targets: bool = False,
+        global_step: Callable[[int], int] = lambda step: step,
     ) -> None:
         """Plan the shapes of the batches.
 
@@ -48,8 +51,9 @@ class BatchLoader:
           devices: that share a batch.
           own: those of them whose shares this process lays out.
           targets: whether a batch has the teacher's vectors of its questions.
+          global_step: own step -> step of the training, by which tokens are dropped.
         """
-        self.sampler = sampler
+        self.sampler, self._global_step = sampler, global_step
         self._config, self._dataset = config, dataset
         self._devices, self._own = devices, own
         self._teacher = dataset.teacher if targets else None
@@ -119,6 +123,7 @@ class BatchLoader:
         token_ids = self._dataset.token_ids[self.indices(step).questions]
         rate = self._config.batch.token_dropout
         if rate:  # before the rows are split, so that it is the same on any number of devices
+            step = self._global_step(step)
             token_ids = drop_tokens(token_ids, rate, seed=self._config.seed, step=step)
         return token_ids[self._positions]
 
@@ -131,14 +136,15 @@ def pairs_loader(
     own: slice = slice(None),
     turn: int = 0,
     turns: int = 1,
+    global_step: Callable[[int], int] = lambda step: step,
 ) -> BatchLoader:
     """Batches of the pairs that the losses of `config` read; see `make_pairs_sampler`.
 
     They have the teacher's vectors where `teacher.weight` is not 0.
     """
     sampler = make_pairs_sampler(config, dataset, devices=devices, turn=turn, turns=turns)
-    targets = config.teacher.weight > 0
-    return BatchLoader(config, dataset, sampler, devices=devices, own=own, targets=targets)
+    shared: dict[str, Any] = {"devices": devices, "own": own, "global_step": global_step}
+    return BatchLoader(config, dataset, sampler, targets=config.teacher.weight > 0, **shared)
 
 
 def imitation_loader(

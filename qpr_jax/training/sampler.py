@@ -14,7 +14,7 @@ from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.losses_config import LOSSES
 
-# Each use of the seed has random numbers of its own.
+# Each use of the seed is a stream of random numbers of its own; plain pairs use [seed, epoch].
 _CLUSTERS, _CANDIDATES, _DROPOUT, _IMITATION, _LABELED = 1, 2, 3, 4, 5
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
@@ -101,7 +101,7 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
             setting="teacher.batch_size",
             remedy="lower it, or give more questions",
         )
-    rows_at = permuted_pairs(rows, count, seed=[config.seed, _IMITATION])
+    rows_at = permuted_pairs(rows, count, seed=config.seed, stream=_IMITATION)
 
     @functools.lru_cache(maxsize=1)
     def indices(step: int) -> BatchIndices:
@@ -153,19 +153,20 @@ def steps_per_epoch(pairs: int, batch_size: int) -> int:
 
 
 def permuted_pairs(
-    pairs: np.ndarray, batch_size: int, *, seed: int | list[int]
+    pairs: np.ndarray, batch_size: int, *, seed: int, stream: int = 0
 ) -> Callable[[int], np.ndarray]:
     """A function from a step, counted from 0, to its `batch_size` rows of `pairs`, int32 [P, ...].
 
     Each epoch is a permutation that depends on (seed, epoch) alone, so the step is the position in
-    the data. Rows that do not fill a batch are left out of the epoch.
+    the data. Rows that do not fill a batch are left out of the epoch. `stream` gives other data
+    permutations of its own.
     """
     steps = steps_per_epoch(len(pairs), batch_size)
-    seeds = [seed] if isinstance(seed, int) else seed
 
     @functools.lru_cache(maxsize=1)
     def permutation(epoch: int) -> np.ndarray:
-        return np.random.default_rng([*seeds, epoch]).permutation(len(pairs))
+        rng = _random(seed, stream, epoch) if stream else np.random.default_rng([seed, epoch])
+        return rng.permutation(len(pairs))
 
     def at(step: int) -> np.ndarray:
         epoch, number = divmod(step, steps)
@@ -192,7 +193,7 @@ def cluster_sampled_pairs(
 
     @functools.lru_cache(maxsize=2)  # a batch may begin in one pass and end in the next
     def pairs_of_pass(number: int) -> np.ndarray:
-        rng = np.random.default_rng([seed, number, _CLUSTERS])
+        rng = _random(seed, _CLUSTERS, number)
         rows = rng.permutation(order[starts + rng.integers(0, sizes)])
         return np.where(rng.integers(0, 2, (len(rows), 1)) == 1, pairs[rows, ::-1], pairs[rows])
 
@@ -227,7 +228,7 @@ def hard_negatives(
         )
 
     def at(step: int, pairs: np.ndarray) -> np.ndarray:
-        rng = np.random.default_rng([seed, step, _CANDIDATES])
+        rng = _random(seed, _CANDIDATES, step)
         labeled = pairs.ravel()
         labeled = labeled[sizes[labeled] > 0][:count]
         own = both[starts[labeled] + rng.integers(0, sizes[labeled]), 1]
@@ -260,13 +261,19 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
 def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
     """Leave each token of `token_ids`, int32 [..., L], zero-padded, out with probability `rate`.
 
-    The remaining tokens move together; a question that would lose all its tokens keeps them.
+    The remaining tokens move together; a question that would lose all its tokens keeps them. `step`
+    is counted over the whole training, so that no two steps drop alike.
     """
-    rng = np.random.default_rng([seed, step, _DROPOUT])
+    rng = _random(seed, _DROPOUT, step)
     kept = (token_ids > 0) & (rng.random(token_ids.shape, np.float32) >= rate)
     kept |= (token_ids > 0) & ~kept.any(axis=-1, keepdims=True)
     first = np.argsort(~kept, axis=-1, kind="stable")
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
+
+
+def _random(seed: int, stream: int, number: int) -> np.random.Generator:
+    """The random numbers of a step, an epoch or a pass, independent of any other stream."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))
 
 
 # A step -> fields of its `BatchIndices`, by name.
@@ -300,7 +307,7 @@ def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) ->
             setting="loss.names",
             remedy="give labeled pairs, or another loss",
         )
-    rows_at = permuted_pairs(rows, config.batch_size, seed=[config.seed, _LABELED])
+    rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=_LABELED)
 
     def at(step: int) -> list[tuple[str, np.ndarray]]:
         chosen = rows_at(step)

@@ -122,7 +122,8 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     size = config.batch_size if config.max_epochs else config.teacher.batch_size // 2
     mesh = make_mesh(size, config.devices)
     memory = device_memory.available(mesh.local_devices[0])
-    parts = [*_imitation_part(config, dataset, mesh), *_pairs_part(config, dataset, mesh)]
+    parts = _imitation_part(config, dataset, mesh)
+    parts += _pairs_part(config, dataset, mesh, begins=sum(part.steps for part in parts))
     ends = list(itertools.accumulate(part.steps for part in parts))
     alone = parts[0].steps if parts[0].rate == "teacher.learning_rate" else 0
     schedule = make_schedule(config, ends[-1], imitation=alone)
@@ -164,16 +165,26 @@ def _imitation_part(config: TrainConfig, dataset: TrainDataset, mesh: Mesh) -> l
     return [_Part("teacher.learning_rate", [(loader, imitation_terms(config))], steps)]
 
 
-def _pairs_part(config: TrainConfig, dataset: TrainDataset, mesh: Mesh) -> list[_Part]:
-    """The stage of pairs, if there is one."""
+def _pairs_part(
+    config: TrainConfig, dataset: TrainDataset, mesh: Mesh, *, begins: int
+) -> list[_Part]:
+    """The stage of pairs, if there is one, which begins at step `begins`."""
     if not config.max_epochs:
         return []
     loaders, configs = [], objectives(config)
     for number, own_config in enumerate(configs):
         turn, turns = turn_of_kind(configs, number)
-        own = own_devices(mesh)
+
+        def global_step(own_step: int, number: int = number) -> int:
+            return begins + own_step * len(configs) + number
+
         loader = pairs_loader(
-            own_config, dataset, devices=mesh.size, own=own, turn=turn, turns=turns
+            *(own_config, dataset),
+            devices=mesh.size,
+            own=own_devices(mesh),
+            turn=turn,
+            turns=turns,
+            global_step=global_step,
         )
         _log_batch_size(loader, mesh)
         loaders.append((loader, loss_terms(own_config)))

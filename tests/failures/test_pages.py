@@ -74,7 +74,7 @@ ESCAPED = (
 
 @pytest.mark.parametrize("name", ["a.html", "a.md"])
 def test_markup_in_any_text_is_harmless(tmp_path, name):
-    found = [[Found(3, HOSTILE + " first", 0.1)]]
+    found = [[Hit(3, HOSTILE + " first", 0.1)]]
     searches = {HOSTILE: lambda _, k: found}
     analysis = analyze(searches, {1: HOSTILE, 2: HOSTILE + " other"}, np.array([[1, 2]]))
     write_failures(tmp_path / name, analysis)

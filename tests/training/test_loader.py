@@ -157,3 +157,22 @@ def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
         UserError, match=r"`loss.names`: contrastive reads pairs labeled as non-dup"
     ):
         pairs_loader(changed, few, devices=1)
+
+
+def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset, monkeypatch):
+    """Objectives in turns, and stages, count their own steps; dropout counts those of all."""
+    changed = with_losses(
+        config, "sdml+contrastive", **{"loss.alternate": True, "batch.token_dropout": 0.2}
+    )
+    plan = build_plan(changed, dataset)
+    steps = []
+
+    def recorded(token_ids, rate, *, seed, step):
+        steps.append(step)
+        return token_ids
+
+    monkeypatch.setattr("qpr_jax.training.loader.drop_tokens", recorded)
+    for step in range(8):
+        objective, own_step = plan.objective_at(step)
+        objective.loader.layout(own_step)
+    assert steps == list(range(8))

@@ -139,3 +139,17 @@ def test_false_negatives_are_counted_as_one_by_one(extras):
 def test_a_batch_of_unknown_clusters_or_of_one_pair_has_no_false_negative():
     for clusters in ([-1, -1, -1], [4], [-1]):
         assert set(false_negatives(np.array(clusters), len(clusters)).values()) == {0.0}
+
+
+def test_streams_of_one_seed_differ():
+    """Dropout at step 4 once read the numbers that shuffled imitation's epoch 3, and so on."""
+    token_ids = np.ones((400, 5), np.int32)
+    dropped = [drop_tokens(token_ids, 0.5, seed=3, step=step) for step in range(4)]
+    pairs = np.arange(400, dtype=np.int32).reshape(200, 2)
+    orders = [permuted_pairs(pairs, 200, seed=3, stream=s)(e) for s in range(6) for e in range(4)]
+    for several in (dropped, orders):
+        assert len({array.tobytes() for array in several}) == len(several)
+    np.testing.assert_array_equal(
+        permuted_pairs(pairs, 200, seed=3)(1),
+        pairs[np.random.default_rng([3, 1]).permutation(200)],
+    )
