@@ -59,9 +59,9 @@ def of_jax(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
-    from qpr_jax.losses.dispatch import choose_method
 
     from qpr_jax.losses import sdml_loss
+    from qpr_jax.losses.dispatch import choose_method
 
     default = None if variant == "plain" else "auto"
     tile = choose_method(default, size // devices, size, distance="ssd", prior="uniform").tile

@@ -38,7 +38,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.losses.autodiff_tiles import live_tiles
+from qpr_jax.losses.autodiff_tiles import split_tiles
 from qpr_jax.losses.distances import mean_vector
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.losses.tiled_softmax import target_entropy
@@ -110,7 +110,7 @@ def _first_sweep(
 ) -> tuple[jax.Array, Any]:
     """The value, from each query's sums over all candidates but its own."""
     n, devices = len(queries), lax.axis_size(axis_name)
-    tiles = live_tiles((queries, jnp.arange(n)), n, tile)
+    tiles = split_tiles((queries, jnp.arange(n)), n, tile)
 
     def meet(carry: Any, move: jax.Array) -> tuple[Any, None]:
         block, *sums = carry
@@ -144,7 +144,7 @@ def _second_sweep(
     n, devices = len(queries), lax.axis_size(axis_name)
     share = smoothing / (n * devices)
     push = jax.nn.sigmoid(lse - positive)
-    *tiles, live = live_tiles((queries, jnp.arange(n), push, lse), n, tile)
+    *tiles, live = split_tiles((queries, jnp.arange(n), push, lse), n, tile)
 
     def meet(carry: Any, move: jax.Array) -> tuple[Any, None]:
         block, of_block, of_queries = carry

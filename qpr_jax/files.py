@@ -16,7 +16,6 @@ from typing import IO, Any
 from qpr_jax.errors import UserError
 
 StrPath = str | os.PathLike[str]
-Path = StrPath  # until all modules use the new name
 
 MANIFEST = "manifest.json"
 _REMEDY = "remake the folder"

@@ -14,7 +14,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
-from qpr_jax.files import MANIFEST, Path, read_object, refuse_existing
+from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
 from qpr_jax.retriever import run_encoder
@@ -24,7 +24,7 @@ _PAIR_SETTINGS = ("loss.names", "loss.weights", "loss.alternate", "batch_size", 
 _SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 
 
-def publish(run: Path, folder: Path, *, licence: str = "", data: str = "") -> pathlib.Path:
+def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "") -> pathlib.Path:
     """Write the encoder of a run and its model card to a new folder, and return the folder.
 
     The folder holds all that is needed to encode, and no code: the files of the encoder, the card,

@@ -1,15 +1,14 @@
-"""The command `clusters`: make clusters of paraphrases from logs of questions and answers."""
+"""The command that makes paraphrase data from logs of questions and answers: clusters."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 from typing import Any
 
 import click
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import FiniteRange, NamedPath
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.distant.method import LEAST, Method
 
@@ -18,25 +17,31 @@ log = logging.getLogger("qpr_jax")
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@click.option("--out", type=NamedPath(file_okay=False), help="A new folder.")
+@click.option("--out", type=NamedPath(file_okay=False), help="Output folder, new.")
 @click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise", show_default=True)
 @click.option(
     "--min-coherence",
-    type=click.FloatRange(0, 1),
-    help=f"Remove clusters with less.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
+    type=FiniteRange(0, 1),
+    help=f"Least of a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
 @click.option(
-    "--pairs", default=100, show_default=True, type=click.IntRange(1), help="At most, of a cluster."
+    "--pairs",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most of a cluster.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the split and the sampled pairs.")
-@click.option("--question", default="question", help="The column of questions.")
-@click.option("--answer", default="answer", help="The column of answers.")
+@click.option("--seed", default=0, show_default=True, help="Of the splits and the sampled pairs.")
+@click.option("--question", default="question", help="Column of the question.")
+@click.option("--answer", default="answer", help="Column of the answer.")
 @click.option(
-    "--format", type=click.Choice(FORMATS[1:]), help="If absent, the suffix of each name says."
+    "--format",
+    type=click.Choice(FORMATS[1:]),
+    help="Of LOGS.  [default: by the suffix]",
 )
-@click.option("--skip-bad-rows", is_flag=True, help="Count bad rows and leave them out.")
-@click.option("--spark", help="A Spark master: local[4], spark://host:7077, yarn.")
-@click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts filled in.")
+@click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
+@click.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
+@click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts.")
 def clusters(
     logs: tuple[str, ...],
     out: str | None,
@@ -51,21 +56,21 @@ def clusters(
     spark: str | None,
     verdicts: str | None,
 ) -> None:
-    """Make clusters and pairs of paraphrases from LOGS of questions and their answers.
+    """Make clusters and pairs of questions from LOGS of questions and answers.
 
-    Questions with the same answer are a cluster, if they are coherent enough. LOGS are files or
-    folders of JSON lines, CSV, TSV (no quoting) or Parquet, also gzip or zstd. They are read into
-    memory, or by Spark with --spark. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and
-    questions.jsonl; report.html, report.json and sample.tsv are for a person to judge the clusters.
-    sample.tsv has 200 random clusters with a column for verdicts: 1 or yes if the questions have
-    the same meaning, else 0 or no. --verdicts prints the share of clusters that are right.
+    Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
+    are files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, also compressed with gzip
+    or zstd. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and questions.jsonl, and
+    report.html and report.json to check them. sample.tsv has 200 random clusters and an empty
+    column for verdicts: 1 or yes where the questions mean the same, 0 or no. --verdicts prints the
+    share of right clusters in a sample.tsv with verdicts.
 
     \b
     Example: qpr clusters logs.jsonl.gz --out clusters
              qpr clusters --verdicts clusters/sample.tsv
     """
     if (verdicts is None) is not bool(logs) or bool(logs) is (out is None):
-        raise click.UsageError("expected LOGS and --out, or --verdicts alone")
+        raise click.UsageError("give LOGS and --out, or --verdicts only")
     if verdicts is not None:
         from qpr_jax.distant.report import score_verdicts
 
@@ -75,8 +80,6 @@ def clusters(
     from qpr_jax.distant.logs import Logs, log_files
 
     least = LEAST[coherence] if min_coherence is None else min_coherence
-    if math.isnan(least):
-        raise click.UsageError("`--min-coherence`: expected 0 to 1, got nan")
     report = make_folder(
         str(out),
         Logs(log_files(logs, format=format or ""), question, answer, format or ""),
@@ -86,18 +89,18 @@ def clusters(
     )
     for line in _summary(report):
         log.info("%s", line)
-    log.info("%s: see report.html, and judge the clusters in sample.tsv", out)
+    log.info("%s: see report.html, and judge the clusters of sample.tsv", out)
 
 
 def _summary(report: dict[str, Any]) -> list[str]:
     counts = {name: f"{n:,}" for name, n in report.items() if isinstance(n, int)}
     return [
         "{rows} rows ({bad_rows} bad ones left out), {questions} questions; {undecided_questions} "
-        "without a most frequent answer, {questions_alone} alone with theirs".format(**counts),
-        "{clusters} clusters of {clustered_questions} questions; {clusters_removed} of "
-        "{questions_removed} questions removed as not coherent enough".format(**counts),
+        "have no most frequent answer, {questions_alone} do not share theirs".format(**counts),
+        "{clusters} clusters of {clustered_questions} questions; removed for low coherence: "
+        "{clusters_removed} of {questions_removed} questions".format(**counts),
         *(
-            f"{split}: " + ", ".join(f"{count:,} {name}" for name, count in of_split.items())
-            for split, of_split in report["splits"].items()
+            f"{split}: " + ", ".join(f"{count:,} {name}" for name, count in numbers.items())
+            for split, numbers in report["splits"].items()
         ),
     ]

@@ -13,7 +13,7 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli.options import (
-    BATCH,
+    CHUNK,
     NamedPath,
     as_json,
     as_tsv,
@@ -86,7 +86,7 @@ def search(
         click.echo("query\tid\tquestion\tdistance")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
-    batch_size = max(1, min(BATCH, 1_000_000 // min(k, len(retriever) + 1)))
+    batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     for batch in chunked(entries, 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         for text, hits in zip(texts, retriever.search(texts, k), strict=True):

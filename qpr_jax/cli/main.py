@@ -1,7 +1,7 @@
 """The command `qpr`: train, encode, index, search and keep an index up to date.
 
-Exit codes: 0 done; 1 a mistake that the user can put right (one line says which), or nobody reads
-the output any more; 2 a wrong command or option; 128 and the signal's number where a signal came.
+Exit codes: 0 success; 1 an error that the user can fix (one line describes it), or a closed output
+pipe; 2 a wrong command or option; 128 plus the number of a signal that ended the program.
 """
 
 from __future__ import annotations
@@ -11,34 +11,36 @@ import sys
 
 import click
 
-from qpr_jax.cli import clusters, errors, indexes, mine, serve, splits, train
+from qpr_jax.cli import clusters, errors, evaluate, indexes, mine, serve, splits, train
 from qpr_jax.cli.program import run_program
-from qpr_jax.errors import UserError
+from qpr_jax.cli.spelling import qpr_spelling
+from qpr_jax.errors import UserError, set_spelling
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="qpr_jax")
 def qpr() -> None:
-    """Find the questions already asked that mean the same.
+    """Find questions with the same meaning among those already asked.
 
-    FOLDER is what `qpr train`, `python -m experiments.main` or `qpr index` made. Questions are
-    read from files or, for "-", from standard input: lines, TSV, CSV or JSON lines (the last three
-    with `question` and, if you like, `id`), gzip too.
+    FOLDER is a folder that `qpr train`, `python -m experiments.main` or `qpr index` wrote.
+    Questions are read from files, or from standard input for "-": lines, or TSV, CSV, JSON lines or
+    Parquet with `question` and, optionally, `id`. They may be compressed with gzip or zstd.
     """
 
 
-for module in (train, splits, clusters, indexes, mine, errors, serve):
+for module in (train, splits, clusters, indexes, mine, evaluate, errors, serve):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             qpr.add_command(command)
 
 
 def main() -> int:
-    """The program; the exit status."""
+    """Run the program and return the exit status."""
 
     def start() -> int:
+        set_spelling(qpr_spelling)
         if sys.stdout is None:
-            raise UserError("standard output is closed; send it to a file or to /dev/null")
+            raise UserError("standard output is closed", remedy="send it to a file or to /dev/null")
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
         try:

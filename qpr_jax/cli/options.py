@@ -1,10 +1,10 @@
-"""How questions come in, and how results go out."""
+"""Options that commands share, and the lines that they print."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,31 +14,36 @@ from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
 
-log = logging.getLogger("qpr_jax")
+CHUNK = 1024  # questions that are searched or added together
+Command = Callable[..., Any]
 
 
 class NamedPath(click.Path):
-    """A path; a shell makes an empty one of a variable that is not set."""
+    """A path that is not empty, as the value of an unset shell variable would be."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
         return super().convert(value or self.fail("expected a path, got none", param), param, ctx)
 
 
-BATCH = 1024  # questions that are searched or added together
-Command = Callable[..., Any]
+class FiniteRange(click.FloatRange):
+    """A number in a range, neither NaN nor infinite."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: D102
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
 def questions_input(command: Command) -> Command:
-    """The options of a command that reads questions."""
+    """Add the options of a command that reads questions."""
     for option in reversed(
         (
             click.option(
                 "--format",
                 type=click.Choice(FORMATS),
-                help="Of the input; else what its name ends in says, else a question a line.",
+                help="Of the input.  [default: by the file's suffix, or lines]",
             ),
-            click.option("--column", default="question", help="Where the question stands."),
-            click.option("--skip-bad-rows", is_flag=True, help="Count and leave out bad rows."),
+            click.option("--column", default="question", help="Column of the question."),
+            click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
         )
     ):
         command = option(command)
@@ -46,14 +51,12 @@ def questions_input(command: Command) -> Command:
 
 
 def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
-    """The questions of an input, with the options of `questions_input`."""
-    return read_questions(
-        path, format=format or "", column=column, skip_bad_rows=skip_bad_rows, log=log.info
-    )
+    """Read questions with the options of `questions_input`."""
+    return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
 
 
-def chunked(entries: Iterable[Entry], size: int = BATCH) -> Iterator[list[Entry]]:
-    """The entries, so many at a time."""
+def chunked(entries: Iterable[Entry], size: int = CHUNK) -> Iterator[list[Entry]]:
+    """Yield the entries in lists of at most `size`."""
     stream = iter(entries)
     return iter(lambda: list(itertools.islice(stream, size)), [])
 
@@ -64,7 +67,7 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """A line of cells; blanks of a text that would break it become spaces."""
+    """A line of cells; whitespace in a text becomes spaces, so that it breaks no line."""
     return "\t".join(map(_cell, fields.values())) + "\n"
 
 

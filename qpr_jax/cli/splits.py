@@ -14,13 +14,15 @@ log = logging.getLogger("qpr_jax")
 
 @click.command()
 @click.argument("pairs", type=NamedPath())
-@click.option("--out", required=True, type=NamedPath(file_okay=False), help="A new folder.")
+@click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
 @click.option("--dev", type=float, default=Sizes.dev, show_default=True, help="Share of questions.")
-@click.option("--test", type=float, default=Sizes.test, show_default=True, help="The same.")
-@click.option("--dev-queries", type=int, default=Sizes.dev_queries, show_default=True, help="Most.")
+@click.option(
+    "--test", type=float, default=Sizes.test, show_default=True, help="Share of questions."
+)
+@click.option("--dev-queries", type=int, default=Sizes.dev_queries, show_default=True)
 @click.option("--test-queries", type=int, default=Sizes.test_queries, show_default=True)
-@click.option("--seed", type=int, default=Sizes.seed, show_default=True, help="Of all draws.")
-@click.option("--skip-bad-rows", is_flag=True, help="Count and leave out bad rows.")
+@click.option("--seed", type=int, default=Sizes.seed, show_default=True, help="Of all samples.")
+@click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 def splits(
     pairs: str,
     out: str,
@@ -31,15 +33,16 @@ def splits(
     seed: int,
     skip_bad_rows: bool,
 ) -> None:
-    """Make train, dev and test of labelled PAIRS, which share no question, for three tasks.
+    """Divide labeled PAIRS into train, dev and test for three tasks, without shared questions.
 
-    PAIRS is in the format of Quora's question pairs. Duplicates, by transitivity, and questions
-    with the same words go to one part; pairs of two parts are left out. Writes to --out:
+    PAIRS has the format of Quora's question pairs. Duplicates, by transitivity, and questions with
+    the same words go to one part; pairs of two parts are left out. At most --dev-queries and
+    --test-queries questions become queries. Writes to --out:
 
     \b
     classification/  pairs with their labels, of train, dev and test
     mining/          the questions of dev and of test, and all duplicates among them
-    retrieval/       new questions of dev and test, what is relevant to each, and a corpus
+    retrieval/       queries of dev and test, the questions relevant to each, and a corpus
     beir/            retrieval in BEIR's format, for qpr evaluate --beir
     report.json      counts and settings
 

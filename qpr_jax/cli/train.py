@@ -54,12 +54,12 @@ def train(folder: str, pairs: str, config: str, changes: tuple[str, ...]) -> int
 @click.command()
 @click.argument("folder", type=NamedPath())
 @click.argument("questions", default="-")
-@click.option("--out", type=NamedPath(dir_okay=False), required=True, help="A .npy file.")
+@click.option("--out", type=NamedPath(dir_okay=False), required=True, help="Output file, .npy.")
 @questions_input
 def encode(folder: str, questions: str, out: str, **how: Any) -> None:
     """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
 
-    NumPy maps it with np.load(OUT, mmap_mode="r"). The same command goes on after a kill.
+    np.load(OUT, mmap_mode="r") opens it in NumPy. The same command resumes after a kill.
 
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
     """
@@ -76,7 +76,7 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
         encoder=encoder.identity,
         log=log.info,
     )
-    log.info("%s: %s vectors of %d numbers", out, f"{rows:,}", encoder.dimension)
+    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", encoder.dimension)
 
 
 @click.command()

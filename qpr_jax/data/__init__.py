@@ -1,1 +1,1 @@
-"""From a pair file to clusters of questions with one meaning, split by cluster."""
+"""Data sets: readers and writers, clusters, splits, generated questions."""

@@ -58,7 +58,7 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
             f"{input_name(path)}, line {line}: expected two questions and 0 or 1; {got}"
         )
     if not pairs:
-        raise UserError(f"{input_name(path)}: expected labelled pairs, got none")
+        raise UserError(f"{input_name(path)}: expected labeled pairs, got none")
     return LabeledPairs([*positions], np.array(pairs, np.int64), np.array(labels, bool))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from qpr_jax.data.quoted_tsv import QUESTIONS, has_header, read_questions_table, short
 from qpr_jax.data.tables import STANDARD_INPUT, Fields, input_name, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.ids import LARGEST_ID, parse_id
+
+log = logging.getLogger("qpr_jax")
 
 
 class Entry(NamedTuple):
@@ -25,7 +28,6 @@ def read_questions(
     format: str = "",
     column: str = "question",
     skip_bad_rows: bool = False,
-    log: Callable[[str], object] = print,
 ) -> Iterator[Entry]:
     """Yield the questions of a file, or of standard input where `path` is "-", in their order.
 
@@ -61,7 +63,7 @@ def read_questions(
                 remedy="correct it, or skip bad rows with {skip_bad_rows=True}",
             )
     if skipped:
-        log(f"{input_name(path)}: {skipped:,} bad rows left out")
+        log.warning("%s: %s bad rows left out", input_name(path), f"{skipped:,}")
 
 
 def _question_rows(path: str, column: str, format: str) -> Iterator[tuple[int, Fields | str]]:

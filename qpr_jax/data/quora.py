@@ -25,7 +25,7 @@ from qpr_jax.files import StrPath
 HEADER = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
 PAIRS_HEADER = HEADER[1:]  # of the pair files that `qpr splits` writes
 
-_REMEDY = "name another file (to train: {data.path})"
+_REMEDY = "name another file with {data.path}"
 
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import pathlib
 import urllib.request
-from collections.abc import Callable
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import user_cache, write_atomically
+
+log = logging.getLogger("qpr_jax")
 
 NAME = "quora_duplicate_questions.tsv"
 ADDRESS = "http://qim.fs.quoracdn.net/quora_duplicate_questions.tsv"
@@ -20,7 +22,7 @@ TIMEOUT = 30.0  # seconds without an answer
 _CHUNK = 1 << 18
 
 
-def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathlib.Path:
+def find_quora(path: str = "") -> pathlib.Path:
     """Return `path`, or else the pair file in `$QPR_DATA_DIR` or the cache, or download it.
 
     The download goes to the cache, `$XDG_CACHE_HOME/qpr_jax` (`~/.cache/qpr_jax`). UserError where
@@ -37,7 +39,7 @@ def find_quora(path: str = "", *, log: Callable[[str], object] = print) -> pathl
     cached = user_cache() / NAME
     if cached.is_file():
         return cached
-    log(f"downloading {ADDRESS} to {cached}")
+    log.info("downloading %s to %s", ADDRESS, cached)
     try:
         _download(cached)
     except (OSError, http.client.HTTPException) as error:

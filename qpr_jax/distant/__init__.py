@@ -8,17 +8,17 @@ from typing import Any
 from qpr_jax.distant.folder import cluster_files, is_made, write_clusters
 from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import Method
-from qpr_jax.files import Path, refuse_existing, sha256_of
+from qpr_jax.files import StrPath, refuse_existing, sha256_of
 
 
-def content_hash(path: Path) -> str:
+def content_hash(path: StrPath) -> str:
     """Return a hash of the logs at `path`, in any order, or of a folder of `make_folder`."""
     files = log_files([str(path)]) if not is_made(path) else cluster_files(path)
     return hashlib.sha256("".join(sorted(map(sha256_of, files))).encode()).hexdigest()
 
 
 def make_folder(
-    folder: Path, logs: Logs, method: Method, *, skip_bad_rows: bool = False, spark: str = ""
+    folder: StrPath, logs: Logs, method: Method, *, skip_bad_rows: bool = False, spark: str = ""
 ) -> dict[str, Any]:
     """Make the clusters of logs in a new folder (see `write_clusters`) and return the report.
 

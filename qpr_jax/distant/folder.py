@@ -17,7 +17,7 @@ from qpr_jax.distant.method import Cluster, FinishedCluster, Method
 from qpr_jax.distant.report import histogram, write_page, write_sample
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
-    Path,
+    StrPath,
     read_json,
     refuse_existing,
     replace_folder,
@@ -55,12 +55,12 @@ class ClusterResult(NamedTuple):
     texts: Iterable[str]
 
 
-def is_made(folder: Path) -> bool:
+def is_made(folder: StrPath) -> bool:
     """Whether `write_clusters` wrote a folder."""
     return pathlib.Path(folder, CLUSTERS).is_file()
 
 
-def cluster_files(folder: Path) -> list[pathlib.Path]:
+def cluster_files(folder: StrPath) -> list[pathlib.Path]:
     """Return the files that `read_clusters` reads; UserError if one is missing."""
     files = [pathlib.Path(folder, name) for name in (CLUSTERS, QUESTIONS, *map(_pairs_of, SPLITS))]
     for file in files:
@@ -91,7 +91,7 @@ def check_clusters_left(
         )
 
 
-def write_clusters(folder: Path, result: ClusterResult, method: Method) -> dict[str, Any]:
+def write_clusters(folder: StrPath, result: ClusterResult, method: Method) -> dict[str, Any]:
     """Write the clusters to a new folder, whole or not at all, and return the report.
 
     The folder has clusters.jsonl, an object for each cluster (`cluster` (0, 1, ...), `answer`,
@@ -198,7 +198,7 @@ class ClusterData(NamedTuple):
     report: dict[str, Any]
 
 
-def read_clusters(folder: Path) -> ClusterData:
+def read_clusters(folder: StrPath) -> ClusterData:
     """Read a folder of `write_clusters`; UserError if a file is missing or inconsistent."""
     path = pathlib.Path(folder)
     questions = [str(row["question"]) for _, row in _rows(path / QUESTIONS, ["question"])]
@@ -228,7 +228,7 @@ def read_clusters(folder: Path) -> ClusterData:
     return ClusterData(questions, clusters, split_of, pairs, read_report(path))
 
 
-def read_report(folder: Path) -> dict[str, Any]:
+def read_report(folder: StrPath) -> dict[str, Any]:
     """Read report.json of `write_clusters`."""
     path = pathlib.Path(folder, REPORT)
     report = read_json(path)

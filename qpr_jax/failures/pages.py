@@ -24,14 +24,14 @@ from qpr_jax.failures.analysis import (
     sample_cases,
 )
 from qpr_jax.failures.differences import mark_words, missing_words
-from qpr_jax.files import Path, write_atomically
+from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.rendering import render
 
 _TEMPLATES = {".html": "failures.html", ".md": "failures.md"}
 _ENDINGS = (*_TEMPLATES, ".json")
 
 
-def write_failures(path: Path, analysis: Analysis, *, examples: int = 10) -> None:
+def write_failures(path: StrPath, analysis: Analysis, *, examples: int = 10) -> None:
     """Write an analysis in the format that `path` ends in: .html, .md or .json.
 
     The file is written whole or not at all. A lone surrogate in a question becomes "?".
@@ -47,7 +47,7 @@ def write_failures(path: Path, analysis: Analysis, *, examples: int = 10) -> Non
         file.write(text.encode("utf-8", "replace"))
 
 
-def check_ending(path: Path) -> str:
+def check_ending(path: StrPath) -> str:
     """Return the suffix of a file's name; UserError unless `write_failures` can write it."""
     ending = pathlib.Path(path).suffix.lower()
     if ending not in _ENDINGS:

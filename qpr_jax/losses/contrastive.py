@@ -1,4 +1,4 @@
-"""Contrastive losses of labelled pairs: of one meaning together, of two apart by a margin."""
+"""Contrastive losses of labeled pairs: duplicates get close, others apart by a margin."""
 
 from __future__ import annotations
 
@@ -29,38 +29,39 @@ def contrastive_loss(
     margin: float = 0.5,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
-    """Mean over the batch of half the squared distance, or of what is missing of the margin.
+    """Mean over the batch of half the squared distance, or of half the squared margin violation.
 
-    With d_i the distance of pair i and y_i its label, the mean of
+    With d_i the distance of pair i and y_i its label, it is the mean of
     0.5 (y_i d_i^2 + (1 - y_i) max(0, margin - d_i)^2).
 
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 where the two mean the same, 0 where not.
-      distance: "cosine", 1 - cosine, which a vector of zeros has to all, or "euclidean".
-      margin: how far apart those that do not mean the same are to be, at least 0. A cosine
-        distance is 2 at most.
-      axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over, as in
-        `sdml_loss`. Neither value nor gradient depends on the devices.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
+      margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
+        distance is at most 2.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
+        in `sdml_loss`. Neither value nor gradient depends on the devices.
 
     Returns:
-      float32 scalar, at least 0, the mean over the global batch. Where two vectors coincide the
-      gradient of their Euclidean distance is 0, and of a vector of zeros that of the cosine.
+      float32 scalar, at least 0, the mean over the global batch. The gradient is 0 for the
+      Euclidean distance of equal vectors and for the cosine of a vector of zeros.
 
     Raises:
-      ValueError: an argument is of another shape, range or name than said above.
+      ValueError: an argument has another shape, range or name than stated above.
 
     Example:
       >>> x = jnp.eye(2)
       >>> float(contrastive_loss(x, x[::-1], jnp.array([1, 0]), margin=1.5))  # (1 + 0.25) / 4
       0.3125
 
-    Source: Hadsell, Chopra and LeCun (2006), "Dimensionality Reduction by Learning an Invariant
-    Mapping", equation (4), in which Y is 0 for a pair of one meaning; of cosines it is
-    sentence-transformers' ContrastiveLoss.
+    Source:
+      Hadsell, Chopra and LeCun (2006), "Dimensionality Reduction by Learning an Invariant
+      Mapping", equation (4), in which Y is 0 for two of one meaning. For cosines it is
+      ContrastiveLoss of sentence-transformers.
     """
-    _check_labelled(left, right, labels, distance, margin)
+    _check_labeled(left, right, labels, distance, margin)
     same = labels.astype(bool)
     loss = 0.5 * _squares(_paired_distances(left, right, distance), same, margin).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)
@@ -77,68 +78,72 @@ def online_contrastive_loss(
 ) -> jax.Array:
     """Sum of the squares of `contrastive_loss` over the hard pairs of the batch.
 
-    Hard are the pairs of two meanings that are closer than the farthest pair of one, and the pairs
-    of one meaning that are farther than the closest of two. Where the other kind has fewer than
-    two pairs, the mean distance of the own kind stands for its extreme. The choice has no
-    gradient.
+    A pair with label 0 is hard if it is closer than the farthest pair with label 1, and a pair with
+    label 1 if it is farther than the closest pair with label 0. If the batch has fewer than two
+    pairs of the other label, the mean distance of the pair's own label replaces that extreme. The
+    choice has no gradient.
 
-    It is the sum and not the mean, and not halved, so that it is the number that users of
-    sentence-transformers know. It grows with the global batch, which Adam's steps do not show;
-    beside another loss, divide it by the number of pairs.
+    Like the loss of sentence-transformers it is a sum, not a mean, and not halved. So it grows
+    with the global batch: divide it by the number of pairs before adding another loss.
 
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 where the two mean the same, 0 where not.
-      distance: "cosine", 1 - cosine, which a vector of zeros has to all, or "euclidean".
-      margin: how far apart those that do not mean the same are to be, at least 0.
-      axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over, as in
-        `sdml_loss`. The choice is among the pairs of all devices, and the sum is over them:
+      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
+      margin: the smallest distance without loss of pairs with label 0, at least 0.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
+        in `sdml_loss`. Hard pairs are chosen among those of all devices and summed over all:
         neither value nor gradient depends on the devices.
 
     Returns:
       float32 scalar, at least 0.
 
     Raises:
-      ValueError: an argument is of another shape, range or name than said above.
+      ValueError: an argument has another shape, range or name than stated above.
 
     Example:
       >>> x, y = jnp.zeros((4, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6]])
-      >>> labels = jnp.array([1, 1, 0, 0])  # hard: 0.4 of the first kind, 0.3 of the second
+      >>> labels = jnp.array([1, 1, 0, 0])  # hard: 0.4 of label 1, 0.3 of label 0
       >>> float(online_contrastive_loss(x, y, labels, distance="euclidean"))  # 0.4^2 + 0.2^2
       0.2...
 
-    Source: sentence-transformers' OnlineContrastiveLoss; Hadsell, Chopra and LeCun (2006), equation
-    (4), for the squares.
+    Source:
+      OnlineContrastiveLoss of sentence-transformers; Hadsell, Chopra and LeCun (2006), equation
+      (4), for the squares.
     """
-    _check_labelled(left, right, labels, distance, margin)
+    _check_labeled(left, right, labels, distance, margin)
     same = labels.astype(bool)
     distances = _paired_distances(left, right, distance)
     all_same = gather(same, len(same), axis_name)
-    everyones = gather(lax.stop_gradient(distances), len(same), axis_name)
-    of_same, of_others = _spread(everyones, all_same), _spread(everyones, ~all_same)
-    beyond = distances > jnp.where(of_others.number > 1, of_others.least, of_same.mean)
-    within = distances < jnp.where(of_same.number > 1, of_same.greatest, of_others.mean)
-    hard = jnp.where(same, beyond, within)
+    all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
+    positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
+    too_far = distances > jnp.where(negative.number > 1, negative.min, positive.mean)
+    too_close = distances < jnp.where(positive.number > 1, positive.max, negative.mean)
+    hard = jnp.where(same, too_far, too_close)
     loss = jnp.where(hard, _squares(distances, same, margin), 0).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
 
 
-def _check_labelled(
+def _check_labeled(
     left: jax.Array, right: jax.Array, labels: jax.Array, distance: str, margin: float
 ) -> None:
     check_choice("distance", distance, PAIR_DISTANCES)
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
-            f"{right.shape}; row i of both is a pair"
+            f"{right.shape}",
+            remedy="row i of both is a pair",
         )
     if labels.shape != left.shape[:1]:
         raise UserError(
-            f"`labels`: expected {left.shape[:1]}, got {labels.shape}; give 1 or 0 for each pair"
+            f"`labels`: expected {left.shape[:1]}, got {labels.shape}",
+            remedy="give 1 or 0 for each pair",
         )
     if not 0 <= margin < float("inf"):
-        raise UserError(f"`margin`: expected at least 0 and finite, got {margin}; 0.5 is usual")
+        raise UserError(
+            f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
+        )
 
 
 def _paired_distances(left: jax.Array, right: jax.Array, distance: str) -> jax.Array:
@@ -147,29 +152,30 @@ def _paired_distances(left: jax.Array, right: jax.Array, distance: str) -> jax.A
     if distance == "euclidean":
         return from_squared(paired_squared_distances(left, right), "euc")
     left, right = unit_vectors(left), unit_vectors(right)
-    # 1 - x.y from the difference of the two, which keeps small ones; of zeros the rest is missing.
-    missing = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
-    return 0.5 * (paired_squared_distances(left, right) + missing[0] + missing[1])
+    # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has
+    # no length, so its 1 is added.
+    zeros = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
+    return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1])
 
 
 class _Spread(NamedTuple):
-    """How many distances, and what they are; scalars."""
+    """Number, range and mean of some distances; scalars."""
 
     number: jax.Array
-    least: jax.Array
-    greatest: jax.Array
+    min: jax.Array
+    max: jax.Array
     mean: jax.Array
 
 
 def _spread(distances: jax.Array, chosen: jax.Array) -> _Spread:
-    number = chosen.sum()
+    count = chosen.sum()
     least = jnp.where(chosen, distances, jnp.inf).min()
     greatest = jnp.where(chosen, distances, -jnp.inf).max()
-    mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(number, 1)
-    # The mean of equal distances is one of them, whatever rounding makes of their sum.
-    return _Spread(number, least, greatest, jnp.clip(mean, least, greatest))
+    mean = jnp.where(chosen, distances, 0).sum() / jnp.maximum(count, 1)
+    # So that the mean of equal distances is equal to them, in spite of rounding.
+    return _Spread(count, least, greatest, jnp.clip(mean, least, greatest))
 
 
 def _squares(distances: jax.Array, same: jax.Array, margin: float) -> jax.Array:
-    """The square of each pair's distance, or of what is missing of the margin."""
+    """The square of each pair's distance, or of its margin violation."""
     return jnp.where(same, distances, jax.nn.relu(margin - distances)) ** 2

@@ -1,4 +1,4 @@
-"""What the losses share: a batch's layout over devices, its masks, and accurate distances."""
+"""Shared by the losses: layout over devices, masks, and distances without loss of precision."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-# |x|^2 + |y|^2 - 2 x.y is rounded to some 3e-7 of |x|^2 + |y|^2. Where it is less than this share
-# of that sum, more than 5e-6 of it could be rounding: it is taken from x - y.
+# The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
+# that sum more than 5e-6 of the result could be rounding, so it is computed from x - y.
 NEAR = 1 / 16
 
 
 def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array | None) -> None:
-    """Raises a ValueError unless these make a batch of pairs."""
+    """Raise ValueError unless the shapes are those of a batch of pairs."""
     n, m = queries.shape[:1], candidates.shape[:1]
     if (
         (queries.ndim, candidates.ndim) != (2, 2)
@@ -37,13 +37,13 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raises a ValueError unless `value` is one of the choices."""
+    """Raise ValueError unless `value` is one of the choices."""
     if value not in choices:
         raise ValueError(f"expected `{name}` to be one of {', '.join(choices)}, got {value!r}")
 
 
 def own_rows(pairs: int, axis_name: Hashable | None) -> jax.Array:
-    """The place of each of this device's pairs in the global batch, int32 [n, 1]."""
+    """The row of each of this device's pairs in the global batch, int32 [n, 1]."""
     own = jnp.arange(pairs)[:, None]
     if axis_name is not None:
         own += lax.axis_index(axis_name) * pairs
@@ -51,9 +51,9 @@ def own_rows(pairs: int, axis_name: Hashable | None) -> jax.Array:
 
 
 def gather(rows: jax.Array, pairs: int, axis_name: Hashable | None) -> jax.Array:
-    """The rows of all devices: first the `pairs` of each, then what each has beyond them.
+    """Gather the rows of all devices: the first `pairs` of each, then the extra rows of each.
 
-    So row i of the global batch is pair i, and the order is that of one device.
+    So row i of the global batch is pair i, and the order is the same as on one device.
     """
     if axis_name is None:
         return rows
@@ -66,20 +66,20 @@ def gather(rows: jax.Array, pairs: int, axis_name: Hashable | None) -> jax.Array
 def gather_clusters(
     clusters: jax.Array | None, pairs: int, count: int, axis_name: Hashable | None
 ) -> jax.Array | None:
-    """The cluster of every candidate, in `gather`'s order; -1 for one that was given none."""
+    """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster."""
     if clusters is None:
         return None
     none = jnp.full(count - clusters.shape[0], -1, jnp.int32)
     return gather(jnp.concatenate([clusters.astype(jnp.int32), none]), pairs, axis_name)
 
 
-def left_out(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
-    """Which candidates are no negatives of a row: its own, and those of its cluster.
+def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
+    """Mask the candidates that are no negatives of a row: its own, and those of its cluster.
 
     Args:
-      own: int32 [n, 1], the rows' places, as of `own_rows`.
-      count: how many candidates there are, N.
-      clusters: int32 [N] or more, as of `gather_clusters`.
+      own: int32 [n, 1], from `own_rows`.
+      count: the number of candidates, N.
+      clusters: int32 [N] or more, from `gather_clusters`, or None.
 
     Returns:
       bool [n, N].
@@ -87,33 +87,33 @@ def left_out(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Arra
     mask = own == jnp.arange(count)[None]
     if clusters is None:
         return mask
-    of_row = clusters[own]
-    return mask | ((of_row == clusters[None, :count]) & (of_row >= 0))
+    row_clusters = clusters[own]
+    return mask | ((row_clusters == clusters[None, :count]) & (row_clusters >= 0))
 
 
 def mean_vector(rows: jax.Array) -> jax.Array:
-    """The mean of the rows, a constant [d], the same number wherever it is used.
+    """The mean of the rows, [d], a constant for the gradient.
 
-    Its last bit is dropped. Without that a compiler may make x - sum / m one operation in some
-    places, which never rounds the mean, and round it in others: value and gradient would then be
-    centred differently, by what rounding does to a large mean.
+    Its last bit is dropped. Otherwise a compiler may fuse x - sum / m in some places, without
+    rounding the mean, and not in others. Value and gradient would then have different centers,
+    which matters if the mean is large.
     """
     return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
 
 
 def unit_vectors(rows: jax.Array) -> jax.Array:
-    """Each of the rows [n, d] at length 1; one of zeros stays, and its gradient is 0."""
+    """Scale each of the rows [n, d] to length 1; a row of zeros stays, with a gradient of 0."""
     squares = (rows**2).sum(axis=1, keepdims=True)
     zero = squares == 0
-    # The inner choice keeps the infinite slope of the root at 0 out of the gradient.
+    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
     return jnp.where(zero, 0, rows / jnp.sqrt(jnp.where(zero, 1, squares)))
 
 
 def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
     """All dot products of the rows of left [n, d] and right [m, d], float32 [n, m].
 
-    As sums of short sums, which are rounded half as much as long ones; where there are many, of
-    fewer, since each costs a pass over the result.
+    Computed as sums of short sums, with half the rounding error of long ones. Large results use
+    fewer and longer sums, since each costs a pass over the result.
     """
     length = 64 if len(left) * len(right) < 1 << 22 else 160
     return functools.reduce(
@@ -126,18 +126,18 @@ def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) ->
 
 
 def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The squared Euclidean distance of each row of x [n, d] and the same row of y, [n]."""
+    """The squared Euclidean distance of row i of x [n, d] and row i of y [n, d], [n]."""
     return ((x - y) ** 2).sum(axis=1)
 
 
 def squared_distances(
     x: jax.Array, y: jax.Array, precision: lax.PrecisionLike = lax.Precision.HIGHEST
 ) -> jax.Array:
-    """All squared Euclidean distances, each within 1e-5 of itself, however small.
+    """All squared Euclidean distances, with a relative error of at most 1e-5, however small.
 
-    Most come from a matrix product. Those in which rounding would show, since the two vectors lie
-    close together, are taken from their difference: a list of them while there are few, row after
-    row of all otherwise. Nothing of size n x m x d is built.
+    Most come from a matrix product. If two vectors are so close that rounding would matter, their
+    distance is computed from their difference: for a list of them while they are few, else for all
+    pairs, row by row. No array of n x m x d is built.
 
     Args:
       x: float32 [n, d].
@@ -147,34 +147,35 @@ def squared_distances(
     Returns:
       float32 [n, m], at least 0. The gradient is as accurate.
     """
-    # Distances do not change when one vector is subtracted from all; without it a common offset
-    # would drown them when the square is expanded.
-    centre = mean_vector(y)[None]
-    u, v = x - centre, y - centre
+    # Subtracting one vector from all changes no distance. Without it, the expanded square of a
+    # large common offset would lose them to rounding.
+    center = mean_vector(y)[None]
+    u, v = x - center, y - center
     scale = (u**2).sum(axis=1)[:, None] + (v**2).sum(axis=1)[None]
     expanded = scale - 2 * products(u, v, precision)
     near = expanded < NEAR * scale
     rows, room = x.shape[0], 4 * x.shape[0] + 64
 
     def few(x: jax.Array, y: jax.Array, expanded: jax.Array, near: jax.Array) -> jax.Array:
-        i, j = jnp.nonzero(near, size=room, fill_value=rows)  # row `rows` is none, and dropped
+        # Padded with row `rows`, which `mode="drop"` ignores.
+        i, j = jnp.nonzero(near, size=room, fill_value=rows)
         exact = paired_squared_distances(x.at[i].get(mode="clip"), y.at[j].get(mode="clip"))
         return expanded.at[i, j].set(exact, mode="drop")
 
     def many(x: jax.Array, y: jax.Array, expanded: jax.Array, near: jax.Array) -> jax.Array:
         @jax.checkpoint  # else the differences of all rows would be kept for the gradient
-        def of_row(row: jax.Array, y: jax.Array) -> jax.Array:
+        def row_distances(row: jax.Array, y: jax.Array) -> jax.Array:
             return paired_squared_distances(row[None], y)
 
-        return lax.map(lambda row: of_row(row, y), x)
+        return lax.map(lambda row: row_distances(row, y), x)
 
     return lax.cond(near.sum() <= room, few, many, x, y, expanded, near)
 
 
 def from_squared(squared: jax.Array, distance: str) -> jax.Array:
-    """The distance of that name, of a squared Euclidean one; its gradient at 0 is 0."""
+    """Turn squared Euclidean distances into `distance`, "ssd" or "euc"; the gradient at 0 is 0."""
     if distance == "ssd":
         return squared
     zero = squared == 0
-    # The inner choice keeps the infinite slope of the root at 0 out of the gradient.
+    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squared)))

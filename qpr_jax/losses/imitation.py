@@ -1,4 +1,4 @@
-"""Imitation loss: a student's vectors are to be the teacher's."""
+"""Imitation loss: a student learns to give the vectors of its teacher."""
 
 from __future__ import annotations
 
@@ -16,27 +16,32 @@ def imitation_loss(
 ) -> jax.Array:
     """Mean over the batch of half the squared distance of a vector to its target.
 
-    Of vectors of length 1 it is 1 - cosine, so that what is learned is the space that the teacher
-    is searched in.
-
-        >>> imitation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]]))
-        Array(1., dtype=float32)
+    For vectors of length 1 it is 1 - cosine.
 
     Args:
       vectors: floating [n, d], of the student.
-      targets: floating [n, d], of the teacher, of the same questions.
-      axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over.
+      targets: floating [n, d], of the teacher for the same questions.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
 
     Returns:
       float32 scalar, the mean over the global batch.
 
-    Source: Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Multilingual using
-    Knowledge Distillation", equation (1).
+    Raises:
+      ValueError: the shapes differ.
+
+    Example:
+      >>> float(imitation_loss(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 1.0]])))
+      1.0
+
+    Source:
+      Reimers and Gurevych (2020), "Making Monolingual Sentence Embeddings Multilingual using
+      Knowledge Distillation", equation (1).
     """
     if vectors.ndim != 2 or vectors.shape != targets.shape:
         raise UserError(
             f"`targets`: expected [n, d] as `vectors`, got {list(targets.shape)} and "
-            f"{list(vectors.shape)}; give a row for each vector"
+            f"{list(vectors.shape)}",
+            remedy="give a row for each vector",
         )
     difference = vectors.astype(jnp.float32) - targets.astype(jnp.float32)
     loss = 0.5 * (difference**2).sum(axis=1).mean()

@@ -1,40 +1,35 @@
-"""Smoothed deep metric learning: a softmax over a batch's distances, with smoothed targets."""
+"""Smoothed deep metric learning (SDML): a softmax over distances, with smoothed targets."""
 
 from __future__ import annotations
 
 import functools
 import logging
 from collections.abc import Hashable
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
-from qpr_jax.losses.autodiff_tiles import summed_by_tiles, tile_of
+from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
+from qpr_jax.losses.dispatch import Tile, choose_method
 from qpr_jax.losses.distances import (
     check_batch,
     check_choice,
     from_squared,
     gather,
     gather_clusters,
-    left_out,
     mean_vector,
+    non_negatives,
     own_rows,
     paired_squared_distances,
     products,
     squared_distances,
 )
-from qpr_jax.losses.tiled_softmax import Candidates, Numbers, Pairs, summed_by_hand, target_entropy
+from qpr_jax.losses.tiled_softmax import Candidates, Pairs, Rows, target_entropy, tiled_softmax_sum
 
 log = logging.getLogger(__name__)
-
-
-def tiled_by_hand(distance: str, prior: str) -> bool:
-    """Whether the gradient in tiles is the one written for it, in `tiled_softmax`."""
-    return distance in ("ssd", "dot") and prior == "uniform"
 
 
 def sdml_loss(
@@ -47,53 +42,55 @@ def sdml_loss(
     temperature: float = 1.0,
     clusters: jax.Array | None = None,
     symmetric: bool = False,
-    tile: int | Literal["auto"] | None = "auto",
+    tile: Tile = "auto",
     axis_name: Hashable | None = None,
     precision: lax.PrecisionLike = lax.Precision.HIGHEST,
 ) -> jax.Array:
-    """Mean over the batch of the KL divergence from the smoothed targets to the softmax of -D.
+    """Mean over the batch of the KL divergence of the smoothed targets from the softmax of -D.
 
-    Row i of the batch is a pair: `candidates[i]` is a paraphrase of `queries[i]`, the other
-    candidates are taken for non-paraphrases. With D_ij the distance of query i and candidate j,
-    and N candidates in all, the prediction is p_ij = softmax_j(-D_ij) and the target
+    Row i of the batch is a pair: `candidates[i]` is a paraphrase of `queries[i]`; the other
+    candidates are its negatives. With D_ij the distance of query i and candidate j, and N
+    candidates of all devices, the prediction is p_ij = softmax_j(-D_ij) and the target
     t_ij = (1 - smoothing) [i = j] + smoothing q_ij, with q the prior.
 
     Args:
       queries: floating [n, d].
       candidates: floating [m, d], m >= n; those from n on are negatives of every query.
-      smoothing: the mass spread as the prior says, 0 to 1; 0 is plain cross-entropy.
+      smoothing: the mass spread by the prior, 0 to 1; 0 gives plain cross-entropy.
       distance: "ssd", the squared Euclidean one, "euc", its root, or "dot", minus the dot product
-        (for which see `ranking_loss`).
-      prior: "uniform", 1/N on every candidate, the own one too, or "distance", softmax of
-        -D / temperature over the others, taken as a constant (over the own, if it has no others).
+        (see `ranking_loss`).
+      prior: "uniform", 1/N on every candidate, including the row's own, or "distance", the softmax
+        of -D / temperature over the negatives, without a gradient (all on the own candidate if
+        there is no negative).
       temperature: of the distance prior, above 0.
-      clusters: integer [m], or [n] where the rest has none: the cluster of each candidate and its
-        query, -1 for none. Other candidates of a row's cluster are left out of that row's
+      clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
+        candidate and its query, -1 for none. A row skips other candidates of its own cluster in
         prediction, prior and N.
-      symmetric: the mean of this loss and that of the n paired candidates against all queries.
-      tile: how many anchors' rows of distances are held at a time: memory then grows with
-        tile x N and not with n x N, and value and gradient are the same to rounding. None: all at
-        once. "auto": by size, and told in the log.
-      axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over. The
-        candidates of all devices are then gathered, N and q are of the global batch, and the
+      symmetric: take the mean of this loss and that of the n paired candidates against all queries.
+      tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
+        of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
+        by size, see `dispatch.choose_method`, and logged.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
+        candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
-        the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) comes
-        out as many times too large as there are devices: take it outside, or leave the check on.
-      precision: of the matrix products. Anything below the default full float32 must be measured
-        first: it can undo the centring.
+        the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
+        large by the number of devices: take it outside, or leave the check on.
+      precision: of the matrix products. Measure anything below the default, full float32: it can
+        lose what centering gains.
 
     Returns:
       float32 scalar, at least 0 to rounding.
 
     Raises:
-      ValueError: an argument is of another shape, range or name than said above.
+      ValueError: an argument has another shape, range or name than stated above.
 
     Example:
       >>> x = jnp.eye(3)
       >>> float(sdml_loss(x, x, smoothing=0.0))  # log(1 + 2 exp(-2))
       0.23954...
 
-    Source: Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
+    Source:
+      Bonadiman, Kumar and Mittal (2019), equations (3) and (4), Figure 2.
     """
     check_batch(queries, candidates, clusters)
     check_choice("distance", distance, SCORES)
@@ -107,17 +104,15 @@ def sdml_loss(
     queries = queries.astype(jnp.float32)
     candidates = candidates.astype(jnp.float32)
     own = own_rows(n, axis_name)
-    known = gather_clusters(clusters, n, m, axis_name)
-    everyone = gather(candidates, n, axis_name)
-    by_hand = tiled_by_hand(distance, prior)
-    size = tile_of(tile, n, len(everyone), by_hand=by_hand)
-    told = f"{size} rows a tile" if size else "all at once"
-    log.info("loss: %d x %d distances, %s", n, len(everyone), told)
-    pairs, targets = _sides(queries, candidates, everyone, distance)
-    if size is not None and by_hand:
-        numbers = Numbers(own[:, 0], known)
-        how = (smoothing, symmetric, size, axis_name, precision)
-        loss = summed_by_hand(pairs, targets, numbers, *how) / (n * (1 + symmetric))
+    all_clusters = gather_clusters(clusters, n, m, axis_name)
+    all_candidates = gather(candidates, n, axis_name)
+    method = choose_method(tile, n, len(all_candidates), distance=distance, prior=prior)
+    log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
+    pairs, targets = _center(queries, candidates, all_candidates, distance)
+    if method.name == "tiled_softmax":
+        options = (smoothing, symmetric, method.tile, axis_name, precision)
+        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), *options)
+        loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
 
     divergences = functools.partial(
@@ -131,41 +126,45 @@ def sdml_loss(
     directions = [(pairs, targets)]
     if symmetric:
         back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
-        of_all = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
-        directions.append((back, Candidates(*of_all)))
+        all_queries = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
+        directions.append((back, Candidates(*all_queries)))
     loss = jnp.zeros(())
     for rows, others in directions:
-        of_others = None if known is None else known[: len(others.squares)]
-        if size is None:
-            loss += divergences(rows, others, own, of_others).mean()
+        known = None if all_clusters is None else all_clusters[: len(others.squares)]
+        if method.tile is None:
+            loss += divergences(rows, others, own, known).mean()
         else:
-            summed = summed_by_tiles(divergences, rows, others, own, of_others, size, axis_name)
-            loss += summed / n
+            total = sum_in_tiles(divergences, rows, others, own, known, method.tile, axis_name)
+            loss += total / n
     loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
-def _sides(
-    queries: jax.Array, candidates: jax.Array, everyone: jax.Array, distance: str
+def _center(
+    queries: jax.Array, candidates: jax.Array, all_candidates: jax.Array, distance: str
 ) -> tuple[Pairs, Candidates]:
-    """The vectors and their squares. everyone: the candidates of all devices."""
+    """Center the vectors where that changes no distance, and compute their squares."""
     if distance == "dot":
-        # 2 x.y - |y|^2 becomes x.y, to the last bit. Nothing is subtracted: a dot product is from
-        # the origin.
+        # 2 x.y - |y|^2 becomes exactly x.y. A dot product depends on the origin, so nothing is
+        # subtracted.
         own = candidates[: len(queries)]
-        none = [jnp.zeros_like(side[:, 0]) for side in (queries, own, everyone)]
-        return Pairs(queries / 2, own, none[0], none[1]), Candidates(everyone, none[2])
+        none = [jnp.zeros_like(side[:, 0]) for side in (queries, own, all_candidates)]
+        return Pairs(queries / 2, own, none[0], none[1]), Candidates(all_candidates, none[2])
     if distance == "ssd":
-        # Distances do not change when one vector is subtracted from all; without it a common
-        # offset would drown them when the square is expanded. (Euclidean distances of vectors
-        # that nearly coincide are taken from the vectors as they are.)
-        centre = mean_vector(everyone)[None]
-        queries, candidates, everyone = queries - centre, candidates - centre, everyone - centre
-    # Squares are relative to a mean, dimension by dimension, that no large number is rounded.
-    mean = lax.stop_gradient((everyone**2).mean(axis=0, keepdims=True))
+        # Subtracting one vector from all changes no distance. Without it, the expanded square of a
+        # large common offset would lose them to rounding. ("euc" needs the vectors as they are:
+        # `squared_distances` subtracts vectors that nearly coincide.)
+        center = mean_vector(all_candidates)[None]
+        queries, candidates, all_candidates = (
+            queries - center,
+            candidates - center,
+            all_candidates - center,
+        )
+    # The mean square of each dimension is subtracted, so that no large number is rounded.
+    mean = lax.stop_gradient((all_candidates**2).mean(axis=0, keepdims=True))
     own = candidates[: len(queries)]
-    squares = [(side**2 - mean).sum(axis=1) for side in (queries, own, everyone)]
-    return Pairs(queries, own, squares[0], squares[1]), Candidates(everyone, squares[2])
+    squares = [(side**2 - mean).sum(axis=1) for side in (queries, own, all_candidates)]
+    return Pairs(queries, own, squares[0], squares[1]), Candidates(all_candidates, squares[2])
 
 
 def _divergences(
@@ -180,21 +179,21 @@ def _divergences(
     temperature: float,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
-    """The divergence of each query's row against all candidates, [n]."""
+    """The divergence of each query over all candidates, [n]."""
     if distance == "euc":
         squared = squared_distances(pairs.queries, candidates.vectors, precision)
         logits = -from_squared(squared, distance)
         own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
         positive = -from_squared(own_squared, distance)
     else:
-        # -D_ij, of "ssd" without |x_i|^2, which neither softmax nor cross-entropy sees.
+        # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
         logits = 2 * products(pairs.queries, candidates.vectors, precision)
         logits -= candidates.squares[None]
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
 
-    # Cross-entropy with the pair's own candidate set against the others, not against all:
-    # 1 - p_ii would be lost to rounding where p_ii is close to 1.
-    hidden = left_out(own, len(candidates.squares), clusters)
+    # The cross-entropy compares the own candidate with the others, not with all: for p_ii close to
+    # 1, 1 - p_ii would be lost to rounding.
+    hidden = non_negatives(own, len(candidates.squares), clusters)
     others = jnp.where(hidden, -jnp.inf, logits)
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
 

@@ -1,12 +1,12 @@
-"""SDML over logits of products, with the uniform prior, in tiles, its gradient by hand.
+"""SDML over scores from matrix products, with the uniform prior, in tiles; gradient by hand.
 
-What `streaming.summed_by_tiles` does for any loss, in less time for this one: candidates are the
-first axis of a tile, which matrix products like best, the two directions share one product, and
-the slopes of a tile are made in one pass.
+`autodiff_tiles.sum_in_tiles` does the same for any loss. This is faster for one: candidates are
+the first axis of a tile, which suits matrix products, both directions share one product, and the
+slopes of a tile are computed in one pass.
 
-With s_j = |y_j|^2 and r_t = |x_t|^2, query t meets the candidates j with the logits
-2 x_t.y_j - s_j, and candidate j the queries t with 2 x_t.y_j - r_t. Those are squared distances; of
-halved queries, and with no squares, they are dot products.
+With s_j = |y_j|^2 and r_t = |x_t|^2, the logit of candidate j for query t is 2 x_t.y_j - s_j, and
+that of query t for candidate j is 2 x_t.y_j - r_t. These are squared distances; of halved queries
+and without the squares they are dot products.
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import entr
 
-from qpr_jax.losses.autodiff_tiles import live_tiles
-from qpr_jax.losses.distances import gather, left_out, products
-from qpr_jax.tiles import joined
+from qpr_jax.losses.autodiff_tiles import split_tiles
+from qpr_jax.losses.distances import gather, non_negatives, products
+from qpr_jax.tiles import join_tiles
 
 
 class Pairs(NamedTuple):
-    """This device's pairs: vectors [n, d] of one centre, squares [n] up to a constant, or 0."""
+    """The pairs of this device, with a common center.
+
+    Attributes:
+      queries: float32 [n, d].
+      candidates: float32 [n, d], row i of the pair of query i.
+      query_squares: float32 [n], up to a constant, or 0 for dot products.
+      candidate_squares: float32 [n], likewise.
+    """
 
     queries: jax.Array
     candidates: jax.Array
@@ -35,47 +42,61 @@ class Pairs(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The candidates of all devices, [N, d] and [N]."""
+    """The candidates of all devices: vectors float32 [N, d] and squares float32 [N]."""
 
     vectors: jax.Array
     squares: jax.Array
 
 
-class Numbers(NamedTuple):
-    """Places of this device's pairs among the candidates, int32 [n]; clusters int32 [N]."""
+class Rows(NamedTuple):
+    """Rows of this device's pairs among all candidates, int32 [n]; clusters of all, int32 [N]."""
 
     own: jax.Array
     clusters: jax.Array | None
 
 
-class Others(NamedTuple):
-    """What an anchor finds among the candidates that are not its own, an entry an anchor."""
+class Negatives(NamedTuple):
+    """Sums over the negatives of each anchor; an anchor's own candidate is none."""
 
     lse: jax.Array  # log of the sum of exp(logit)
-    total: jax.Array  # of the logits
+    total: jax.Array  # sum of the logits
     number: jax.Array
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
-def summed_by_hand(
+def tiled_softmax_sum(
     pairs: Pairs,
     candidates: Candidates,
-    numbers: Numbers,
+    rows: Rows,
     smoothing: float,
     symmetric: bool,
     tile: int,
     axis_name: Hashable | None,
     precision: lax.PrecisionLike,
 ) -> jax.Array:
-    """The divergences of this device's queries, summed; with `symmetric`, of its candidates too."""
-    how = (smoothing, symmetric, tile, axis_name, precision)
-    return _forward(pairs, candidates, numbers, *how)[0]
+    """Sum the divergences of this device's queries and, if `symmetric`, of its candidates.
+
+    Args:
+      pairs: of this device.
+      candidates: of all devices.
+      rows: where the pairs are among the candidates.
+      smoothing: mass that the target spreads over all candidates.
+      symmetric: whether to add the divergences of candidates against all queries.
+      tile: rows of a tile.
+      axis_name: the mapped axis that the batch is split over, if any.
+      precision: of the matrix products.
+
+    Returns:
+      float32 scalar, of this device.
+    """
+    options = (smoothing, symmetric, tile, axis_name, precision)
+    return _forward(pairs, candidates, rows, *options)[0]
 
 
 def _forward(
     pairs: Pairs,
     candidates: Candidates,
-    numbers: Numbers,
+    rows: Rows,
     smoothing: float,
     symmetric: bool,
     tile: int,
@@ -83,60 +104,61 @@ def _forward(
     precision: lax.PrecisionLike,
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
     product = functools.partial(jnp.matmul, precision=precision)
-    count = len(numbers.own)
-    tiles = live_tiles((pairs, numbers.own), count, tile)
+    count = len(rows.own)
+    tiles = split_tiles((pairs, rows.own), count, tile)
     paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
-    value, to_products = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
-    to_query_squares = jnp.zeros_like(paired)
+    # Gradients of the pairs' own logits: of the product, and of the squared query.
+    value, product_slope = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
+    query_square_slope = jnp.zeros_like(paired)
     if symmetric:
-        back = _queries_of_candidates(tiles, candidates, numbers.clusters, precision, axis_name)
+        back = _negatives_of_candidates(tiles, candidates, rows.clusters, precision, axis_name)
         positive = paired - pairs.query_squares
-        mine = jax.tree.map(lambda array: array[numbers.own], back)
-        each, pull = _divergence(mine, positive, smoothing)
-        value += each.sum()
-        to_products += pull
-        to_query_squares -= pull
-        everyones = gather(positive, count, axis_name)
-        # Candidates beyond the pairs are nobody's anchor.
-        missing = (0, len(candidates.squares) - len(everyones))
-        anchors = jnp.arange(len(candidates.squares)) < len(everyones)
-        push_back = jnp.where(anchors, jax.nn.sigmoid(back.lse - jnp.pad(everyones, missing)), 0)
+        own_back = jax.tree.map(lambda array: array[rows.own], back)
+        divergences, pull = _divergence(own_back, positive, smoothing)
+        value += divergences.sum()
+        product_slope += pull
+        query_square_slope -= pull
+        all_positive = gather(positive, count, axis_name)
+        # Candidates beyond the pairs have no query, so they are no anchors.
+        extra = (0, len(candidates.squares) - len(all_positive))
+        anchors = jnp.arange(len(candidates.squares)) < len(all_positive)
+        push_back = jnp.where(anchors, jax.nn.sigmoid(back.lse - jnp.pad(all_positive, extra)), 0)
         share_back = jnp.where(anchors, smoothing / (back.number + 1), 0)
 
-    def step(so_far: Any, inputs: Any) -> Any:
+    def step(total: Any, inputs: Any) -> Any:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, numbers.clusters, precision)
-        others = _others(logits, hidden, axis=0)
+        logits, hidden = _logits(part, own, live, candidates, rows.clusters, precision)
+        negatives = _negatives(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
-        each, pull = _divergence(others, positive, smoothing)
-        each, pull = jnp.where(live, each, 0), jnp.where(live, pull, 0)
-        push, share = jax.nn.sigmoid(others.lse - positive), smoothing / (others.number + 1)
-        slope = push[None] * jnp.exp(logits - others.lse[None]) - share[None]
+        divergences, pull = _divergence(negatives, positive, smoothing)
+        divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
+        push, share = jax.nn.sigmoid(negatives.lse - positive), smoothing / (negatives.number + 1)
+        slope = push[None] * jnp.exp(logits - negatives.lse[None]) - share[None]
         slope = jnp.where(hidden, 0, slope)
-        of_candidate_squares = -slope.sum(axis=1)
-        of_query_squares = jnp.zeros_like(pull)
+        candidate_squares_slope = -slope.sum(axis=1)
+        query_squares_slope = jnp.zeros_like(pull)
         if symmetric:
             logits_back = logits + (candidates.squares[:, None] - part.query_squares[None])
             slope_back = push_back[:, None] * jnp.exp(logits_back - back.lse[:, None])
             slope_back = jnp.where(hidden, 0, slope_back - share_back[:, None])
-            of_query_squares = -slope_back.sum(axis=0)
+            query_squares_slope = -slope_back.sum(axis=0)
             slope += slope_back
-        of_vectors = 2 * product(slope, part.queries)
-        of_queries = 2 * product(candidates.vectors.T, slope).T
-        added = (each.sum(), Candidates(of_vectors, of_candidate_squares))
-        return jax.tree.map(jnp.add, so_far, added), (of_queries, of_query_squares, pull)
+        vectors_slope = 2 * product(slope, part.queries)
+        queries_slope = 2 * product(candidates.vectors.T, slope).T
+        added = (divergences.sum(), Candidates(vectors_slope, candidate_squares_slope))
+        return jax.tree.map(jnp.add, total, added), (queries_slope, query_squares_slope, pull)
 
     start = (value, jax.tree.map(jnp.zeros_like, candidates))
-    (value, of_candidates), found = lax.scan(step, start, tiles)
-    of_queries, of_query_squares, pull = (joined(array, count) for array in found)
-    to_products = 2 * (to_products + pull)[:, None]
-    of_pairs = Pairs(
-        of_queries + to_products * pairs.candidates,
-        to_products * pairs.queries,
-        of_query_squares + to_query_squares,
+    (value, candidates_slope), by_tile = lax.scan(step, start, tiles)
+    queries_slope, query_squares_slope, pull = (join_tiles(array, count) for array in by_tile)
+    product_slope = 2 * (product_slope + pull)[:, None]
+    pairs_slope = Pairs(
+        queries_slope + product_slope * pairs.candidates,
+        product_slope * pairs.queries,
+        query_squares_slope + query_square_slope,
         -pull,
     )
-    return value, (of_pairs, of_candidates)
+    return value, (pairs_slope, candidates_slope)
 
 
 def _backward(
@@ -151,7 +173,7 @@ def _backward(
     return *jax.tree.map(lambda gradient: weight * gradient, gradients), None
 
 
-summed_by_hand.defvjp(_forward, _backward)
+tiled_softmax_sum.defvjp(_forward, _backward)
 
 
 def _logits(
@@ -162,15 +184,15 @@ def _logits(
     clusters: jax.Array | None,
     precision: lax.PrecisionLike,
 ) -> tuple[jax.Array, jax.Array]:
-    """The queries' logits [N, t], and which of them are not of others: own, of the cluster."""
+    """The logits of a tile's queries, [N, t], and a mask of those that are not of negatives."""
     logits = 2 * products(candidates.vectors, part.queries, precision)
     logits -= candidates.squares[:, None]
-    hidden = left_out(own[:, None], len(logits), clusters).T | ~live[None]
+    hidden = non_negatives(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
 
 
-def _others(logits: jax.Array, hidden: jax.Array, axis: int) -> Others:
-    return Others(
+def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
+    return Negatives(
         jax.nn.logsumexp(jnp.where(hidden, -jnp.inf, logits), axis=axis),
         jnp.where(hidden, 0, logits).sum(axis=axis),
         (~hidden).sum(axis=axis, dtype=jnp.float32),
@@ -178,49 +200,49 @@ def _others(logits: jax.Array, hidden: jax.Array, axis: int) -> Others:
 
 
 def _divergence(
-    others: Others, positive: jax.Array, smoothing: float
+    negatives: Negatives, positive: jax.Array, smoothing: float
 ) -> tuple[jax.Array, jax.Array]:
-    """The divergence of each anchor, and its slope in the logit of the anchor's own."""
-    count = others.number + 1
-    value = jax.nn.softplus(others.lse - positive)
-    value += smoothing * (positive - (others.total + positive) / count)
+    """The divergence of each anchor, and its slope in the logit of the anchor's positive."""
+    count = negatives.number + 1
+    value = jax.nn.softplus(negatives.lse - positive)
+    value += smoothing * (positive - (negatives.total + positive) / count)
     value -= target_entropy(count, smoothing)
-    return value, smoothing - smoothing / count - jax.nn.sigmoid(others.lse - positive)
+    return value, smoothing - smoothing / count - jax.nn.sigmoid(negatives.lse - positive)
 
 
 def target_entropy(count: jax.Array, smoothing: float) -> jax.Array:
-    """Entropy of uniformly smoothed targets over `count` candidates, in nats."""
+    """The entropy of uniformly smoothed targets over `count` candidates, in nats."""
     other = smoothing / count
     return entr(1 - smoothing + other) + (count - 1) * entr(other)
 
 
-def _queries_of_candidates(
+def _negatives_of_candidates(
     tiles: Any,
     candidates: Candidates,
     clusters: jax.Array | None,
     precision: lax.PrecisionLike,
     axis_name: Hashable | None,
-) -> Others:
-    """What each candidate finds among the queries of all devices, in a sweep of its own."""
+) -> Negatives:
+    """The sums of each candidate over its negatives among the queries of all devices, [N]."""
 
-    def step(so_far: Others, inputs: Any) -> tuple[Others, None]:
+    def step(total: Negatives, inputs: Any) -> tuple[Negatives, None]:
         part, own, live = inputs
         logits, hidden = _logits(part, own, live, candidates, clusters, precision)
         logits += candidates.squares[:, None] - part.query_squares[None]
-        found = _others(logits, hidden, axis=1)
-        return Others(
-            jnp.logaddexp(so_far.lse, found.lse),
-            so_far.total + found.total,
-            so_far.number + found.number,
+        found = _negatives(logits, hidden, axis=1)
+        return Negatives(
+            jnp.logaddexp(total.lse, found.lse),
+            total.total + found.total,
+            total.number + found.number,
         ), None
 
     zeros = jnp.zeros_like(candidates.squares)
-    found, _ = lax.scan(step, Others(zeros - jnp.inf, zeros, zeros), tiles)
+    found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros), tiles)
     if axis_name is None:
         return found
-    every = lax.all_gather(found.lse, axis_name)
-    return Others(
-        jax.nn.logsumexp(every, axis=0),
+    by_device = lax.all_gather(found.lse, axis_name)
+    return Negatives(
+        jax.nn.logsumexp(by_device, axis=0),
         lax.psum(found.total, axis_name),
         lax.psum(found.number, axis_name),
     )

@@ -1,4 +1,4 @@
-"""Triplet loss: a pair is to be closer than the query and one negative, by a margin."""
+"""Triplet loss: a pair must be closer than its query and a negative, by a margin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qpr_jax.losses.distances import (
     from_squared,
     gather,
     gather_clusters,
-    left_out,
+    non_negatives,
     own_rows,
     paired_squared_distances,
     squared_distances,
@@ -36,37 +36,38 @@ def triplet_loss(
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
     Row i of the batch is a pair: `queries[i]` is the anchor, `candidates[i]` its positive. The
-    negative is one of the other candidates of the global batch; the choice has no gradient. A row
-    that has none to choose from counts 0. (The paper sums where this takes the mean.)
+    negative is one of the other candidates of the global batch; the choice has no gradient. The
+    loss of a row without a negative is 0. (The paper takes the sum, this the mean.)
 
     Args:
       queries: floating [n, d].
-      candidates: floating [m, d], m >= n; those from n on are nobody's positive.
-      negatives: which candidate is the negative: "random", any, all alike; "hard", the closest to
-        the positive, as the paper says, after Manmatha et al. (2017); "hard_anchor", the closest
-        to the query, the other common reading of a hard negative.
+      candidates: floating [m, d], m >= n; those from n on are only negatives.
+      negatives: how to choose the negative: "random", uniformly; "hard", the closest to the
+        positive, as in the paper, after Manmatha et al. (2017); "hard_anchor", the closest to the
+        query, the other common meaning of a hard negative.
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
-      clusters: integer [m], or [n] where the rest has none: the cluster of each candidate and its
-        query, -1 for none. No candidate of a row's cluster is its negative.
-      key: what a random choice comes from, with the row's place in the global batch. It must be
-        the same on all devices, and another one at each step.
-      axis_name: the mapped axis (of `jax.shard_map`, say) that the batch is split over, as in
-        `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
+      clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
+        candidate and its query, -1 for none. No candidate of a row's cluster is its negative.
+      key: decides a random choice, together with the row in the global batch. It must be the same
+        on all devices, and a new one at each step.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
+        in `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
 
     Returns:
       float32 scalar, at least 0.
 
     Raises:
-      ValueError: an argument is of another shape, range or name than said above, or negatives
-        are to be random and there is no `key`.
+      ValueError: an argument has another shape, range or name than stated above, or `negatives`
+        is "random" and there is no `key`.
 
     Example:
       >>> x = jnp.eye(3)
       >>> float(triplet_loss(x, x, negatives="hard", margin=2.5))  # 0 - 2 + 2.5
       0.5
 
-    Source: Bonadiman, Kumar and Mittal (2019), equation (2).
+    Source:
+      Bonadiman, Kumar and Mittal (2019), equation (2).
     """
     check_batch(queries, candidates, clusters)
     check_choice("negatives", negatives, NEGATIVES)
@@ -77,9 +78,11 @@ def triplet_loss(
     n, m = queries.shape[0], candidates.shape[0]
     queries = queries.astype(jnp.float32)
     candidates = candidates.astype(jnp.float32)
-    positives, everyone = candidates[:n], gather(candidates, n, axis_name)
+    positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
-    allowed = ~left_out(own, everyone.shape[0], gather_clusters(clusters, n, m, axis_name))
+    allowed = ~non_negatives(
+        own, all_candidates.shape[0], gather_clusters(clusters, n, m, axis_name)
+    )
 
     if negatives == "random":
         if key is None:
@@ -89,12 +92,12 @@ def triplet_loss(
         chosen = _random(key, own[:, 0], allowed)
     else:
         target = positives if negatives == "hard" else queries
-        closeness = squared_distances(lax.stop_gradient(target), lax.stop_gradient(everyone))
+        closeness = squared_distances(lax.stop_gradient(target), lax.stop_gradient(all_candidates))
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
 
     to_positive, to_negative = (
         from_squared(paired_squared_distances(queries, others), distance)
-        for others in (positives, everyone[chosen])
+        for others in (positives, all_candidates[chosen])
     )
     losses = jax.nn.relu(to_positive - to_negative + margin)
     loss = jnp.where(allowed.any(axis=1), losses, 0).mean()
@@ -102,7 +105,7 @@ def triplet_loss(
 
 
 def _random(key: jax.Array, rows: jax.Array, allowed: jax.Array) -> jax.Array:
-    """One of each row's allowed candidates, by the key and the row's number, int32 [n]."""
+    """Choose one of the allowed candidates of each row, by key and row, int32 [n]."""
     counts = allowed.sum(axis=1)
 
     def draw(row: jax.Array, count: jax.Array) -> jax.Array:

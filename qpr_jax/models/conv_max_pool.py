@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.tiles import in_tiles, joined
+from qpr_jax.tiles import in_tiles, join_tiles
 
 # Scores (positions x filters) in memory at a time: 32 MiB.
 MAX_SCORES = 1 << 23
@@ -68,7 +68,7 @@ def _forward(
     vectors, stored = [], []
     for block in blocks:
         result, pooled = lax.map(encode, in_tiles(block, _tile_size(block, tables, chunk)))
-        vectors.append(joined(result, len(block)))
+        vectors.append(join_tiles(result, len(block)))
         stored.append(pooled)
     return jnp.concatenate(vectors), (tables, weights, blocks, stored)
 

@@ -16,7 +16,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, Path, manifest_format, read_manifest, verify, write_manifest
+from qpr_jax.files import MANIFEST, StrPath, manifest_format, read_manifest, verify, write_manifest
 from qpr_jax.training.distributed import broadcast_from_first
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.train_step import TrainState
@@ -149,7 +149,7 @@ class Checkpoints:
 
 
 @contextlib.contextmanager
-def open_checkpoints(folder: Path) -> Iterator[Checkpoints]:
+def open_checkpoints(folder: StrPath) -> Iterator[Checkpoints]:
     """Open the checkpoints of a run; leaving the context waits for the last save.
 
     If the latest checkpoint is damaged or has no manifest, it is removed and the one before it

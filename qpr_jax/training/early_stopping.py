@@ -1,4 +1,4 @@
-"""When to stop, and which step was best: a pure function of the scores so far."""
+"""When to stop, and which step is best: a pure function of the scores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class EarlyStopping:
-    """What the scores so far amount to; higher scores are better.
+    """The state of early stopping; higher scores are better.
 
-    best_step and best_score are of the highest score, the first of equals. A gain is a score more
-    than `min_delta` above the last gain's (`reference`); without_gain counts evaluations since.
+    A gain is a score above `reference` by more than `min_delta`.
+
+    Attributes:
+      best_step: the step of the highest score, the first of equals.
+      best_score: the highest score.
+      reference: the score of the last gain.
+      without_gain: evaluations since the last gain.
     """
 
     best_step: int = 0
@@ -19,7 +24,7 @@ class EarlyStopping:
     without_gain: int = 0
 
     def update(self, step: int, score: float, *, min_delta: float) -> EarlyStopping:
-        """The state after the evaluation of `step`."""
+        """Return the state after the evaluation of `step`."""
         best = (step, score) if score > self.best_score else (self.best_step, self.best_score)
         gain = score > self.reference + min_delta
         return EarlyStopping(

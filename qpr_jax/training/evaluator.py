@@ -1,4 +1,4 @@
-"""The score that early stopping watches."""
+"""Validation scores, one of which early stopping watches."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import NEIGHBOURS, neighbours
 
-ASKED = 2000  # questions that agreement is measured on
+MAX_QUERIES = 2000  # questions of a split to measure agreement on
 
 
 def make_evaluator(
     dataset: TrainDataset, config: TrainConfig
 ) -> Callable[[Encoder], dict[str, float]]:
-    """A function from an encoder to its scores on the validation split.
+    """Make a function from an encoder to its scores on the validation split.
 
-    `roc_auc`, where there are pairs: of minus the distance, the pairs against the same queries with
-    candidates of another cluster. Where early stopping watches `mrr`: `mrr` and `hits@1`, per pair;
-    `agreement`: that with the teacher. Both by exact search among all questions, which costs an
-    encoding of them all.
+    The scores are `roc_auc`, if there are pairs (see `pair_roc_auc`), and what early stopping
+    watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher. These two need an exact
+    search over all questions, so all are encoded.
     """
     pairs = dataset.splits.pairs["validation"]
 
@@ -61,10 +60,10 @@ def make_evaluator(
 
 
 def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], float]:
-    """A function from the vectors of all Q questions to their agreement with the teacher.
+    """Make a function from the vectors of all Q questions to their agreement with the teacher.
 
-    That is, averaged over at most ASKED questions of the split, the share of the teacher's nearest
-    `teacher.NEIGHBOURS` among all questions that are a student's as well.
+    Agreement is the share of the teacher's nearest `teacher.NEIGHBOURS` questions that are among
+    the student's nearest, averaged over at most MAX_QUERIES questions of the split.
     """
     assert dataset.teacher
     queries = _sampled(dataset, split)
@@ -78,26 +77,32 @@ def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], 
 
 
 def eval_queries(dataset: TrainDataset, split: str) -> np.ndarray:
-    """Questions of a split that are searched with: the heads of its pairs, or some of all."""
+    """The queries of a split: the first questions of its pairs or, without pairs, a sample."""
     pairs = dataset.splits.pairs[split]
     return np.unique(pairs[:, 0]) if len(pairs) else _sampled(dataset, split)
 
 
 def _sampled(dataset: TrainDataset, split: str) -> np.ndarray:
     questions = np.flatnonzero(dataset.splits.split_of == SPLITS.index(split))
-    return np.sort(np.random.default_rng(0).permutation(questions)[:ASKED])
+    return np.sort(np.random.default_rng(0).permutation(questions)[:MAX_QUERIES])
 
 
 def pair_roc_auc(
     vectors_of: Callable[[np.ndarray], np.ndarray], dataset: TrainDataset, split: str
 ) -> float:
-    """ROC AUC of minus the distance: pairs against the same queries with others' candidates.
+    """ROC AUC of minus the distance: pairs against their queries with candidates of other clusters.
 
-    vectors_of: rows of questions -> their vectors. NaN where a distance is not finite.
+    Args:
+      vectors_of: a function from rows of questions to their vectors.
+      dataset: with pairs, and a negative for each.
+      split: of the pairs.
+
+    Returns:
+      From 0 to 1; NaN if a distance is not finite.
     """
     triplets = np.column_stack([dataset.splits.pairs[split], dataset.negatives_for_auc[split]])
     distinct, at = np.unique(triplets, return_inverse=True)
-    # Weights that diverged are told by the NaN, not by warnings.
+    # The NaN reports weights that diverged; warnings would only repeat it.
     with np.errstate(over="ignore", invalid="ignore"):
         vectors = vectors_of(distinct)
         queries, candidates, others = vectors[at.reshape(triplets.shape).T]

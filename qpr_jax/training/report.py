@@ -1,4 +1,4 @@
-"""The report of a run: scores on held-out clusters, times, and what was read; JSON, text, plots."""
+"""The report of a run: scores on held-out clusters, times, data and settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,15 @@ def write_report(
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    vectors: float32 [Q, d] of all questions, which took `encode_seconds` to encode.
+    Args:
+      folder: the work directory.
+      dataset: of the training.
+      retriever: encoder and index of the run.
+      vectors: of all questions, float32 [Q, d].
+      encode_seconds: how long it took to encode them.
+
+    Returns:
+      What report.json holds.
     """
     index = retriever.index
     searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
@@ -107,7 +115,7 @@ def write_report(
         _plot_recall(folder, report)
     with write_atomically(folder / "report.md", "w") as file:
         file.write(_markdown(report, evaluations))
-    # Last: a run is finished when this is there.
+    # Last, because this file marks the run as finished.
     write_json(folder / "report.json", report)
     return report
 
@@ -118,11 +126,13 @@ BySearch = dict[str, dict[str, Any]]
 def score_searches(
     searches: dict[str, RankFn], dataset: TrainDataset
 ) -> tuple[BySearch, BySearch, dict[str, np.ndarray]]:
-    """The scores and the rankings of named searches, by split and name; and what is kept of them.
+    """Score searches on the held-out splits.
 
-    That is, for intervals and comparisons, an entry a query under `SPLIT_...`: `ids` of the
-    questions, their `clusters`, how many `pairs` each heads, and under the name of each search the
-    place of the first relevant question, 0 for none.
+    Returns:
+      Scores by split and search; rankings by split and search; and the arrays of ranks.npz, which
+      intervals and comparisons need. These are named `SPLIT_...` and have an entry per query:
+      `ids`, `clusters`, `pairs` (how many start with the query), and under the name of each search
+      the rank of the first relevant question, from 1, or 0 for none.
     """
     scores: BySearch = {}
     rankings: BySearch = {}
@@ -146,7 +156,7 @@ def score_searches(
 def _training_times(
     folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset
 ) -> dict[str, float]:
-    """What the steps took; of two phases, the rates and the epoch are the pairs'."""
+    """Times of the steps. After a stage of imitation, rates and epoch are those of the pairs."""
     size = pairs_per_batch(config)
     rates = [row["pairs_per_second"] for row in read_json_lines(folder / "metrics.jsonl")]
     if not rates:
@@ -280,7 +290,7 @@ def _table_of(evaluations: list[dict[str, Any]]) -> list[str]:
 
 
 def _scores_of(report: dict[str, Any]) -> list[str]:
-    """Of pairs, if there are any, and agreement with the teacher, if there is one."""
+    """Scores of pairs, if there are any, and agreement with the teacher, if there is one."""
     lines = []
     if "exact" in report["test"]:
         lines += [

@@ -1,4 +1,4 @@
-"""The learning rate of a step, as the settings say."""
+"""The learning rate of each step."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ import optax
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig
 
-# The batch that `learning_rate` is meant for: the paper's.
+# The batch size at which the scalings change nothing: that of the paper.
 BASE_BATCH = 512
-# Rate against batch: as the noise of a gradient falls, or as the steps of an epoch get fewer.
+# Exponents of batch_size / BASE_BATCH. The root follows the noise of the gradient, linear scaling
+# the number of steps in an epoch.
 SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> optax.Schedule:
-    """A function from the steps done (an array of any shape) to the rate of the next.
+    """Make a function from the steps done (an array of any shape) to the rate of the next.
 
-    total: the steps that a training takes at most, of which the first `imitation` have a rate of
-      their own; a decaying rate falls to 0 over either part. UserError where the warm-up, of the
-      first part there is, takes more.
+    Args:
+      total: the largest number of steps of the training.
+      imitation: how many of these, the first ones, are imitation, with its own rate. Warm-up is in
+        the first stage; a decaying rate falls to 0 over each stage.
 
-    Source of the scalings: Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear, with
-    warm-up); Malladi et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient
-    Algorithms" (square root, for Adam).
+    Raises:
+      UserError: warm-up takes more steps than the first stage.
+
+    Source:
+      Goyal et al. (2017), "Accurate, Large Minibatch SGD" (linear scaling, with warm-up); Malladi
+      et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
+      for Adam).
     """
     if config.optimizer.warmup_steps > (imitation or total):
         raise UserError(

@@ -63,7 +63,6 @@ def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[s
         str(path),
         column=config.data.question_column,
         skip_bad_rows=config.data.skip_bad_rows,
-        log=log.warning,
     ):
         yield entry.question
 
@@ -169,7 +168,7 @@ SOURCES = {
     "quora": Source(
         _read_pairs,
         frozenset({"path", "skip_bad_rows", "max_rows"}),
-        find=lambda config: find_quora(config.data.path, log=log.info),
+        find=lambda config: find_quora(config.data.path),
     ),
     "qa_logs": Source(
         _read_clusters,

@@ -1,4 +1,4 @@
-"""The teacher of a training: vectors of all its questions, computed once and kept."""
+"""The teacher of a training: its vectors of all questions, computed once and cached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qpr_jax.errors import UserError, ref
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
-    Path,
+    StrPath,
     locked,
     read_manifest,
     user_cache,
@@ -33,16 +33,18 @@ log = logging.getLogger(__name__)
 FORMAT = "qpr_jax teacher's vectors 1"
 VECTORS = "vectors.npy"
 NEIGHBOURS = 10
-_SAMPLE = 50_000  # questions that principal components are taken of
+_SAMPLE = 50_000  # questions to compute principal components from
 _CHUNK = 16_384
 
 
 @dataclass(frozen=True, eq=False)
 class Teacher:
-    """Vectors of the Q questions of a training, and of U others after them.
+    """Vectors of the Q questions of a training, followed by U unlabelled ones.
 
-    parts: floating [n, t] each, together Q + U rows, in files. components: float32 [t, d], of what
-    a student of fewer numbers learns, or None. encoder: None where only its vectors are known.
+    Attributes:
+      parts: memory-mapped, floating [n, t] each, together Q + U rows.
+      components: float32 [t, d], projects to the dimension of a smaller student, or None.
+      encoder: None if only its vectors are given.
     """
 
     parts: tuple[np.ndarray, ...]
@@ -50,7 +52,7 @@ class Teacher:
     encoder: Encoder | None
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
-        """The teacher's vectors of these rows, at length 1: float32 [n, t]."""
+        """The teacher's vectors of these rows, of length 1: float32 [n, t]."""
         found = np.empty((len(rows), self.parts[0].shape[1]), np.float32)
         first = 0
         for part in self.parts:
@@ -60,18 +62,20 @@ class Teacher:
         return _normalized(found)
 
     def targets(self, rows: np.ndarray) -> np.ndarray:
-        """What a student is to give for these rows: float32 [n, d], of length 1."""
+        """The vectors that a student learns for these rows, of length 1: float32 [n, d]."""
         vectors = self.vectors(rows)
         return vectors if self.components is None else _normalized(vectors @ self.components)
 
 
-def word_vectors(teacher: Teacher, cache: Path, words: Sequence[str], dimension: int) -> np.ndarray:
-    """The teacher's vectors of words, as if each were a question: float32 [n, dimension].
+def word_vectors(
+    teacher: Teacher, cache: StrPath, words: Sequence[str], dimension: int
+) -> np.ndarray:
+    """The teacher's vectors of words, each encoded like a question: float32 [n, dimension].
 
-    Without their mean, and turned so that the numbers kept say most of their products. They are
-    kept in `cache` too.
+    Their mean is subtracted, and they are projected to their principal components. The teacher's
+    vectors are cached in `cache`.
     """
-    assert teacher.encoder  # as `validate` sees to
+    assert teacher.encoder  # `validate` has checked this
     vectors = _normalized(np.asarray(cached_vectors(cache, teacher.encoder, words)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
@@ -84,14 +88,17 @@ def make_teacher(
     shown: np.ndarray,
     wanted: int,
 ) -> Teacher:
-    """The teacher that the settings name; its vectors are computed where they are not kept.
+    """Make the teacher of a training; its vectors are computed unless they are cached.
 
     Args:
       settings: of the training.
-      encoder: of `teacher.model`; None where `teacher.vectors` names a file.
-      questions: lists of them; each list's vectors are kept for themselves.
-      shown: int [S], positions in the lists, one after the other, that a student may see.
-      wanted: how many numbers a vector of the student has.
+      encoder: of `teacher.model`; None if `teacher.vectors` names a file.
+      questions: lists of questions; the vectors of each list are cached separately.
+      shown: int [S], rows of the joined lists that a student trains on.
+      wanted: the dimension of the student's vectors.
+
+    Raises:
+      UserError: the student has more dimensions than the teacher, or the file does not fit.
     """
     parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]
@@ -120,7 +127,7 @@ def make_teacher(
 
 
 def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
-    """The teacher's nearest among the first `count` rows of each query: int64 [n, NEIGHBOURS]."""
+    """The teacher's nearest of the first `count` rows to each query: int64 [n, NEIGHBOURS]."""
     vectors = np.concatenate(
         [
             teacher.vectors(np.arange(start, min(start + _CHUNK, count)))
@@ -130,13 +137,13 @@ def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(vectors), queries, NEIGHBOURS)
 
 
-def cached_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
-    """The teacher's vectors of questions: those of the cache, or computed and put there."""
+def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+    """Read the teacher's vectors of questions from the cache, or compute and cache them."""
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
         digest.update(json.dumps(question).encode())
     folder = cache_folder(cache) / digest.hexdigest()[:32]
-    with locked(folder / ".lock", wait=True):  # another process may be at the same
+    with locked(folder / ".lock", wait=True):  # another process may compute the same
         if (folder / MANIFEST).is_file():
             verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
         else:
@@ -146,16 +153,16 @@ def cached_vectors(cache: Path, encoder: Encoder, questions: Sequence[str]) -> n
 
 
 def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> None:
-    if path.is_file():  # whole, since it is renamed to be so, but a kill came before its manifest
+    if path.is_file():  # whole, since it is renamed last; a kill came before its manifest
         return
-    log.info("teacher: encoding %s questions, kept in %s", f"{len(questions):,}", path.parent)
+    log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", path.parent)
     done = 0
 
     def encode(chunk: Sequence[str]) -> np.ndarray:
         nonlocal done
         vectors = encoder.encode(chunk)
         done += len(chunk)
-        log.info("teacher: %s questions more", f"{done:,}")
+        log.info("teacher: %s questions encoded", f"{done:,}")
         return vectors
 
     encode_to_file(
@@ -168,15 +175,15 @@ def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> N
     )
 
 
-def cache_folder(given: Path) -> pathlib.Path:
-    """Where teachers' vectors are kept: the folder given, or, where it is "", the user's cache."""
+def cache_folder(given: StrPath) -> pathlib.Path:
+    """The folder of cached vectors: the one given or, if it is "", in the user's cache."""
     if given:
         return pathlib.Path(given).expanduser()
     return user_cache() / "teacher"
 
 
 def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Vectors of a user's file; UserError, and a list of the questions, where they do not fit."""
+    """Read vectors of a user's file. If they do not fit, UserError, and a list of the questions."""
     path, count = teacher.vectors, sum(map(len, questions))
 
     def refused(got: str) -> UserError:
@@ -213,6 +220,6 @@ def _normalized(vectors: np.ndarray) -> np.ndarray:
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:
-    """The directions that keep most of inner products: float32 [t, dimension]."""
+    """The principal directions, which keep most of the inner products: float32 [t, dimension]."""
     _, directions = np.linalg.eigh(vectors.T @ vectors)
     return np.ascontiguousarray(directions[:, ::-1][:, :dimension])

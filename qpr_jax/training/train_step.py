@@ -17,26 +17,29 @@ from qpr_jax.training.batch_layout import Batch
 from qpr_jax.training.distributed import AXIS
 
 Params = Any
-# (vectors of a share's questions, its share of the batch, random key, mapped axis) -> the losses of
-# the global batch, by name, whose sum is to fall.
+# (vectors and batch of one device, random key, mapped axis) -> the losses of the global batch, by
+# name. Training minimizes their sum.
 LossTerms = Callable[[jax.Array, Batch, jax.Array, str], dict[str, jax.Array]]
-# (parameters, batch, random key) -> the sum of these losses, and they themselves.
+# (parameters, batch, random key) -> the sum of the losses, and the losses by name.
 LossFn = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Array]]]
 
 
 class TrainState(NamedTuple):
     """All that a step changes.
 
-    params: all parameters but the embedding. table: the embedding with its moments, each row as
-    it was after the last step that touched it. average: the mean of all parameters over the last
-    steps, or empty.
+    Attributes:
+      params: all parameters but the embedding.
+      optimizer: the state of the optimizer of `params`.
+      table: the embedding with its moments, each row as of the last step that read it.
+      average: the moving average of all parameters, or empty.
+      step: the steps done, int32 [].
     """
 
     params: Params
     optimizer: optax.OptState
     table: sparse_adam.TableState
     average: Params
-    step: jax.Array  # int32 [], steps done
+    step: jax.Array
 
 
 class CompiledStep:
@@ -66,11 +69,12 @@ class CompiledStep:
 class TrainStep(NamedTuple):
     """The compiled functions of a training.
 
-    step: (state, batch) -> (state, {"loss", "grad_norm", and, of several losses, "loss_NAME"}); the
-      state is donated.
-    averaged: (state, weight) -> the state whose average has moved to the parameters by `weight`;
-      donated.
-    params: state -> all parameters, as they are after its last step.
+    Attributes:
+      step: (state, batch) -> (state, metrics): "loss", "grad_norm" and, if there are several
+        losses, "loss_NAME" of each. The state is donated.
+      averaged: (state, weight) -> the state with its average moved toward the parameters by
+        `weight`. The state is donated.
+      params: state -> all parameters after its last step.
     """
 
     step: CompiledStep
@@ -79,12 +83,12 @@ class TrainStep(NamedTuple):
 
 
 def init_state(params: Params, *, average: bool = False, weight_decay: float = 0.0) -> TrainState:
-    """The state before the first step of `make_train_step` with this `weight_decay`."""
+    """Make the state before the first step; `weight_decay` is that of `make_train_step`."""
     rest, embedding = _without_embedding(params)
     return TrainState(
         params=rest,
         optimizer=_dense(optax.constant_schedule(0), weight_decay).init(rest),
-        table=sparse_adam.fresh_rows(embedding),
+        table=sparse_adam.init_table(embedding),
         average=_with_embedding(*jax.tree.map(jnp.copy, (rest, embedding))) if average else (),
         step=jnp.zeros((), jnp.int32),
     )
@@ -93,12 +97,11 @@ def init_state(params: Params, *, average: bool = False, weight_decay: float = 0
 def make_loss(
     encoder: nnx.GraphDef, mesh: Mesh, objective: LossTerms, *, encode_chunk: int = 0
 ) -> LossFn:
-    """The loss of a global batch as a function of replicated parameters.
+    """Make the loss of a global batch, a function of replicated parameters.
 
-    The embedding of `parameters` holds the rows of `batch.vocab_ids` and no others. Each device
-    encodes its share of the pairs; the objective gathers what it needs of the other devices. The
-    gradient is to be taken of the function returned, outside the map, where it sums over devices
-    by itself.
+    The embedding among the parameters has only the rows `batch.vocab_ids`. Each device encodes its
+    share of the pairs; `objective` gathers what it needs from the other devices. Take the gradient
+    of the function returned, that is outside the map, where it sums over devices.
     """
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
@@ -129,10 +132,14 @@ def make_train_step(
     weight_decay: float = 0.0,
     named: bool = False,
 ) -> TrainStep:
-    """The step of Adam over all parameters, in time that does not grow with the vocabulary.
+    """Make the step of Adam over all parameters, whose time does not grow with the vocabulary.
 
-    named: whether a loss that is alone is told under its name too, as one of several always is.
-    weight_decay: of AdamW (Loshchilov and Hutter, 2019), for matrices other than the embedding.
+    Args:
+      loss: from `make_loss`.
+      learning_rate: of all steps, or a function of the steps done.
+      seed: of the random key of each step.
+      weight_decay: of AdamW (Loshchilov and Hutter, 2019), for matrices but not the embedding.
+      named: whether a single loss is in the metrics under its name too.
     """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
     optimizer = _dense(schedule, weight_decay)
@@ -149,7 +156,7 @@ def make_train_step(
         dense, sparse = _without_embedding(gradient)
         updates, optimizer_state = optimizer.update(dense, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
-        table = sparse_adam.scatter(state.table, words, sparse_adam.updated(rows, sparse, schedule))
+        table = sparse_adam.scatter(state.table, words, sparse_adam.update(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
         if named or len(losses) > 1:
             metrics |= {f"loss_{name}": loss for name, loss in losses.items()}

@@ -1,4 +1,4 @@
-"""A work directory holds one run: it is locked while in use, and refused to other settings."""
+"""The work directory of one run: locked while in use, refused to other settings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import Path, locked, read_json, write_json
+from qpr_jax.files import StrPath, locked, read_json, write_json
 from qpr_jax.old_names import rename_settings
 
 RUN_FILE = "run.json"
 FORMAT = 2  # of run.json; 1, of version 0.1, had none
 LOCK_FILE = ".lock"
 REMOVAL = "removal not finished"
-# All that a run writes, and all that `overwrite` removes.
+# All that a run writes and that `overwrite` removes.
 OUTPUTS = (
     "checkpoints",
     "clusters",
@@ -32,21 +32,26 @@ OUTPUTS = (
     "splits",
     "tensorboard",
 )
-# What there is before the first step.
+# Written before the first step.
 _PREPARED = (RUN_FILE, "splits", "clusters")
-# What a kill may leave of files and folders that are written beside and renamed.
+# Left by a kill: files and folders that are renamed when they are whole.
 LEFTOVERS = (".*.part", ".*.old")
 
 
 @contextlib.contextmanager
 def open_workdir(
-    workdir: Path, run: dict[str, Any], *, overwrite: bool = False
+    workdir: StrPath, run: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[pathlib.Path]:
-    """Lock `workdir` for a run that `run` (flat, JSON) identifies, and record it there.
+    """Lock `workdir` and write there what identifies the run.
+
+    Args:
+      workdir: the folder, made if it is missing.
+      run: what identifies the run, flat, as JSON holds it.
+      overwrite: whether to remove a run that is there.
 
     Raises:
-      UserError: the folder holds a run with other settings (the differences are listed), or files
-        that are not of a run, or another process works in it.
+      UserError: the folder holds a run with other settings (with a list of the differences), or
+        files that are not of a run, or another process uses it.
     """
     if not str(workdir):
         raise UserError("expected a folder, got none", setting="workdir")
@@ -76,7 +81,7 @@ def open_workdir(
         try:
             yield folder
         except UserError:
-            # Nothing was trained, so other settings are welcome.
+            # Nothing was trained yet, so the next command may have other settings.
             if all(path.name in _PREPARED or path.name[0] == "." for path in folder.iterdir()):
                 _remove_run(folder)
                 (folder / RUN_FILE).unlink()
@@ -111,7 +116,7 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
 
 
 def _remove_run(folder: pathlib.Path) -> None:
-    # First, so that what a kill leaves of the run is never taken for one.
+    # First, so that what a kill leaves behind is not taken for a run.
     write_json(folder / RUN_FILE, {REMOVAL: True})
     leftovers = [path for pattern in LEFTOVERS for path in folder.glob(pattern)]
     for path in [*(folder / name for name in OUTPUTS), *leftovers]:

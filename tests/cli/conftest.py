@@ -2,10 +2,12 @@
 
 import io
 import json
+import logging
 import sys
 
 import pytest
 
+from qpr_jax import errors
 from qpr_jax.cli import main
 from tests.runs import write_encoder
 
@@ -16,6 +18,15 @@ QUESTIONS = {
     2**63 - 1: "What is\ttye \u2028 é?",
 }
 JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTIONS.items())
+
+
+@pytest.fixture(autouse=True)
+def program_state(monkeypatch):
+    """Undo what a program changes for its whole process: the log and the spelling of messages."""
+    log = logging.getLogger("qpr_jax")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(log, name, getattr(log, name))
+    monkeypatch.setattr(errors, "_program_spelling", errors._program_spelling)
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ def test_what_cannot_be_shown_is_told_in_a_line(qpr, runs, tmp_path):
         ([first, tmp_path / "first", "--out", "e.md"], "`other`: expected another folder than"),
         ([first, other, "--out", "e.md"], "other: expected the same questions, got 'another' for"),
         ([first, fewer, "--out", "e.md"], "fewer: expected the same 20 questions, got 1"),
-        ([first, "--out", "e.txt"], "`out`: expected a name that ends in .html, .md, .json, got"),
+        ([first, "--out", "e.txt"], "`--out`: expected a name that ends in .html, .md, .json, got"),
     ):
         status, out, told = qpr("errors", *arguments)
         assert (status, out, told.count("\n")) == (1, "", 1), told

@@ -150,7 +150,7 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
 
 def test_evaluated(qpr, index, tmp_path):
     questions = list(QUESTIONS.values())
-    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 77)]
+    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 2**63 - 1)]
     (tmp_path / "pairs.tsv").write_text(
         "question\tid\n" + "".join(f"{question}\t{i}\n" for question, i in rows)
     )
@@ -159,11 +159,11 @@ def test_evaluated(qpr, index, tmp_path):
     scores = json.loads(out)
     assert scores["queries"] == 3
     assert scores["hits@1"] == pytest.approx(2 / 3)
-    assert scores["mrr@20"] == pytest.approx(2 / 3)
-    assert scores["recall@10"] == pytest.approx(2 / 3)
+    assert scores["mrr@20"] == pytest.approx((2 + 1 / 3) / 3)
+    assert scores["recall@10"] == 1
     others = json.loads(qpr("evaluate", index, "pairs.tsv", "--other-texts")[1])
     assert others["hits@1"] < scores["hits@1"]
-    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 0) / 3)
+    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 1) / 3)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,12 @@ def test_evaluated(qpr, index, tmp_path):
     [
         (("search", "nowhere", "--query", "a"), b"", 1, "error: `run`: expected the folder of a"),
         (("search", "mine", "gone.txt"), b"", 1, "error: gone.txt: cannot be read (No such file"),
-        (("search", "mine"), b"\xff", 1, "error: standard input, line 1: expected UTF-8; mend it"),
+        (
+            ("search", "mine"),
+            b"\xff",
+            1,
+            "error: standard input, line 1: expected UTF-8; corr",
+        ),
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
         (("index", "mine"), b"a", 2, "Missing option '--run'"),
@@ -196,10 +201,10 @@ def test_evaluated(qpr, index, tmp_path):
             1,
             "standard input, line 2: expected an id, 0 to 9223372036854775807;",
         ),
-        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id; say --format"),
+        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id, got"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\tb\n", 1, "line 2: expected a"),
-        (("train", "r", "gone.tsv"), b"", 1, "error: `data.path`: expected a file of question"),
+        (("train", "r", "gone.tsv"), b"", 1, "error: `PAIRS`: expected a file of question"),
         (("train", "r", "questions.jsonl", "--config", "x.toml"), b"", 1, "found none"),
     ],
 )
@@ -225,10 +230,13 @@ def test_ids_must_be_each_question_s_own(qpr, run):
     ("text", "message"),
     [
         ("batch_sise = 3", "there is no setting `batch_sise`; did you mean `batch_size`?"),
-        ("batch_size = 'x'", "`batch_size`: expected int, as 512, got 'x'"),
-        ("[index]\nprobes = 1.5", "`index.probes`: expected int, as 10, got 1.5"),
+        ("batch_size = 'x'", "`batch_size` in mine.toml: expected int, as 512, got 'x'"),
+        (
+            "[index]\nprobes = 1.5",
+            "`probes` under `[index]` in mine.toml: expected int, as 10, got 1.5",
+        ),
         ("batch_size", "expected TOML"),
-        ("batch_size = 0", "`batch_size`: expected at least 1, got 0"),
+        ("batch_size = 0", "`batch_size` in mine.toml: expected at least 1, got 0"),
     ],
 )
 def test_settings_of_a_file(qpr, tmp_path, text, message):
@@ -241,12 +249,14 @@ def test_settings_of_a_file(qpr, tmp_path, text, message):
 
 SMALL = """
 batch_size = 32
-learning_rate = 1
 max_steps = 3
+[encoder]
 filters = 8
 embedding_dim = 8
 output_dim = 8
-windows = [1, 3]
+kernel_sizes = [1, 3]
+[optimizer]
+learning_rate = 1
 [data]
 held_out_pairs = 200
 """

@@ -61,7 +61,7 @@ def test_a_precision_on_labelled_pairs_chooses_the_threshold(qpr, run, tmp_path)
     assert "warning" not in told
     more = "\n".join(f"what is {i}" for i in range(7)).encode()
     told = qpr("mine", "-", *mine[2:], *labels, "--precision", "0.9", given=more)[2]
-    assert "warning: that is the precision among the 3 labelled questions; each of 7 has" in told
+    assert "warning: this is the precision among the 3 labeled questions; each of 7 has" in told
     assert qpr(*mine, *labels, "--precision", "0.9")[0] == 0
     pairs = (tmp_path / "m" / "pairs.tsv").read_text().splitlines()
     assert pairs[0] == "id1\tid2\tdistance\tquestion1\tquestion2"
@@ -185,3 +185,40 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
 )
 def test_options_that_do_not_go_together(qpr, run, options):
     assert qpr("evaluate", run, *options)[0] == 2
+
+
+def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("question\tid\na\t5\nb\t77\nc\t8\nd\t9\nb\t9\n")
+    status, out, told = qpr("evaluate", index, "pairs.tsv")
+    assert (status, out) == (1, "")
+    assert told == (
+        f"error: pairs.tsv, line 3: expected the id of a question in {index}, got 77; 2 of 4 ids "
+        "are missing in the index; remove their rows, or name the index of these ids\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--threshold", "1", "--precision", "0.9"),
+        ("--threshold", "1", "--labels", "labels.tsv"),
+        ("--pairs", "1", "--precision", "0.9"),
+        ("--precision", "0.9"),
+        (),
+    ],
+)
+def test_mining_by_two_ways_or_none_is_refused(qpr, run, tmp_path, how):
+    status, _, told = qpr("mine", "q.tsv", "--run", run, "--out", "m", *how)
+    assert status == 2
+    assert "give one of --threshold, --pairs, or --labels with --precision" in told
+    assert not (tmp_path / "m").exists()
+
+
+def test_mining_that_fails_leaves_no_folder(qpr, run, tmp_path):
+    mine = ("mine", "none.txt", "--run", run, "--threshold", "1", "--out")
+    assert qpr(*mine, "new/m")[0] == 1
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    assert qpr(*mine, "old/m")[0] == 1
+    assert qpr(*mine, "old")[0] == 1
+    assert [*(tmp_path / "old").iterdir()] == []

@@ -92,4 +92,4 @@ def test_a_published_model_is_no_index(qpr, run, command):
 def test_the_folder_that_one_is_in_is_not_replaced(qpr, run):
     status, _, told = qpr("publish", run, "--to", ".")
     assert status == 1
-    assert "error: . is the folder that you are in; name another with `--to`\n" in told
+    assert "error: `--to`: expected another folder than the current one, got .\n" in told

@@ -84,7 +84,11 @@ def test_gzip(written):
         ("qrels/test.tsv", "HEADq1\td1\t1.5\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\t\t1\n", "line 2: expected two ids and a whole number"),
         ("qrels/test.tsv", "HEADq1\td1\t1\nq1\td1\t2\n", "line 3: query q1 and d1 have two"),
-        ("qrels/test.tsv", "HEAD", "expected relevant documents, got none; name another split"),
+        (
+            "qrels/test.tsv",
+            "HEAD",
+            "expected relevant documents, got none; name another with `split`",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(written, name, text, said):

@@ -38,7 +38,7 @@ def test_other_tsv(tmp_path):
         ("question1\tquestion2\tis_duplicate\na\tb\t2\n", "line 2: expected two questions and 0"),
         ("question1\tquestion2\tis_duplicate\na\tb\n", "line 2: .*expected 3 fields"),
         ("question1\tquestion2\n", "expected a column `is_duplicate`"),
-        ("question1\tquestion2\tis_duplicate\n", "expected labelled pairs, got none"),
+        ("question1\tquestion2\tis_duplicate\n", "expected labeled pairs, got none"),
         ("", "expected a header"),
     ],
 )

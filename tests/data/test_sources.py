@@ -62,11 +62,11 @@ def put(path):
     return path
 
 
-def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server):
+def test_the_order_of_the_four_ways(cache, tmp_path, monkeypatch, server, caplog):
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
-    lines = []
-    assert find_quora(log=lines.append) == cache / NAME
-    assert lines == [f"downloading {server}/whole to {cache / NAME}"]
+    caplog.set_level("INFO", logger="qpr_jax")
+    assert find_quora() == cache / NAME
+    assert caplog.messages == [f"downloading {server}/whole to {cache / NAME}"]
     assert (cache / NAME).read_bytes() == CONTENT
 
     monkeypatch.setattr(sources, "ADDRESS", "http://127.0.0.1:9/file")
@@ -110,7 +110,7 @@ def test_a_download_that_fails_leaves_nothing(cache, monkeypatch, server, kind, 
     if kind == "unsized":
         monkeypatch.setattr(sources, "SIZE", len(CONTENT) - 1)
     with pytest.raises(UserError, match=reason):
-        find_quora(log=lambda line: None)
+        find_quora()
     assert not cache.exists() or not list(cache.iterdir())
 
 
@@ -125,13 +125,13 @@ def test_a_stop_by_the_user_leaves_nothing(cache, monkeypatch, server):
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
     monkeypatch.setattr(sources.progress, "bar", stop)
     with pytest.raises(KeyboardInterrupt):
-        find_quora(log=lambda line: None)
+        find_quora()
     assert not list(cache.iterdir())
 
 
 def test_the_refusal_names_every_way(cache):
     with pytest.raises(UserError) as caught:
-        find_quora(log=lambda line: None)
+        find_quora()
     message = str(caught.value)
     assert "\n" not in message
     for way in (
@@ -148,4 +148,4 @@ def test_a_cache_that_cannot_be_written(cache, monkeypatch, server):
     put(cache.parent)
     monkeypatch.setattr(sources, "ADDRESS", f"{server}/whole")
     with pytest.raises(UserError, match=r"failed .*Not a directory"):
-        find_quora(log=lambda line: None)
+        find_quora()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.losses import sdml_loss
-from qpr_jax.losses.autodiff_tiles import tile_of
+from qpr_jax.losses.dispatch import Method, choose_method
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +71,17 @@ def test_memory_grows_with_the_tile_and_not_with_the_batch(options):
 
 
 def test_the_tile_is_chosen_by_size():
-    def chosen(rows, columns, by_hand=True):
-        return tile_of("auto", rows, columns, by_hand=by_hand)
+    def chosen(rows, columns, distance="ssd", prior="uniform", tile="auto"):
+        return choose_method(tile, rows, columns, distance=distance, prior=prior)
 
-    assert [chosen(n, n) for n in (100, 4096, 65_536, 1 << 20)] == [100, 512, 128, 64]
-    assert chosen(10, 1 << 30) == 10
-    assert [chosen(n, n, by_hand=False) for n in (4096, 65_536)] == [None, 128]
-    assert tile_of(None, 10**6, 10**6, by_hand=True) is None
-    assert tile_of(7, 5, 5, by_hand=True) == 7
+    assert [chosen(n, n).tile for n in (100, 4096, 65_536, 1 << 20)] == [100, 512, 128, 64]
+    assert chosen(10, 1 << 30, "dot") == Method("tiled_softmax", 10)
+    for other in (("euc", "uniform"), ("ssd", "distance")):
+        assert chosen(4096, 4096, *other) == Method("dense", None)
+        assert chosen(65_536, 65_536, *other) == Method("autodiff_tiles", 128)
+        assert chosen(5, 5, *other, tile=7) == Method("autodiff_tiles", 7)
+    assert chosen(10**6, 10**6, tile=None) == Method("dense", None)
+    assert chosen(5, 5, tile=7) == Method("tiled_softmax", 7)
 
 
 def test_the_tile_is_told(caplog):

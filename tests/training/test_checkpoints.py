@@ -12,7 +12,7 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.training.checkpoints import Checkpoints, open_checkpoints
 from qpr_jax.training.early_stopping import EarlyStopping
-from qpr_jax.training.sparse_adam import fresh_rows
+from qpr_jax.training.sparse_adam import init_table
 from qpr_jax.training.train_step import TrainState
 
 
@@ -20,7 +20,7 @@ def state_at(step):
     return TrainState(
         params={"w": jnp.full(3, float(step))},
         optimizer={"m": jnp.ones(2)},
-        table=fresh_rows(jnp.full((4, 2), float(step))),
+        table=init_table(jnp.full((4, 2), float(step))),
         average={"w": jnp.full(3, step / 2)},
         step=jnp.asarray(step),
     )

@@ -1,3 +1,5 @@
+import contextlib
+
 import pytest
 
 from qpr_jax.training.metric_writer import JsonLines, read_json_lines
@@ -33,3 +35,16 @@ def test_nothing_is_lost_on_reopening_at_the_last_step(tmp_path, rows):
         lines.write(rows if resume_at == 0 else [])
         lines.close()
     assert read_json_lines(path) == rows
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    lines = JsonLines(tmp_path / "lines.jsonl", resume_at=0)
+    monkeypatch.setattr("os.fsync", no_space)
+    with (
+        contextlib.closing(lines),
+        pytest.raises(OSError, match=r"No space left on device: .*/lines\.jsonl'"),
+    ):
+        lines.write([{"step": 1}])

@@ -149,19 +149,19 @@ def test_files_of_settings(tmp_path):
 @pytest.mark.parametrize(
     ("spelling", "line"),
     [
-        (flag_spelling, "`--config.seed`: no; lower `--config.batch.encode_chunk=4096`"),
-        (qpr_spelling, "`--set seed`: no; lower `--set batch.encode_chunk=4096`"),
-        (train_spelling(""), "`--set seed`: no; lower `--set batch.encode_chunk=4096`"),
+        (flag_spelling, "`--config.devices`: no; lower `--config.batch.encode_chunk=4096`"),
+        (qpr_spelling, "`--set devices`: no; lower `--set batch.encode_chunk=4096`"),
+        (train_spelling(""), "`--set devices`: no; lower `--set batch.encode_chunk=4096`"),
         (
             train_spelling("mine.toml"),
-            "`seed` in mine.toml: no; lower `encode_chunk = 4096` under `[batch]` in mine.toml",
+            "`devices` in mine.toml: no; lower `encode_chunk = 4096` under `[batch]` in mine.toml",
         ),
     ],
 )
 def test_programs_spell_a_remedy_their_own_way(spelling, line):
-    error = UserError("no", setting="seed", remedy=f"lower {ref('batch.encode_chunk', 4096)}")
+    error = UserError("no", setting="devices", remedy=f"lower {ref('batch.encode_chunk', 4096)}")
     assert error.line(spelling) == line
-    assert str(error) == "`seed`: no; lower `batch.encode_chunk=4096`"
+    assert str(error) == "`devices`: no; lower `batch.encode_chunk=4096`"
 
 
 def test_options_of_readers_are_settings_of_a_training():
@@ -171,5 +171,5 @@ def test_options_of_readers_are_settings_of_a_training():
     )
     assert error.line(qpr_spelling) == "no; set `--skip-bad-rows`, or another `FOLDER`"
     assert error.line(train_spelling("")) == (
-        "no; set `--set data.skip_bad_rows`, or another `FOLDER`"
+        "no; set `--set data.skip_bad_rows=True`, or another `FOLDER`"
     )

@@ -9,8 +9,9 @@ from qpr_jax.training.schedule import make_schedule
 
 
 def rates(done, total=100, **changes):
-    settings = TrainConfig()
-    settings = override(settings, {"optimizer.learning_rate": 0.5} | changes)
+    names = {name: name if name == "batch_size" else f"optimizer.{name}" for name in changes}
+    changes = {names[name]: value for name, value in changes.items()}
+    settings = override(TrainConfig(), {"optimizer.learning_rate": 0.5} | changes)
     return np.asarray(make_schedule(settings, total)(jnp.asarray(done)))
 
 

@@ -38,13 +38,13 @@ def sparse_gradients(steps, seed=0):
 def test_rows_touched_now_and_then_are_those_of_dense_adam(learning_rate):
     table = jnp.asarray(np.random.default_rng(1).normal(size=(ROWS, WIDTH)), jnp.float32)
     dense, optimizer = table, optax.adam(learning_rate)
-    state, rows = optimizer.init(table), adam.fresh_rows(table)
+    state, rows = optimizer.init(table), adam.init_table(table)
 
     @jax.jit
     def both(dense, state, rows, touched, gradient, step):
         updates, state = optimizer.update(gradient, state)
         current = adam.apply_missed_steps(adam.gather(rows, touched), step, learning_rate)
-        rows = adam.scatter(rows, touched, adam.updated(current, gradient[touched], learning_rate))
+        rows = adam.scatter(rows, touched, adam.update(current, gradient[touched], learning_rate))
         return optax.apply_updates(dense, updates), state, rows
 
     for step, (touched, gradient) in enumerate(sparse_gradients(300)):
@@ -60,8 +60,8 @@ def test_rows_touched_now_and_then_are_those_of_dense_adam(learning_rate):
 
 
 def test_catching_up_twice_is_catching_up_once_and_no_step_changes_nothing():
-    rows = adam.fresh_rows(jnp.ones((3, 2)))
-    rows = adam.updated(rows, jnp.asarray([[1.0, -2.0], [0.0, 0.0], [3.0, 4.0]]), constant)
+    rows = adam.init_table(jnp.ones((3, 2)))
+    rows = adam.update(rows, jnp.asarray([[1.0, -2.0], [0.0, 0.0], [3.0, 4.0]]), constant)
     once = adam.apply_missed_steps(rows, jnp.int32(30), constant)
     twice = adam.apply_missed_steps(
         adam.apply_missed_steps(rows, jnp.int32(11), constant), jnp.int32(30), constant
@@ -80,15 +80,15 @@ def test_a_row_of_a_vanishing_gradient_hardly_moves(size):
     for step in range(61):
         updates, state = optimizer.update(gradient if step == 0 else 0 * gradient, state)
         dense = optax.apply_updates(dense, updates)
-    rows = adam.updated(adam.fresh_rows(table), gradient, optax.constant_schedule(1e-3))
+    rows = adam.update(adam.init_table(table), gradient, optax.constant_schedule(1e-3))
     late = adam.apply_missed_steps(rows, jnp.int32(61), optax.constant_schedule(1e-3))
     moved, expected = -float(late.values[0, 0]), -float(dense[0, 0])
     assert expected * 0.9 < moved < expected * 2.5
 
 
 def test_a_row_long_unseen_stays_finite():
-    rows = adam.updated(adam.fresh_rows(jnp.ones((1, 2))), jnp.full((1, 2), 1e-12), constant)
+    rows = adam.update(adam.init_table(jnp.ones((1, 2))), jnp.full((1, 2), 1e-12), constant)
     late = adam.apply_missed_steps(rows, jnp.int32(200_000), constant)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(late))
-    again = adam.updated(late, jnp.ones((1, 2)), constant)
+    again = adam.update(late, jnp.ones((1, 2)), constant)
     assert np.isfinite(again.values).all()

@@ -1,0 +1,157 @@
+"""The command that scores a run or an index: evaluate."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from qpr_jax.cli.options import NamedPath
+from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
+from qpr_jax.errors import UserError
+from qpr_jax.ids import parse_id
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
+
+log = logging.getLogger("qpr_jax")
+
+TASKS = ("retrieval", "classification", "mining")
+
+
+@click.command()
+@click.argument("folder", type=NamedPath())
+@click.argument("pairs", default="-")
+@click.option("--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True)
+@click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
+@click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS and --validation.")
+@click.option("--column", default="question", help="Column of the query (retrieval).")
+@click.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
+@click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
+@click.option("--split", help="Of --beir.  [default: test]")
+@click.option("--trec", type=NamedPath(dir_okay=False), help="File for the rankings of --beir.")
+def evaluate(
+    folder: str,
+    pairs: str,
+    task: str,
+    validation: str | None,
+    duplicates: str | None,
+    format: str | None,
+    column: str,
+    other_texts: bool,
+    beir: str | None,
+    split: str | None,
+    trec: str | None,
+) -> None:
+    """Score the run or index of FOLDER on PAIRS, or a run on a BEIR data set; prints JSON.
+
+    retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
+    meaning; a query can have several rows. Scores are averages over queries.
+
+    classification: PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). A
+    pair counts as duplicate up to a threshold, which is the best one on the pairs of --validation.
+
+    mining: PAIRS as for classification. The task is to find all duplicates among all questions of
+    PAIRS, including those linked by several pairs. Or PAIRS are questions, with the columns qid and
+    question, and --duplicates has the columns qid1 and qid2: both as qpr splits writes them.
+
+    --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
+    searched and scored as BEIR does. --trec writes the rankings in TREC's format.
+
+    \b
+    Example: qpr evaluate my_index held_out.tsv
+             qpr evaluate runs/quora_sdml test.jsonl --task classification --validation val.jsonl
+             qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
+    """
+    if beir is not None:
+        if task != "retrieval" or other_texts or (pairs, column) != ("-", "question") or format:
+            raise click.UsageError("--beir goes with --split and --trec only")
+    elif (split, trec) != (None, None):
+        raise click.UsageError("--split and --trec go with --beir")
+    if (task == "classification") is (validation is None):
+        raise click.UsageError("--validation goes with --task classification, and with no other")
+    if task != "retrieval" and (other_texts or column != "question"):
+        raise click.UsageError("--column and --other-texts go with --task retrieval only")
+    if duplicates is not None and (task != "mining" or format):
+        raise click.UsageError("--duplicates goes with --task mining, and without --format")
+    if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
+        raise click.UsageError("standard input is one file: name all but one")
+    if beir is not None:
+        scores = _score_beir(folder, beir, split or "test", trec)
+    elif task == "retrieval":
+        scores = _score_retrieval(folder, pairs, format, column, other_texts)
+    else:
+        scores = _score_pairs(folder, pairs, validation, duplicates, format)
+    click.echo(json.dumps(scores))
+
+
+def _score_retrieval(
+    folder: str, pairs: str, format: str | None, column: str, other_texts: bool
+) -> dict[str, Any]:
+    from qpr_jax.evaluation.retrieval import relevance_scores
+    from qpr_jax.retriever import Retriever
+
+    retriever = Retriever.load(folder, indexed=True)
+    relevant: dict[str, set[int]] = {}
+    line_of: dict[int, int] = {}
+    for line, fields in read_rows(pairs, [column, "id"], format=format or ""):
+        value = fields if isinstance(fields, str) else parse_id(fields["id"])
+        query = "" if isinstance(fields, str) else fields[column]
+        if not isinstance(value, int) or not isinstance(query, str):
+            got = fields if isinstance(fields, str) else f"got {query!r} and {fields['id']!r}"
+            raise UserError(f"{input_name(pairs)}, line {line}: expected a query and an id; {got}")
+        relevant.setdefault(query, set()).add(value)
+        line_of.setdefault(value, line)
+    if not relevant:
+        raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
+    _refuse_missing(retriever, line_of, input_name(pairs), folder)
+    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
+
+
+def _refuse_missing(
+    retriever: Retriever, line_of: dict[int, int], source: str, folder: str
+) -> None:
+    """UserError where the index lacks one of the ids, which no search could find."""
+    if missing := retriever.index.missing(np.array([*line_of], np.int64)):
+        first = min(missing, key=line_of.__getitem__)
+        raise UserError(
+            f"{source}, line {line_of[first]}: expected the id of a question in {folder}, got "
+            f"{first}; {len(missing):,} of {len(line_of):,} ids are missing in the index",
+            remedy="remove their rows, or name the index of these ids",
+        )
+
+
+def _score_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, Any]:
+    from qpr_jax.evaluation.beir import beir_scores
+    from qpr_jax.retriever import run_encoder
+
+    return beir_scores(run_encoder(folder).encode, beir, split, run_file=trec, log=log.info)
+
+
+def _score_pairs(
+    folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
+) -> dict[str, Any]:
+    from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
+    from qpr_jax.retriever import run_encoder
+
+    encode = run_encoder(folder).encode
+    if duplicates is None:
+        test = read_labeled(pairs, format=format or "")
+    else:
+        test = read_duplicates(pairs, duplicates)
+    if validation is None:
+        counts = {
+            "questions": len(test.questions),
+            "labelled_pairs": len(test.pairs),
+            "non_duplicates": int((~test.is_duplicate).sum()),
+        }
+        return counts | score_mining(encode, test, log.info)
+    chosen_on = read_labeled(validation, format=format or "")
+    require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
+    require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
+    return score_classification(encode, chosen_on, test)
