@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,15 +38,11 @@ ROOT = pathlib.Path(__file__).parent.parent
 Flags = SimpleNamespace
 
 
-@dataclass(frozen=True)
-class Flag:
-    """A flag of a study.
+class Flag(NamedTuple):
+    """A flag of a study: its default, its help, and the choices of a list or of None.
 
-    Attributes:
-      default: says what the flag reads: False a switch, an int a positive number, () a list, None
-        one of `choices`.
-      help: printed by `--help`.
-      choices: the values allowed in a list, or all of them.
+    The default says what it reads: False a switch, an int a positive number, () a list, None one of
+    the choices.
     """
 
     default: Any
@@ -68,15 +64,8 @@ class Flag:
                 flags.DEFINE_enum(name, None, self.choices, self.help)
             case _:
                 flags.DEFINE_list(name, [], self.help)
-
-    def check(self, name: str, value: Any) -> None:
-        """UserError for a list with a value that is not among the choices."""
-        if self.choices and isinstance(value, list | tuple):
-            for one in value:
-                if one not in self.choices:
-                    raise UserError(
-                        f"`--{name}`: expected some of {', '.join(self.choices)}, got {one!r}"
-                    )
+        # Without this `--help` does not list the flag.
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
 class KeptRows:
@@ -178,8 +167,6 @@ class Study:
         set_spelling(self._spell)
         for name, flag in self._all_flags().items():
             flag.define(name)
-            # Without this `--help` does not list the flag.
-            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
         return run_absl(
             lambda: self.run(**{name: flags.FLAGS[name].value for name in self._all_flags()}),
             sys.argv,
@@ -243,8 +230,13 @@ class Study:
     def read_flags(self, values: Mapping[str, Any]) -> Flags:
         """The values of all flags, with their defaults; UserError for a wrong one."""
         known = self._all_flags()
-        for name, value in values.items():
-            known[name].check(name, value)
+        for name, flag in known.items():
+            given = values.get(name) or () if flag.default == () else ()
+            for value in given:
+                if flag.choices and value not in flag.choices:
+                    raise UserError(
+                        f"`--{name}`: expected some of {', '.join(flag.choices)}, got {value!r}"
+                    )
         flags = Flags(**{name: flag.default for name, flag in known.items()} | dict(values))
         for name in ("results", "workdir"):
             path = getattr(flags, name)

@@ -31,7 +31,7 @@ def run_study(tmp_path, generated_data):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         return done.returncode, done.stderr

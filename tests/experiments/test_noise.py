@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from experiments import noise
-from experiments.trials import seeded
+from experiments.trials import seeded, shrink
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import flatten
+from qpr_jax.training.dataset import load_dataset
 from tests.runs import keep_row
 
 
@@ -70,3 +71,10 @@ def test_trials_keep_few_steps_and_name_loss_rate_and_seed():
     assert trials[0].name == "sdml_0.0"
     assert trials[-1].name == "tl_hard_0.5-seed1"
     assert {trial.kept_steps for trial in trials} == {20}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_there_are_enough_questions_for_every_rate_at_tiny_shapes(rate):
+    config = shrink(noise.row_config("sdml", rate))
+    dataset = load_dataset(config, None)
+    assert len(dataset.splits.pairs["train"]) >= config.batch_size

@@ -266,7 +266,6 @@ def test_the_program_reads_flags_and_says_one_line(run_study, tmp_path):
     [
         ("paper_tables", ("--rows=bm25,sdml", "--seeds=2"), {"bm25", "sdml", "sdml-seed1"}),
         ("batch_size_scaling", ("--sizes=32,64", "--rules=mask"), {"n_32_mask", "n_64_mask"}),
-        ("noise", ("--seeds=1",), {f"{x}_{rate}" for x in noise.LOSSES for rate in noise.RATES}),
         ("distillation", ("--rows=pairs,tfidf",), {"pairs", "tfidf"}),
         ("losses_by_task", ("--rows=ranking,multitask_sum",), {"ranking", "multitask_sum"}),
     ],
