@@ -84,7 +84,7 @@ def trials(flags: Flags) -> list[Trial]:
 def _numbers(sizes: Sequence[str]) -> tuple[int, ...]:
     for size in sizes:
         if not size.isdecimal() or int(size) < 1:
-            raise UserError(f"`--sizes`: expected positive whole numbers, got {size!r}")
+            raise UserError(f"expected positive whole numbers, got {size!r}", setting="sizes")
     return tuple(map(int, sizes))
 
 

@@ -208,7 +208,7 @@ class Study:
             expected = " or ".join(("rows", *self.measurements))
             raise UserError(
                 f"{results}: expected {expected}, found none",
-                remedy="run the study without `--rebuild`",
+                remedy="run the study without {rebuild}",
             )
         write_page(results, self.page(KeptRows(results)))
 

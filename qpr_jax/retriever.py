@@ -361,8 +361,8 @@ def run_encoder(run: StrPath) -> Encoder:
     if not pathlib.Path(run).is_dir():
         raise UserError(
             f"`run`: expected the folder of a run, found none at {run}, nor a model of this name "
-            "in $QPR_MODELS or ~/.cache/qpr_jax/models; train one with python -m "
-            f"experiments.main --config=quora_sdml --workdir={run}"
+            "in $QPR_MODELS or ~/.cache/qpr_jax/models",
+            remedy="train one with `qpr train`, or name another folder",
         )
     if is_encoder(run):
         return read_encoder(run)

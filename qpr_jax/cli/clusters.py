@@ -31,9 +31,15 @@ log = logging.getLogger("qpr_jax")
     type=click.IntRange(1),
     help="Most of a cluster.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the splits and the sampled pairs.")
-@click.option("--question", default="question", help="Column of the question.")
-@click.option("--answer", default="answer", help="Column of the answer.")
+@click.option(
+    "--seed",
+    "split_seed",
+    default=0,
+    show_default=True,
+    help="Of the splits and the sampled pairs.",
+)
+@click.option("--question", "question_column", default="question", help="Column of the question.")
+@click.option("--answer", "answer_column", default="answer", help="Column of the answer.")
 @click.option(
     "--format",
     type=click.Choice(FORMATS[1:]),
@@ -48,9 +54,9 @@ def clusters(
     coherence: str,
     min_coherence: float | None,
     pairs: int,
-    seed: int,
-    question: str,
-    answer: str,
+    split_seed: int,
+    question_column: str,
+    answer_column: str,
     format: str | None,
     skip_bad_rows: bool,
     spark: str | None,
@@ -82,8 +88,8 @@ def clusters(
     least = LEAST[coherence] if min_coherence is None else min_coherence
     report = make_folder(
         str(out),
-        Logs(log_files(logs, format=format or ""), question, answer, format or ""),
-        Method(coherence, least, pairs, seed),
+        Logs(log_files(logs, format=format or ""), question_column, answer_column, format or ""),
+        Method(coherence, least, pairs, split_seed),
         skip_bad_rows=skip_bad_rows,
         spark=spark or "",
     )

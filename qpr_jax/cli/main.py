@@ -13,19 +13,21 @@ import click
 
 from qpr_jax.cli import clusters, errors, evaluate, indexes, mine, serve, splits, train
 from qpr_jax.cli.program import run_program
-from qpr_jax.cli.spelling import qpr_spelling
+from qpr_jax.cli.spelling import command_spelling
 from qpr_jax.errors import UserError, set_spelling
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="qpr_jax")
-def qpr() -> None:
+@click.pass_context
+def qpr(context: click.Context) -> None:
     """Find questions with the same meaning among those already asked.
 
     FOLDER is a folder that `qpr train`, `python -m experiments.main` or `qpr index` wrote.
     Questions are read from files, or from standard input for "-": lines, or TSV, CSV, JSON lines or
     Parquet with `question` and, optionally, `id`. They may be compressed with gzip or zstd.
     """
+    set_spelling(command_spelling(qpr.commands[str(context.invoked_subcommand)]))
 
 
 for module in (train, splits, clusters, indexes, mine, evaluate, errors, serve):
@@ -38,7 +40,6 @@ def main() -> int:
     """Run the program and return the exit status."""
 
     def start() -> int:
-        set_spelling(qpr_spelling)
         if sys.stdout is None:
             raise UserError("standard output is closed", remedy="send it to a file or to /dev/null")
         if isinstance(sys.stdout, io.TextIOWrapper):

@@ -10,18 +10,18 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.cli.spelling import train_spelling
+from qpr_jax.cli.spelling import command_spelling
 from qpr_jax.errors import Interrupted, UserError, set_spelling
 
 log = logging.getLogger("qpr_jax")
 
 
 @click.command()
-@click.argument("folder", type=NamedPath(file_okay=False))
+@click.argument("workdir", metavar="FOLDER", type=NamedPath(file_okay=False))
 @click.argument("pairs", type=NamedPath())
 @click.option("--config", default="quora_sdml", show_default=True, help="A preset, or a TOML file.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
-def train(folder: str, pairs: str, config: str, changes: tuple[str, ...]) -> int:
+def train(workdir: str, pairs: str, config: str, changes: tuple[str, ...]) -> int:
     """Train on a file of labeled PAIRS, then index and score its questions, in FOLDER.
 
     PAIRS has the format of Quora's question pairs, with or without `id`. The same command resumes
@@ -33,19 +33,19 @@ def train(folder: str, pairs: str, config: str, changes: tuple[str, ...]) -> int
              qpr train runs/mine pairs.tsv --config mine.toml
     """
     use_huge_pages()
-    set_spelling(train_spelling(config if config.endswith(".toml") else ""))
+    set_spelling(command_spelling(train, config if config.endswith(".toml") else ""))
     from qpr_jax.training.overrides import load_config, override, parse_value
 
     settings = override(load_config(config), {"data.source": "quora", "data.path": pairs})
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
-            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="set")
+            raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: parse_value(name, text)})
     from qpr_jax.training.main import train_and_evaluate
 
     try:
-        train_and_evaluate(settings, folder)
+        train_and_evaluate(settings, workdir)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return 0
@@ -81,10 +81,10 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
 
 @click.command()
 @click.argument("run", type=NamedPath())
-@click.option("--to", "folder", required=True, type=NamedPath(file_okay=False), help="New folder.")
+@click.option("--to", required=True, type=NamedPath(file_okay=False), help="New folder.")
 @click.option("--licence", default="", help="Of the weights: an identifier such as apache-2.0.")
 @click.option("--data", default="", help="The training data and its terms, in a sentence.")
-def publish(run: str, folder: str, licence: str, data: str) -> None:
+def publish(run: str, to: str, licence: str, data: str) -> None:
     """Write the encoder of RUN and a model card to a new folder that others can load.
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
@@ -97,5 +97,5 @@ def publish(run: str, folder: str, licence: str, data: str) -> None:
     """
     from qpr_jax import publishing
 
-    path = publishing.publish(run, folder, licence=licence, data=data)
+    path = publishing.publish(run, to, licence=licence, data=data)
     log.info("%s: see its README.md", path)

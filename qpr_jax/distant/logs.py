@@ -94,5 +94,5 @@ def bad_row_error(file: str, bad: BadRow) -> UserError:
     return UserError(
         f"{file}, line {bad.line}: {bad.reason}",
         remedy="correct the line, name the columns with {question_column} and {answer_column}, or "
-        "leave such rows out with {skip_bad_rows}",
+        "leave such rows out with {skip_bad_rows=True}",
     )

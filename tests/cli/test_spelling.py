@@ -1,45 +1,39 @@
-"""How programs write the options that messages of the library name."""
+"""How programs write the settings and options that messages of the library name."""
 
 import pytest
 
 from qpr_jax.cli.main import qpr
-from qpr_jax.cli.spelling import OPTIONS, flag_spelling, qpr_spelling, train_spelling
-from qpr_jax.training.config import TrainConfig, flatten
-
-
-def test_every_option_is_one_of_qpr_and_every_setting_one_of_a_training():
-    names = {
-        name
-        for command in qpr.commands.values()
-        for parameter in command.params
-        for name in (*parameter.opts, parameter.human_readable_name)
-    }
-    assert {option.flag for option in OPTIONS.values() if option.flag} <= names
-    settings = {option.setting for option in OPTIONS.values() if option.setting}
-    assert settings - {"config", "workdir"} <= flatten(TrainConfig()).keys()
+from qpr_jax.cli.spelling import command_spelling, flag_spelling
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "expected"),
+    ("command", "name", "value", "in_main", "in_qpr"),
     [
-        (
-            "skip_bad_rows",
-            "True",
-            (
-                "--config.data.skip_bad_rows=True",
-                "--skip-bad-rows",
-                "--set data.skip_bad_rows=True",
-            ),
-        ),
-        ("out", None, ("--out", "--out", "--out")),
-        ("config", "a", ("--config=a", "--config a", "--config a")),
-        ("data.path", None, ("--config.data.path", "PAIRS", "PAIRS")),
-        ("max_rows", "9", ("--config.data.max_rows=9", *["--set data.max_rows=9"] * 2)),
-        ("split", None, ("--split", "--split", "--split")),
+        ("index", "skip_bad_rows", "True", "--config.data.skip_bad_rows=True", "--skip-bad-rows"),
+        ("train", "skip_bad_rows", "True", *["{}data.skip_bad_rows=True"] * 2),
+        ("index", "column", None, "--config.data.question_column", "--column"),
+        ("clusters", "question_column", None, "--config.data.question_column", "--question"),
+        ("clusters", "split_seed", None, "--config.data.split_seed", "--seed"),
+        ("splits", "seed", None, "--config.seed", "--seed"),
+        ("train", "seed", "3", "--config.seed=3", "--set seed=3"),
+        ("splits", "out", None, "out", "--out"),
+        ("train", "out", None, "out", "out"),
+        ("errors", "split", None, "split", "--split"),
+        ("errors", "data.held_out_pairs", None, *["{}data.held_out_pairs"] * 2),
+        ("publish", "to", None, "to", "--to"),
+        ("train", "config", "a", "--config=a", "--config a"),
+        ("train", "workdir", None, "--workdir", "FOLDER"),
+        ("train", "data.path", None, "--config.data.path", "PAIRS"),
+        ("train", "max_rows", "9", *["{}data.max_rows=9"] * 2),
+        ("serve", "host", "0.0.0.0", "host=0.0.0.0", "--host 0.0.0.0"),
     ],
 )
-def test_an_option_in_each_program(name, value, expected):
-    spellings = (flag_spelling, qpr_spelling, train_spelling(""))
-    assert tuple(spelling(name, value) for spelling in spellings) == tuple(
-        f"`{text}`" for text in expected
-    )
+def test_a_name_in_each_program(command, name, value, in_main, in_qpr):
+    assert flag_spelling(name, value) == f"`{in_main.format('--config.')}`"
+    assert command_spelling(qpr.commands[command])(name, value) == f"`{in_qpr.format('--set ')}`"
+
+
+def test_a_command_spells_its_messages(qpr):
+    status, _, told = qpr("splits", "pairs.tsv", "--out", "new", "--dev", "0.9", "--test", "0.5")
+    assert status == 1
+    assert told.endswith("; lower `--dev` or `--test`\n")

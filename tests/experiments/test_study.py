@@ -220,7 +220,7 @@ def test_without_any_row_there_is_no_page(module, tmp_path):
         (
             batch_size_scaling,
             {"sizes": ["0"]},
-            "`--sizes`: expected positive whole numbers, got '0'",
+            "`sizes`: expected positive whole numbers, got '0'",
         ),
         (
             batch_size_scaling,

@@ -2,7 +2,8 @@ import pathlib
 
 import pytest
 
-from qpr_jax.cli.spelling import flag_spelling, qpr_spelling, train_spelling
+from qpr_jax.cli.main import qpr
+from qpr_jax.cli.spelling import command_spelling, flag_spelling
 from qpr_jax.errors import UserError, ref
 from qpr_jax.old_names import OLD_NAMES, rename_settings
 from qpr_jax.training.checks import validate
@@ -10,6 +11,7 @@ from qpr_jax.training.config import TrainConfig, declarations, flatten
 from qpr_jax.training.overrides import from_flat, load_config, override, parse_value
 from qpr_jax.training.presets import PRESETS
 
+TRAIN = qpr.commands["train"]
 CONFIGS = pathlib.Path(__file__).parents[2] / "experiments" / "configs"
 
 
@@ -150,10 +152,9 @@ def test_files_of_settings(tmp_path):
     ("spelling", "line"),
     [
         (flag_spelling, "`--config.devices`: no; lower `--config.batch.encode_chunk=4096`"),
-        (qpr_spelling, "`--set devices`: no; lower `--set batch.encode_chunk=4096`"),
-        (train_spelling(""), "`--set devices`: no; lower `--set batch.encode_chunk=4096`"),
+        (command_spelling(TRAIN), "`--set devices`: no; lower `--set batch.encode_chunk=4096`"),
         (
-            train_spelling("mine.toml"),
+            command_spelling(TRAIN, "mine.toml"),
             "`devices` in mine.toml: no; lower `encode_chunk = 4096` under `[batch]` in mine.toml",
         ),
     ],
@@ -165,11 +166,10 @@ def test_programs_spell_a_remedy_their_own_way(spelling, line):
 
 
 def test_options_of_readers_are_settings_of_a_training():
-    error = UserError("no", remedy="set {skip_bad_rows}, or another {workdir}")
+    error = UserError("no", remedy="set {skip_bad_rows=True}, or another {workdir}")
     assert error.line(flag_spelling) == (
         "no; set `--config.data.skip_bad_rows=True`, or another `--workdir`"
     )
-    assert error.line(qpr_spelling) == "no; set `--skip-bad-rows`, or another `FOLDER`"
-    assert error.line(train_spelling("")) == (
+    assert error.line(command_spelling(TRAIN)) == (
         "no; set `--set data.skip_bad_rows=True`, or another `FOLDER`"
     )
