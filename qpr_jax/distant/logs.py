@@ -42,7 +42,9 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
     files: list[str] = []
     for path in paths:
         if not path:
-            raise UserError("expected files of logs, got an empty name", remedy="name a file or folder")
+            raise UserError(
+                "expected files of logs, got an empty name", remedy="name a file or folder"
+            )
         if not os.path.isdir(path):
             files.append(path)
             continue
