@@ -104,7 +104,8 @@ def _allowed(setting: Setting, choices: Sequence[str]) -> str:
 def _losses() -> Iterable[str]:
     """Which loss reads which settings."""
     yield from ("## Which loss reads which setting", "")
-    yield "Losses of pairs also read `loss.mask_own_cluster`, `batch.sampling` and `batch.hard_negatives`."
+    yield "Losses of pairs also read `loss.mask_own_cluster`, `batch.sampling` and"
+    yield "`batch.hard_negatives`."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     data = {"pairs": "pairs", "labeled": "labeled pairs"}
     for name in LOSS_NAMES:
