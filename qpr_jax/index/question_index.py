@@ -175,7 +175,7 @@ def build_vectors(
         return kind.empty(recipe, dimension)
 
     def vectors_of(rows: np.ndarray) -> np.ndarray:
-        return encode([question.question for question in store.get(rows)])
+        return encode(store.fields(rows)[1])
 
     return kind.build(recipe, vectors_of, len(store), folder)
 

@@ -35,7 +35,7 @@ def run_encoder(run: StrPath) -> Encoder:
         raise UserError(
             f"`run`: expected the folder of a run, found none at {folder}, nor a model of this "
             "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
-            remedy="train one, or name another folder",
+            remedy="train one with `qpr train`, or name another folder",
         )
     if is_encoder(folder):
         return read_encoder(folder)
