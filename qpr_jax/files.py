@@ -100,18 +100,16 @@ def read_json(path: StrPath) -> Any:
     except FileNotFoundError:
         raise UserError(f"{path}: the file is missing", remedy="remake it") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: expected JSON, got {error}", remedy="restore or remake the file"
-        ) from error
+        what = f"{path}: expected JSON, got {error}"
+        raise UserError(what, remedy="restore or remake the file") from error
 
 
 def read_object(path: StrPath) -> dict[str, Any]:
     """Read the object of a JSON file; empty where the file is missing."""
     found = read_json(path) if pathlib.Path(path).exists() else {}
     if not isinstance(found, dict):
-        raise UserError(
-            f"{path}: expected a JSON object, got another value", remedy="remake the file"
-        )
+        what = f"{path}: expected a JSON object, got another value"
+        raise UserError(what, remedy="remake the file")
     return found
 
 
@@ -147,17 +145,14 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
     """Read the manifest of `folder`; UserError where it is missing or of another format."""
     path = pathlib.Path(folder) / MANIFEST
     if not path.is_file():
-        raise UserError(
-            f"{folder}: expected a folder with a {MANIFEST}, found none", remedy="remake it"
-        )
+        what = f"{folder}: expected a folder with a {MANIFEST}, found none"
+        raise UserError(what, remedy="remake it")
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: expected a manifest with `files`", remedy=_REMEDY)
     if manifest.get("format") != format:
-        raise UserError(
-            f"{path}: expected format {format!r}, got {manifest.get('format')!r}",
-            remedy="remake the folder with this version",
-        )
+        what = f"{path}: expected format {format!r}, got {manifest.get('format')!r}"
+        raise UserError(what, remedy="remake the folder with this version")
     return manifest
 
 
@@ -218,11 +213,8 @@ def refuse_existing(folder: StrPath, *, option: str = "out") -> None:
     if path.exists() and path.resolve() == pathlib.Path.cwd():
         raise UserError(f"expected another folder than the current one, got {path}", setting=option)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(
-            f"{path} is there already",
-            setting=option,
-            remedy="remove it, or name another folder",
-        )
+        what = f"{path} is there already"
+        raise UserError(what, setting=option, remedy="remove it, or name another folder")
 
 
 @contextlib.contextmanager

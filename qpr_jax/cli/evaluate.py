@@ -11,7 +11,7 @@ import numpy as np
 
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.ids import parse_id
 
@@ -26,7 +26,7 @@ TASKS = ("retrieval", "classification", "mining")
 @click.command()
 @click.argument("folder", type=NamedPath())
 @click.argument("pairs", default="-")
-@click.option("--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True)
+@click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
 @click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
 @click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS and --validation.")
@@ -99,12 +99,14 @@ def _score_retrieval(
     retriever = Retriever.load(folder, indexed=True)
     relevant: dict[str, set[int]] = {}
     line_of: dict[int, int] = {}
-    for line, fields in read_rows(pairs, [column, "id"], format=format or ""):
-        value = fields if isinstance(fields, str) else parse_id(fields["id"])
-        query = "" if isinstance(fields, str) else fields[column]
-        if not isinstance(value, int) or not isinstance(query, str):
-            got = fields if isinstance(fields, str) else f"got {query!r} and {fields['id']!r}"
-            raise UserError(f"{input_name(pairs)}, line {line}: expected a query and an id; {got}")
+
+    def parse(query: object, cell: object) -> tuple[str, int] | None:
+        value = parse_id(cell)
+        return (query, value) if isinstance(query, str) and value is not None else None
+
+    columns, expected = [column, "id"], "a query and an id"
+    rows = read_values(pairs, columns, parse, expected=expected, format=format or "")
+    for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
     if not relevant:

@@ -13,14 +13,8 @@ import click
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.cli.options import (
-    FiniteRange,
-    NamedPath,
-    as_json,
-    as_tsv,
-    questions_input,
-    read_input,
-)
+from qpr_jax.cli import options
+from qpr_jax.cli.options import FiniteRange, NamedPath, questions_input, read_input
 from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import input_name
@@ -42,14 +36,8 @@ log = logging.getLogger("qpr_jax")
 @click.option("--pairs", "count", type=click.IntRange(min=1), help="Number of closest pairs.")
 @click.option("--labels", type=NamedPath(), help="Labeled pairs that choose the threshold ...")
 @click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="... for this precision.")
-@click.option(
-    "--most",
-    type=click.IntRange(min=1),
-    default=10_000_000,
-    show_default=True,
-    help="More pairs are an error.",
-)
-@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl", show_default=True)
+@click.option("--most", default=10_000_000, type=click.IntRange(1), help="More pairs are an error.")
+@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 @questions_input
 def mine(
     questions: str,
@@ -98,21 +86,20 @@ def mine(
         clusters = transitive_clusters(len(texts), np.stack([pairs.first, pairs.second], axis=1))
         _write(folder, output, ids, texts, pairs, clusters)
         sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-        info = {
+        if threshold is None:
+            threshold = float(pairs.distances.max(initial=0))
+        info: dict[str, Any] = {
             "run": run,
             "questions": len(texts),
-            "threshold": float(pairs.distances.max(initial=0)) if threshold is None else threshold,
+            "threshold": threshold,
             "pairs": len(pairs.first),
             "clustered_questions": int(sizes.sum()),
             "clusters": int((sizes > 0).sum()),
             "largest_cluster": int(sizes.max()),
         }
         write_json(folder / "info.json", info)
-    log.info(
-        "%s: %s pairs, %s questions in %s clusters, the largest of %s",
-        *(out, f"{info['pairs']:,}", f"{info['clustered_questions']:,}"),
-        *(f"{info['clusters']:,}", f"{info['largest_cluster']:,}"),
-    )
+    counts = (f"{info[name]:,}" for name in [*info][3:])
+    log.info("%s: %s pairs, %s questions in %s clusters, the largest of %s", out, *counts)
 
 
 @contextlib.contextmanager
@@ -189,5 +176,5 @@ def _write_rows(
     with write_atomically(path, "w") as file:
         if path.suffix == ".tsv":
             file.write("\t".join(columns) + "\n")
-        line = as_tsv if path.suffix == ".tsv" else as_json
+        line = options.as_tsv if path.suffix == ".tsv" else options.as_json
         file.writelines(line(dict(zip(columns, row, strict=True))) for row in rows)

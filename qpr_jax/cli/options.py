@@ -35,16 +35,11 @@ class FiniteRange(click.FloatRange):
 
 def questions_input(command: Command) -> Command:
     """Add the options of a command that reads questions."""
-    for option in reversed(
-        (
-            click.option(
-                "--format",
-                type=click.Choice(FORMATS),
-                help="Of the input.  [default: by the file's suffix, or lines]",
-            ),
-            click.option("--column", default="question", help="Column of the question."),
-            click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
-        )
+    format_help = "Of the input.  [default: by the file's suffix, or lines]"
+    for option in (
+        click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
+        click.option("--column", default="question", help="Column of the question."),
+        click.option("--format", type=click.Choice(FORMATS), help=format_help),
     ):
         command = option(command)
     return command
@@ -68,9 +63,5 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 def as_tsv(fields: Mapping[str, object]) -> str:
     """A line of cells; whitespace in a text becomes spaces, so that it breaks no line."""
-    return "\t".join(map(_cell, fields.values())) + "\n"
-
-
-def _cell(value: object) -> str:
-    text = " ".join(value.split()) if isinstance(value, str) else f"{value}"
-    return replace_surrogates(text)
+    cells = (" ".join(v.split()) if isinstance(v, str) else f"{v}" for v in fields.values())
+    return replace_surrogates("\t".join(cells)) + "\n"

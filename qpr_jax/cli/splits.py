@@ -15,13 +15,11 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("pairs", type=NamedPath())
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
-@click.option("--dev", type=float, default=Sizes.dev, show_default=True, help="Share of questions.")
-@click.option(
-    "--test", type=float, default=Sizes.test, show_default=True, help="Share of questions."
-)
-@click.option("--dev-queries", type=int, default=Sizes.dev_queries, show_default=True)
-@click.option("--test-queries", type=int, default=Sizes.test_queries, show_default=True)
-@click.option("--seed", type=int, default=Sizes.seed, show_default=True, help="Of all samples.")
+@click.option("--dev", type=float, default=Sizes.dev, help="Share of questions.")
+@click.option("--test", type=float, default=Sizes.test, help="Share of questions.")
+@click.option("--dev-queries", type=int, default=Sizes.dev_queries)
+@click.option("--test-queries", type=int, default=Sizes.test_queries)
+@click.option("--seed", type=int, default=Sizes.seed, help="Of all samples.")
 @click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 def splits(
     pairs: str,

@@ -65,9 +65,8 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
         if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
-        raise UserError(
-            f"{path}: expected relevant documents, got none", remedy="name another with {split}"
-        )
+        what = f"{path}: expected relevant documents, got none"
+        raise UserError(what, remedy="name another with {split}")
     return qrels
 
 

@@ -146,13 +146,11 @@ def _read_lines(path: StrPath) -> list[str]:
     try:
         data = pathlib.Path(path).read_bytes()
     except OSError as error:
-        raise UserError(
-            f"{path}: expected a file of question pairs, got: {error.strerror}", remedy=_REMEDY
-        ) from error
+        what = f"{path}: expected a file of question pairs, got: {error.strerror}"
+        raise UserError(what, remedy=_REMEDY) from error
     if not data:
-        raise UserError(
-            f"{path}: expected a file of question pairs, got an empty file", remedy=_REMEDY
-        )
+        what = f"{path}: expected a file of question pairs, got an empty file"
+        raise UserError(what, remedy=_REMEDY)
     return decode_lines(data)
 
 

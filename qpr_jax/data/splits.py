@@ -12,7 +12,7 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_pairs, connect
 from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.ids import parse_id
@@ -107,9 +107,8 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
     count = int(groups.max(initial=-1)) + 1
     held_out = min(count // 10, most)
     if not held_out:
-        raise UserError(
-            f"expected at least 10 different questions, got {count}", remedy="give more"
-        )
+        what = f"expected at least 10 different questions, got {count}"
+        raise UserError(what, remedy="give more")
     split_of_group = np.full(count, TRAIN, np.int8)
     order = np.random.default_rng([seed, 1]).permutation(count)
     split_of_group[order[:held_out]] = VALIDATION
@@ -208,25 +207,19 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
         raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
-        raise UserError(
-            f"{run}: expected the folder of a run, with splits/, found none",
-            remedy="give one that `qpr train` or experiments.main made",
-        )
+        what = f"{run}: expected the folder of a run, with splits/, found none"
+        raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
     path = str(folder / f"{split}.tsv")
-    pairs = []
-    for line, fields in read_rows(path, PAIR, format="tsv", remedy="restore the file"):
-        ids = [] if isinstance(fields, str) else [parse_id(fields[name]) for name in PAIR]
-        if None in ids or len(set(ids)) != len(PAIR):
-            got = fields if isinstance(fields, str) else f"got {[*fields.values()]!r:.80}"
-            raise UserError(
-                f"{path}, line {line}: expected two ids; {got}", remedy="restore the file"
-            )
-        pairs.append(ids)
+
+    def parse(*cells: object) -> list[int] | None:
+        ids = [i for i in map(parse_id, cells) if i is not None]
+        return ids if len({*ids}) == len(PAIR) else None
+
+    rows = read_values(path, PAIR, parse, expected="two ids", format="tsv", remedy="restore it")
+    pairs = [pair for _, pair in rows]
     if not pairs:
-        raise UserError(
-            f"{path}: expected pairs of the split, got none",
-            remedy="train again with a higher {data.held_out_pairs}",
-        )
+        what = f"{path}: expected pairs of the split, got none"
+        raise UserError(what, remedy="train again with a higher {data.held_out_pairs}")
     return np.array(pairs, np.int64)
 
 

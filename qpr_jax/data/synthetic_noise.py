@@ -15,9 +15,8 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
-from qpr_jax.data.synthetic import Meaning, phrase, random_words
+from qpr_jax.data.synthetic import Meaning, new_text, phrase, random_words
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalized_text
 
 LARGEST_RATE = 0.9
 _COMPARED = 0.5  # all rates up to this one have the same questions and pairs
@@ -69,11 +68,13 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     meanings = _meanings(count + 2 * held_out + alone, rng)
     sizes = [2 * min(each, pairs - i * each) for i in range(count)]
     sizes += [rng.choice(_HELD_OUT_SIZES) for _ in range(2 * held_out)] + [1] * alone
-    questions: list[str] = []
     seen: set[str] = set()
-    for meaning, size in zip(meanings, sizes, strict=True):
-        for _ in range(size):
-            questions.append(_ask(meaning, seen, rng))
+
+    def ask(meaning: Meaning) -> str:
+        return new_text(lambda: phrase(random_words(meaning, rng), rng), seen)
+
+    asked = zip(meanings, sizes, strict=True)
+    questions = [ask(meaning) for meaning, size in asked for _ in range(size)]
     of = np.repeat(np.arange(len(meanings), dtype=np.int32), sizes)
 
     split_of = np.full(len(questions), TRAIN, np.int8)
@@ -82,21 +83,15 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
         split_of[inside] = SPLITS.index(name)
     clusters = _blocks(rate, each, pairs, batch_size)[np.arange(2 * pairs) // 2]
     whole = of[2 * pairs :] - count + clusters.max() + 1
-    clusters = np.concatenate(
-        [clusters, np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)]
-    )
-    clusters = clusters.astype(np.int32)
+    whole = np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)
+    clusters = np.concatenate([clusters, whole]).astype(np.int32)
     every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
     of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
     labeled = np.concatenate([of_split[name] for name in SPLITS])
-    data = QuestionPairs(
-        questions,
-        np.arange(len(questions)),
-        labeled,
-        np.ones(len(labeled), np.bool_),
-        {"skipped_rows": 0},
-    )
+    duplicate = np.ones(len(labeled), np.bool_)
+    ids = np.arange(len(questions))
+    data = QuestionPairs(questions, ids, labeled, duplicate, {"skipped_rows": 0})
     nothing = np.zeros((0, 2), np.int32)
     return NoisyLog(data, clusters, Splits(split_of, of_split, dict.fromkeys(SPLITS, nothing)), of)
 
@@ -155,11 +150,3 @@ def _meanings(count: int, rng: random.Random) -> list[Meaning]:
         )
     codes = rng.sample(range(each**3), count)
     return [(code // each**2, code // each % each, code % each) for code in codes]
-
-
-def _ask(meaning: Meaning, seen: set[str], rng: random.Random) -> str:
-    while True:
-        text = phrase(random_words(meaning, rng), rng)
-        if (key := normalized_text(text)) not in seen:
-            seen.add(key)
-            return text

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -35,7 +35,6 @@ log = logging.getLogger("qpr_jax")
 
 _BATCH_QUERIES = 256
 _WAITING_WRITERS = 32  # of the concurrent requests; the rest is left for searches
-_ErrorFn = Callable[[Request, Any], tuple[Any, ...]]  # status, line and headers of an error
 
 
 def make_app(
@@ -81,14 +80,7 @@ def make_app(
         exception_handlers=error_handlers(paths),
     )
     app.router.redirect_slashes = False
-    return Guard(
-        app,
-        metrics,
-        paths=paths,
-        hosts=allowed_hosts,
-        body=limits.body,
-        concurrent=limits.concurrent,
-    )
+    return Guard(app, metrics, paths=paths, hosts=allowed_hosts, limits=limits)
 
 
 def _add_searches(
@@ -237,47 +229,36 @@ def _json(body: bytes) -> Response:
 
 def error_handlers(paths: list[str]) -> dict[Any, Any]:
     """Handlers of all exceptions, which answer {"error": LINE}."""
-    handlers = {}
 
-    def on(kind: type[Exception]) -> Callable[[_ErrorFn], _ErrorFn]:
-        def add(describe: _ErrorFn) -> _ErrorFn:
-            async def handler(request: Request, error: Exception) -> Response:
-                status, line, *headers = describe(request, error)
-                return JSONResponse({"error": line}, status, *headers)
+    async def answer(request: Request, error: Exception) -> Response:
+        status, line, headers = _describe_error(request, error, paths)
+        return JSONResponse({"error": line}, status, headers)
 
-            handlers[kind] = handler
-            return describe
+    kinds = (ValidationError, HTTPException, BusyError, UserError, OSError, Exception)
+    return dict.fromkeys(kinds, answer)
 
-        return add
 
-    @on(ValidationError)
-    def invalid(request: Request, error: ValidationError) -> tuple[Any, ...]:
-        return 422, models.describe(error)
-
-    @on(HTTPException)
-    def refused(request: Request, error: HTTPException) -> tuple[Any, ...]:
-        line = str(error.detail)
-        if line == "Not Found":
-            line = f"expected one of {', '.join(paths)}; got {models.shorten(request.url.path)}"
-        if error.status_code == 405:
+def _describe_error(
+    request: Request, error: Exception, paths: list[str]
+) -> tuple[int, str, Mapping[str, str] | None]:
+    """The status, the line and the headers of the answer to a request that failed."""
+    match error:
+        case ValidationError():
+            return 422, models.describe(error), None
+        case HTTPException(status_code=405):
             line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
-        return error.status_code, line, error.headers
-
-    @on(BusyError)
-    def busy(request: Request, error: BusyError) -> tuple[Any, ...]:
-        return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
-
-    @on(UserError)
-    @on(OSError)
-    def broken(request: Request, error: Exception) -> tuple[Any, ...]:
-        # The request was valid: the fault is in the index folder or the disk.
-        log.error("%s %s: %s", request.method, request.url.path, error)
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return 507, "not written, because the server's disk is full"
-        return 503, "the server cannot use its index; see its log"
-
-    @on(Exception)
-    def bug(request: Request, error: Exception) -> tuple[Any, ...]:
-        return 500, "the server failed; see its log"  # uvicorn logs the traceback
-
-    return handlers
+            return 405, line, error.headers
+        case HTTPException(detail="Not Found"):
+            got = models.shorten(request.url.path)
+            return 404, f"expected one of {', '.join(paths)}; got {got}", error.headers
+        case HTTPException():
+            return error.status_code, error.detail, error.headers
+        case BusyError():
+            return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
+        case UserError() | OSError():
+            # The request was valid: the fault is in the index folder or the disk.
+            log.error("%s %s: %s", request.method, request.url.path, error)
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                return 507, "not written, because the server's disk is full", None
+            return 503, "the server cannot use its index; see its log", None
+    return 500, "the server failed; see its log", None  # uvicorn logs the traceback
