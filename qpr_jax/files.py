@@ -26,9 +26,8 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def user_cache() -> pathlib.Path:
     """The folder for files that can be remade: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
-    return pathlib.Path(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qpr_jax"
-    )
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(cache, "qpr_jax")
 
 
 @contextlib.contextmanager
@@ -67,13 +66,9 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a lock on the file `path`; yield False where another process holds it.
+    """Hold a lock on the file `path`, until the process ends at the latest.
 
-    The lock ends with the process, however that ends.
-
-    Args:
-      path: of the lock file.
-      wait: for another process to free the lock.
+    Yields False where another process holds it, unless it is to `wait` until that frees it.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,10 +122,7 @@ def write_manifest(folder: StrPath, files: Sequence[str], **facts: Any) -> None:
 def file_entries(folder: StrPath, files: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The size and SHA-256 of files of `folder`, as in a manifest."""
     paths = {name: pathlib.Path(folder, name) for name in files}
-    return {
-        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        for name, path in paths.items()
-    }
+    return {n: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for n, p in paths.items()}
 
 
 def manifest_format(folder: StrPath) -> str | None:

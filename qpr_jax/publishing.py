@@ -114,9 +114,7 @@ def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
         for over, of in (("pair", "pairs"), ("query", "queries")):
             scores = Scores({"run": [ranks]}, split, over, search="exact")
             ends = scores.interval("run").T
-            cells = [
-                f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-                for mean, (low, high) in zip(scores.mean("run"), ends, strict=True)
-            ]
+            means = zip(scores.mean("run"), ends, strict=True)
+            cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, (low, high) in means]
             rows.append((title, of, cells))
     return rows

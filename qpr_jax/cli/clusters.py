@@ -25,12 +25,7 @@ log = logging.getLogger("qpr_jax")
     help=f"Least of a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
 @click.option("--pairs", default=100, type=click.IntRange(1), help="Most of a cluster.")
-@click.option(
-    "--seed",
-    "split_seed",
-    default=0,
-    help="Of the splits and the sampled pairs.",
-)
+@click.option("--seed", "split_seed", default=0, help="Of the splits and the sampled pairs.")
 @click.option("--question", "question_column", default="question", help="Column of the question.")
 @click.option("--answer", "answer_column", default="answer", help="Column of the answer.")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="Of LOGS.  [default: by suffix]")

@@ -23,11 +23,7 @@ class Entry(NamedTuple):
 
 
 def read_questions(
-    path: str,
-    *,
-    format: str = "",
-    column: str = "question",
-    skip_bad_rows: bool = False,
+    path: str, *, format: str = "", column: str = "question", skip_bad_rows: bool = False
 ) -> Iterator[Entry]:
     """Yield the questions of a file, or of standard input where `path` is "-", in their order.
 

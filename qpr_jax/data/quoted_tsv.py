@@ -57,10 +57,9 @@ def read_questions_table(path: StrPath) -> Iterator[tuple[int, int, str] | tuple
                 raise ValueError(fields)
             qid = parse_qid("qid", fields[0])
             check_utf8("question", fields[1])
+            yield start + 1, qid, fields[1]
         except ValueError as error:
             yield start + 1, None, str(error)
-        else:
-            yield start + 1, qid, fields[1]
 
 
 def decode_lines(data: bytes) -> list[str]:

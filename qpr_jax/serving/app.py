@@ -73,12 +73,8 @@ def make_app(
 
     routes = [route for route in described.routes if isinstance(route, APIRoute)]
     paths = sorted({route.path for route in routes})
-    app = Starlette(
-        routes=[
-            Route(route.path, route.endpoint, methods=[*(route.methods or ())]) for route in routes
-        ],
-        exception_handlers=error_handlers(paths),
-    )
+    answers = [Route(r.path, r.endpoint, methods=[*(r.methods or ())]) for r in routes]
+    app = Starlette(routes=answers, exception_handlers=error_handlers(paths))
     app.router.redirect_slashes = False
     return Guard(app, metrics, paths=paths, hosts=allowed_hosts, limits=limits)
 
@@ -101,17 +97,13 @@ def _add_searches(
     def encode_json(questions: list[str]) -> bytes:
         return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
-    @described.post(
-        "/search", response_model=models.SearchResponse, **_json_body(requests.search, 429)
-    )
+    @described.post("/search", **_bodies(requests.search, models.SearchResponse, 429))
     async def search(request: Request) -> Response:
         """The questions nearest to each query."""
         body = requests.search.model_validate_json(await request.body())
         return _json(await batcher.search(body.queries, body.k))
 
-    @described.post(
-        "/encode", response_model=models.EncodeResponse, **_json_body(requests.encode, 429)
-    )
+    @described.post("/encode", **_bodies(requests.encode, models.EncodeResponse, 429))
     async def encode(request: Request) -> Response:
         """The vector of each question."""
         body = requests.encode.model_validate_json(await request.body())
@@ -139,12 +131,9 @@ def _add_changes(
     refused = (401, 403, 429, 503, 507)
     id_parameter = {"name": "id", "in": "path", "required": True, "schema": models.ID}
 
-    @described.post(
-        "/questions",
-        response_model=models.AddResponse,
-        dependencies=security,
-        **_json_body(requests.add, *refused),
-    )
+    bodies = _bodies(requests.add, models.AddResponse, *refused)
+
+    @described.post("/questions", dependencies=security, **bodies)
     async def add(request: Request) -> Response:
         """Add questions; on disk, and found by searches, before this answers. Needs the token."""
         _require_token(request, token)
@@ -176,14 +165,10 @@ def _require_token(request: Request, token: str) -> None:
         raise HTTPException(403, "writing is off: the server was started without a token")
     given = request.headers.getlist("authorization")
     scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not secrets.compare_digest(
-        value.strip().encode(), token.encode()
-    ):
-        raise HTTPException(
-            401,
-            "expected `Authorization: Bearer TOKEN` with the server's token",
-            {"WWW-Authenticate": "Bearer"},
-        )
+    same = secrets.compare_digest(value.strip().encode(), token.encode())
+    if scheme.lower() != "bearer" or not same:
+        line = "expected `Authorization: Bearer TOKEN` with the server's token"
+        raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
 
 def _add_state(
@@ -209,10 +194,13 @@ def _add_state(
         return Response(page, headers=headers, media_type="text/html")
 
 
-def _json_body(request: type[models.Model], *refused: int) -> dict[str, Any]:
+def _bodies(
+    request: type[models.Model], response: type[models.Model], *refused: int
+) -> dict[str, Any]:
     """The OpenAPI description of a route whose function parses the body itself."""
     body = {"content": {"application/json": {"schema": request.model_json_schema()}}}
     return {
+        "response_model": response,
         "openapi_extra": {"requestBody": body | {"required": True}},
         "responses": models.errors(408, 413, 422, *refused),
     }

@@ -101,7 +101,7 @@ class Guard:
             elif scope["method"] in ("GET", "HEAD"):
                 await self._app(scope, receive, send_and_note_status)
             else:
-                await self._limit_concurrency(scope, receive, send_and_note_status)
+                await self._read_and_forward(scope, receive, send_and_note_status)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             if scope["path"].startswith("/questions/"):
@@ -120,28 +120,26 @@ class Guard:
             return None
         return b", ".join(given).decode("latin-1") or "none"
 
-    async def _limit_concurrency(self, scope: Message, receive: Any, send: Any) -> None:
+    async def _read_and_forward(self, scope: Message, receive: Any, send: Any) -> None:
+        """Pass a request on with its whole body, if there are not too many at a time."""
         if self._in_flight >= self._concurrent:
             await _send_error(send, 429, f"{self._concurrent} requests are being answered; wait")
             return
         self._in_flight += 1
-        try:
-            await self._read_and_forward(scope, receive, send)
-        finally:
-            self._in_flight -= 1
-
-    async def _read_and_forward(self, scope: Message, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await self._read(scope, receive)
         except TimeoutError:
             await _send_error(send, 408, f"expected the body within {_BODY_SECONDS:.0f} s")
         except _TooLargeError:
-            line = f"expected a body of at most {self._body:,} bytes, got more"
-            await _send_error(send, 413, line)
+            await _send_error(
+                send, 413, f"expected a body of at most {self._body:,} bytes, got more"
+            )
         else:
             if body is not None:
                 await self._app(scope, _replay(body, receive), send)
+        finally:
+            self._in_flight -= 1
 
     async def _read(self, scope: Message, receive: Any) -> bytes | None:
         """The whole body; None where the client disconnected before it was complete."""
