@@ -1,4 +1,4 @@
-"""What lists, probes and assignments of the index cost and give, on a finished Quora run.
+"""Time, memory and scores of index recipes (lists, probes, assignments), on a Quora run.
 
     python -m benchmarks.index_settings --run=runs/quora_sdml
 
@@ -78,7 +78,7 @@ def main() -> None:
         found = {name: scores(index_search(index, vectors), name) for name in splits}
         per_query = (time.perf_counter() - start) * 1e3 / sum(map(len, queries.values()))
         recall = np.mean([index_recall(found[name][0], exact[name][0]) for name in splits])
-        stored = index.rows.vectors.ntotal * (index.rows.vectors.code_size + 8) / 2**20
+        stored = index.vectors.faiss.ntotal * (index.vectors.faiss.code_size + 8) / 2**20
         facts = f"{factory} | {assignments} | {stored:.0f} | {per_query:.2f} | {recall:.3f}"
         print(f"| {facts} | {' | '.join(row for _, row in found.values())} |", flush=True)
 

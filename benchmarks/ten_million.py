@@ -11,6 +11,7 @@ their own, whose peak memory is their own. Times of searches are of one query at
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -22,31 +23,32 @@ from typing import Any
 import numpy as np
 
 from experiments.measuring import peak_gib, positive, program, run
-from qpr_jax.index.faiss_index import RECALL_AT, Nearest, Recipe, search_vectors
-from qpr_jax.index.folder import TextsWriter, new_build, read_store, write_store
-from qpr_jax.index.question_index import QuestionIndex, build_rows
+from qpr_jax.index.base import StoredQuestion
+from qpr_jax.index.exact import ExactTopK, exact_top_k
+from qpr_jax.index.faiss_index import RECALL_AT
+from qpr_jax.index.folder import new_build, read_index, write_index, write_store
+from qpr_jax.index.question_index import QuestionIndex, build_vectors
+from qpr_jax.index.recipe import Recipe
 
 QUERIES = 1000
 CHUNK = 32_768
 
 
 class Generated:
-    """Vectors of as many questions as wanted, of those of `vectors` float32 [Q, d]."""
+    """Vectors of any number of questions, made from `vectors` float32 [Q, d]."""
 
     def __init__(self, vectors: np.ndarray) -> None:
         self._vectors = vectors
-        import faiss
-
         some = vectors[np.random.default_rng(0).permutation(len(vectors))[:20_000]]
-        _, near = faiss.knn(some, vectors, 2)
-        self._moves = vectors[near[:, 1]] - some
+        _, nearest = exact_top_k(some, vectors, 2)
+        self._moves = vectors[nearest[:, 1]] - some
 
     def __call__(self, questions: Sequence[str] | np.ndarray) -> np.ndarray:
         """The vectors of questions "0", "1", ..., or of their numbers."""
         number = np.array(questions, np.int64)
-        turn, question = np.divmod(number, len(self._vectors))
-        # A move of its own for each turn of a question.
-        move = (question * 7919 + turn * 104_729) % len(self._moves)
+        copy, question = np.divmod(number, len(self._vectors))
+        # Each copy of a question is moved differently.
+        move = (question * 7919 + copy * 104_729) % len(self._moves)
         return self._vectors[question] + self._moves[move]
 
 
@@ -58,14 +60,14 @@ def build(folder: str, count: int, recipe: dict[str, Any]) -> dict[str, Any]:
     encode, where, name = vectors_of(folder), pathlib.Path(folder, "index"), new_build()
     where.mkdir()
     start = time.perf_counter()
-    texts, ids = TextsWriter(where, name).write((i, str(i)) for i in range(count))
-    rows = build_rows(encode, texts, ids, wanted := Recipe(**recipe), shards=where)
+    store = write_store(where, (StoredQuestion(i, str(i)) for i in range(count)), name, count)
+    vectors = build_vectors(encode, store, wanted := Recipe(**recipe), folder=where)
     built = time.perf_counter()
-    write_store(where, QuestionIndex(rows, wanted, "generated"), name, "export")
+    write_index(where, QuestionIndex(vectors, store, wanted, "generated"), name, "export")
     return {
         "build_s": built - start,
         "save_s": time.perf_counter() - built,
-        "recall@10": rows.recall,
+        "recall@10": vectors.recall,
         "gib_on_disk": sum(path.stat().st_size for path in where.iterdir()) / 2**30,
         "peak_gib": peak_gib(),
     }
@@ -75,17 +77,17 @@ def queries_of(folder: str, count: int) -> np.ndarray:
     """Vectors between those of indexed questions, float32 [QUERIES, d]."""
     encode = vectors_of(folder)
     numbers = np.random.default_rng(2).integers(count, size=QUERIES)
-    near, far = (encode([str(number + i) for number in numbers]) for i in range(2))
-    return near + np.float32(0.1) * far
+    first, second = (encode([str(number + i) for number in numbers]) for i in range(2))
+    return first + np.float32(0.1) * second
 
 
 def exact(folder: str, count: int) -> dict[str, Any]:
-    """The nearest questions of all, by looking at each."""
+    """Write the nearest questions of all, by exact search."""
     encode, queries = vectors_of(folder), queries_of(folder, count)
-    nearest = Nearest(np.full(len(queries), -1), queries, "l2")
+    nearest = ExactTopK(queries, RECALL_AT)
     for start in range(0, count, CHUNK):
         rows = np.arange(start, min(start + CHUNK, count))
-        nearest.see(rows, encode(rows))
+        nearest.add(rows, encode(rows))
     np.save(pathlib.Path(folder, "nearest.npy"), nearest.rows)
     return {}
 
@@ -93,19 +95,19 @@ def exact(folder: str, count: int) -> dict[str, Any]:
 def search(folder: str, count: int, probes: list[int]) -> dict[str, Any]:
     queries, nearest = queries_of(folder, count), np.load(pathlib.Path(folder, "nearest.npy"))
     start = time.perf_counter()
-    index, _ = read_store(pathlib.Path(folder, "index"), vectors_of(folder))
+    index, _ = read_index(pathlib.Path(folder, "index"))
     report: dict[str, Any] = {"load_s": time.perf_counter() - start}
-    for wanted in probes:
-        recipe = Recipe(**{**vars(index.recipe), "probes": wanted})
+    for probe_count in probes:
+        index.vectors.recipe = dataclasses.replace(index.recipe, probes=probe_count)
         times, found = [], []
         for query in queries:
             begin = time.perf_counter()
-            found.append(search_vectors(index.rows.vectors, recipe, query[None], RECALL_AT)[1][0])
+            found.append(index.vectors.search(query[None], RECALL_AT)[1][0])
             times.append(1e3 * (time.perf_counter() - begin))
         shares = [
             np.isin(true[:RECALL_AT], got).mean() for true, got in zip(nearest, found, strict=True)
         ]
-        report[f"{wanted} probes"] = {
+        report[f"{probe_count} probes"] = {
             "ms": [float(t) for t in np.percentile(times, [50, 99])],
             "recall@10": float(np.mean(shares)),
         }

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from qpr_jax.retriever import Hit, Recipe, Retriever
 
 __all__ = ["Hit", "Recipe", "Retriever", "UserError"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:

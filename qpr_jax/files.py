@@ -91,12 +91,18 @@ def write_json(path: StrPath, value: Any) -> None:
 def read_json(path: StrPath) -> Any:
     """Read a JSON file; UserError where it is missing or is not JSON."""
     try:
-        return json.loads(pathlib.Path(path).read_bytes())
+        return parse_json(pathlib.Path(path).read_bytes(), path)
     except FileNotFoundError:
         raise UserError(f"{path}: the file is missing", remedy="remake it") from None
+
+
+def parse_json(data: bytes, where: StrPath) -> Any:
+    """Parse the JSON of a file; UserError, with `where` it is, for anything else."""
+    try:
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
-        what = f"{path}: expected JSON, got {error}"
-        raise UserError(what, remedy="restore or remake the file") from error
+        what = f"{where}: expected JSON, got {error}"
+        raise UserError(what, remedy="restore, remake or fetch the file") from error
 
 
 def read_object(path: StrPath) -> dict[str, Any]:

@@ -23,10 +23,7 @@ def parse_id(value: object) -> int | None:
     """The id that a cell or a JSON value of a file holds, None where it is none."""
     if isinstance(value, str):
         text = value.strip()
-        if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
-            number = int(text)
-            return number if number <= LARGEST_ID else None
-        return None
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_ID:
         return None
     return value
@@ -51,9 +48,8 @@ def check_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarray
     """
     if ids is None:
         if next_id + count > LARGEST_ID + 1:
-            raise UserError(
-                f"`ids`: expected ids, got none, and fewer than {count} are left above the greatest"
-            )
+            got = f"got none, and fewer than {count} are left above the greatest"
+            raise UserError(f"`ids`: expected ids, {got}")
         return np.arange(count) + next_id if count else np.zeros(0, np.int64)
     checked = [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
     if len(checked) != count:
@@ -74,10 +70,8 @@ def first_repeated(ids: np.ndarray) -> int | None:
 def refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
     """Raise a UserError, which names the line, where an id of int64 [n] stands twice."""
     if (repeated := first_repeated(ids)) is not None:
-        raise UserError(
-            f"{source}, line {lines[repeated]}: the id {ids[repeated]} stands twice; "
-            "give each question its own"
-        )
+        what = f"{source}, line {lines[repeated]}: the id {ids[repeated]} stands twice"
+        raise UserError(what, remedy="give each question its own")
 
 
 def number_entries(
@@ -90,14 +84,12 @@ def number_entries(
       lines: gets the line of each entry, for messages.
       source: the name of the file in messages.
     """
-    with_ids: bool | None = None
+    with_ids = False
     for number, (line, value, question) in enumerate(entries):
-        if with_ids is None:
-            with_ids = value is not None
+        with_ids = with_ids if number else value is not None
         if with_ids != (value is not None):
-            raise UserError(
-                f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
-                "before; give one to every question, or to none"
-            )
+            kind = "an" if with_ids else "no"
+            what = f"{source}, line {line}: expected {kind} id, as in the rows before"
+            raise UserError(what, remedy="give one to every question, or to none")
         lines.append(line)
         yield number if value is None else check_id(value, f"in {source}, line {line}"), question

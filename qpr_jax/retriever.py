@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import array
 import contextlib
-import dataclasses
 import operator
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +18,8 @@ from qpr_jax.encoders.load import (
     read_encoder,
     save_encoder,
 )
-from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath, read_object
+from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids, number_entries, refuse_repeated
 from qpr_jax.index.base import Hit, StoredQuestion
 from qpr_jax.index.built_questions import write_questions
@@ -39,10 +36,11 @@ from qpr_jax.index.format4 import read_old_index
 from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors, log_build
 from qpr_jax.index.question_store import QuestionStore
 from qpr_jax.index.recipe import Recipe, check_recipe
+from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
 from qpr_jax.text.base import as_texts
 
-__all__ = ["Hit", "Recipe", "Retriever"]
+__all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe", "upgrade_index"]
 
 Log = Callable[[str], object]
 
@@ -91,18 +89,19 @@ class Retriever:
                 return cls(encoder, _index_of([], encoder, run_recipe(encoder)))
         folder = pathlib.Path(run, "index")
         while True:
-            before = _manifest_of(run)
+            before = index_manifest(run)
             try:
                 encoder = run_encoder(run)
                 if not folder.is_dir():
                     raise UserError(
-                        f"`run`: {run} has no index/; finish the run (the same command resumes "
-                        "it), or make an index with `qpr index` or `Retriever.build`"
+                        f"`run`: {run} has no index/",
+                        remedy="finish the run (the same command resumes it), or make an index "
+                        "with `qpr index` or `Retriever.build`",
                     )
                 index, build = read_index(folder, encoder=encoder.identity)
             except UserError:
                 # Another process may have put the index of another encoder there.
-                if _manifest_of(run) == before:
+                if index_manifest(run) == before:
                     raise
             else:
                 return cls(encoder, index, folder, build)
@@ -218,10 +217,11 @@ class Retriever:
             if ignore_missing:
                 checked = np.setdiff1d(checked, missing)
             elif missing:
+                others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
                 raise UserError(
-                    f"`ids`: expected ids of indexed questions, got {missing[0]}"
-                    + (f" and {len(missing) - 1} others" if len(missing) > 1 else "")
-                    + " that none has; leave them out"
+                    f"`ids`: expected ids of indexed questions, got {missing[0]}{others} that no "
+                    "question has",
+                    remedy="leave them out",
                 )
             if len(checked):
                 self.index.remove(checked)
@@ -279,7 +279,7 @@ class Retriever:
         An encoder of another index is not touched before the new index stands.
         """
         encoder = self.encoder
-        taken = _manifest_of(folder.parent).get("encoder", encoder.identity) != encoder.identity
+        taken = index_manifest(folder.parent).get("encoder", encoder.identity) != encoder.identity
         name = "export"
         if taken and not contains_encoder(folder.parent / name, encoder):
             name = f"export-{build}"
@@ -337,49 +337,6 @@ def _index_of(
 def _checked_texts(
     entries: Iterable[tuple[int, str]], lines: Sequence[int], source: str
 ) -> Iterator[StoredQuestion]:
+    """The questions to store; a UserError names the line of what is no string."""
     for value, question in entries:
-        if not isinstance(question, str):
-            as_texts([question], f"{source}, line {lines[-1]}")
-        yield StoredQuestion(value, question)
-
-
-def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
-    """How the run of an encoder indexes, but for what is given."""
-    fields = [field.name for field in dataclasses.fields(Recipe)]
-    settings = encoder.settings
-    known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
-    default = Recipe()
-    for name, value in known.items():
-        if type(value) is not type(getattr(default, name)):
-            raise UserError(f"settings of the encoder: `index.{name}`: got {value!r}; remake it")
-    return Recipe(**(known | given))
-
-
-def run_encoder(run: StrPath) -> Encoder:
-    """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
-    asked, run = run, encoder_folder(run)
-    if not pathlib.Path(run).is_dir():
-        raise UserError(
-            f"`run`: expected the folder of a run, found none at {run}, nor a model of this name "
-            "in $QPR_MODELS or ~/.cache/qpr_jax/models",
-            remedy="train one with `qpr train`, or name another folder",
-        )
-    if is_encoder(run):
-        return read_encoder(run)
-    named = _manifest_of(run).get("export")
-    folder = pathlib.Path(run, pathlib.PurePath(named).name if isinstance(named, str) else "export")
-    if folder.is_dir():
-        return read_encoder(folder)
-    if pathlib.Path(run, "run.json").is_file():
-        raise UserError(
-            f"`run`: {run} has no export/; finish the run (the same command resumes it)"
-        )
-    raise UserError(
-        f"`run`: {asked}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
-        f"{MANIFEST} of `qpr publish`), found neither; name another folder, or fetch it again"
-    )
-
-
-def _manifest_of(run: StrPath) -> dict[str, Any]:
-    """The manifest of a folder's index, empty where there is none."""
-    return read_object(pathlib.Path(run, "index", MANIFEST))
+        yield StoredQuestion(value, *as_texts([question], f"{source}, line {lines[-1]}"))

@@ -2,10 +2,10 @@
 
     python -m experiments.main --config=quora_distilled
 
-On 2 cores of an AMD EPYC (Zen 3), with other jobs beside: 12 minutes, after the teacher's 12 over
-all questions. By exact search, H@1 and MRR: validation 0.816 and 0.878 per pair, 0.833 and
-0.888 per query; test 0.824 and 0.880, 0.853 and 0.899. What each part is worth:
-results/distillation/README.md.
+On 2 cores of an AMD EPYC (Zen 3), beside other jobs, with version 0.1: 12 minutes, after 12 in
+which the teacher encodes all questions. By exact search, H@1 and MRR:
+validation 0.816 and 0.878 per pair, 0.833 and 0.888 per query; test 0.824 and 0.880, 0.853 and
+0.899. What each part is worth: results/distillation/README.md.
 """
 
 from qpr_jax.training.config import TrainConfig
@@ -13,5 +13,5 @@ from qpr_jax.training.overrides import load_config
 
 
 def get_config() -> TrainConfig:
-    """The teacher's space first, then the labels in it; the encoder of `quora_best`."""
+    """Imitation of the teacher, then the labeled pairs; the encoder of `quora_best`."""
     return load_config("quora_distilled")

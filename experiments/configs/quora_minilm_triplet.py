@@ -2,11 +2,11 @@
 
     python -m experiments.main --config=quora_minilm_triplet
 
-The whole epoch is a GPU's work. On 2 cores of an AMD EPYC (Zen 3), with other jobs beside, `python
--m experiments.distillation --rows=minilm_triplet` took 22 minutes, 9 of them for 400 steps, after
+The whole epoch needs a GPU. On 2 cores of an AMD EPYC (Zen 3), beside other jobs, with version 0.1,
+`python -m experiments.distillation --rows=minilm_triplet` took 22 minutes: 9 for 400 steps, after
 which it stopped early, the others for the encoding of all questions. By exact search, H@1 and MRR:
 validation 0.774 and 0.832 per pair, 0.780 and 0.834 per query; test 0.756 and 0.820, 0.777 and
-0.832. That is less than it began with: results/distillation/README.md.
+0.832. That is less than before the training: results/distillation/README.md.
 """
 
 from qpr_jax.training.config import TrainConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -14,9 +14,6 @@ from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.ids import parse_id
-
-if TYPE_CHECKING:
-    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -82,7 +79,11 @@ def evaluate(
     if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
         raise click.UsageError("standard input is one file: name all but one")
     if beir is not None:
-        scores = _score_beir(folder, beir, split or "test", trec)
+        from qpr_jax.evaluation.beir import beir_scores
+        from qpr_jax.retriever import run_encoder
+
+        encode = run_encoder(folder).encode
+        scores = beir_scores(encode, beir, split or "test", run_file=trec, log=log.info)
     elif task == "retrieval":
         scores = _score_retrieval(folder, pairs, format, column, other_texts)
     else:
@@ -111,28 +112,16 @@ def _score_retrieval(
         line_of.setdefault(value, line)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
-    _refuse_missing(retriever, line_of, input_name(pairs), folder)
-    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
-
-
-def _refuse_missing(
-    retriever: Retriever, line_of: dict[int, int], source: str, folder: str
-) -> None:
-    """UserError where the index lacks one of the ids, which no search could find."""
+    # No search could find these.
     if missing := retriever.index.missing(np.array([*line_of], np.int64)):
         first = min(missing, key=line_of.__getitem__)
         raise UserError(
-            f"{source}, line {line_of[first]}: expected the id of a question in {folder}, got "
-            f"{first}; {len(missing):,} of {len(line_of):,} ids are missing in the index",
+            f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
+            f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in the "
+            "index",
             remedy="remove their rows, or name the index of these ids",
         )
-
-
-def _score_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, Any]:
-    from qpr_jax.evaluation.beir import beir_scores
-    from qpr_jax.retriever import run_encoder
-
-    return beir_scores(run_encoder(folder).encode, beir, split, run_file=trec, log=log.info)
+    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
 
 
 def _score_pairs(

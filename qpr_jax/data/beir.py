@@ -57,11 +57,8 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
         if line == 1 and query and not _SCORE.fullmatch(score):
             continue  # the header, whatever it calls them
         if not query or not document or not _SCORE.fullmatch(score):
-            raise _bad_row(
-                path,
-                line,
-                f"expected two ids and a whole number, separated by tabs, got {row!r:.80}",
-            )
+            expected = "two ids and a whole number, separated by tabs"
+            raise _bad_row(path, line, f"expected {expected}, got {row!r:.80}")
         if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:

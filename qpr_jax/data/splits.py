@@ -122,14 +122,9 @@ def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarra
     same_text = [first_of_text.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
     # One node for each question and, after them, one for each cluster.
     count = len(questions)
-    everyone = np.arange(count)
     clustered = np.flatnonzero(clusters >= 0)
-    links = np.concatenate(
-        [
-            np.stack([everyone, np.array(same_text, np.int64)], axis=1),
-            np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
-        ]
-    )
+    ends = np.concatenate([np.array(same_text, np.int64), count + clusters[clustered]])
+    links = np.stack([np.concatenate([np.arange(count), clustered]), ends], axis=1)
     return connect(count + int(clusters.max(initial=-1)) + 1, links)[:count]
 
 
@@ -235,11 +230,6 @@ def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) ->
     labeled = data.pairs[~data.is_duplicate]
     of_pair = clusters[labeled]
     labeled = labeled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
-    ends = split_of[labeled]
-    return Splits(
-        split_of=split_of,
-        pairs={name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)},
-        non_duplicates={
-            name: labeled[(ends[:, 0] == i) & (ends[:, 1] == i)] for i, name in enumerate(SPLITS)
-        },
-    )
+    of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}
+    inside = {name: (split_of[labeled] == i).all(axis=1) for i, name in enumerate(SPLITS)}
+    return Splits(split_of, of_split, {name: labeled[rows] for name, rows in inside.items()})

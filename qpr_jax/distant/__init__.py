@@ -29,13 +29,13 @@ def make_folder(
       spark: the master of a Spark cluster; if empty, the clusters are made in memory.
     """
     refuse_existing(folder)
-    if spark:
-        from qpr_jax.distant import spark_engine as engine
+    if not spark:
+        from qpr_jax.distant import local_engine
 
-        with engine.session(spark) as session:
-            result = engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
-            return write_clusters(folder, result, method)
-    from qpr_jax.distant import local_engine
+        result = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
+        return write_clusters(folder, result, method)
+    from qpr_jax.distant import spark_engine
 
-    result = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
-    return write_clusters(folder, result, method)
+    with spark_engine.session(spark) as session:
+        result = spark_engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
+        return write_clusters(folder, result, method)

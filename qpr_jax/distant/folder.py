@@ -166,19 +166,17 @@ def _report(
             "seed": method.seed,
         },
         "histogram": histogram(result.coherences, result.sizes),
-        "largest_removed": [_shown(cluster) for cluster in result.largest_removed],
-        "largest_kept": [_shown(cluster) for cluster in result.largest_kept],
-        "sample": [_shown(cluster) for cluster in result.sample],
+        "largest_removed": _shown(result.largest_removed),
+        "largest_kept": _shown(result.largest_kept),
+        "sample": _shown(result.sample),
     }
 
 
-def _shown(cluster: Cluster) -> dict[str, Any]:
-    return {
-        "answer": cluster.answer,
-        "size": cluster.size,
-        "coherence": cluster.coherence,
-        "questions": cluster.shown,
-    }
+def _shown(clusters: Sequence[Cluster]) -> list[dict[str, Any]]:
+    return [
+        {"answer": c.answer, "size": c.size, "coherence": c.coherence, "questions": c.shown}
+        for c in clusters
+    ]
 
 
 class ClusterData(NamedTuple):

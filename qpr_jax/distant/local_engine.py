@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,12 +12,11 @@ from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, bad_row_error, read_l
 from qpr_jax.distant.method import (
     UNDECIDED,
     Cluster,
-    FinishedCluster,
     LogRow,
     Method,
     distinct_questions,
     find_overlap,
-    finish_cluster,
+    finish_clusters,
     group_clusters,
     most_used,
     overlap_keys,
@@ -46,8 +44,8 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
         "rows": len(rows),
         "bad_rows": bad_rows,
         "questions": len(questions),
-        "questions_of_several_answers": sum(question.answers > 1 for question in questions),
-        "undecided_questions": sum(question.answer == UNDECIDED for question in questions),
+        "questions_of_several_answers": sum(q.answers > 1 for q in questions),
+        "undecided_questions": sum(q.answer == UNDECIDED for q in questions),
     }
     del rows
     uses = Counter(word for question in questions for word in words_of(question.text))
@@ -61,16 +59,11 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
     kept_clusters = [cluster for cluster in found if cluster.kept]
     bounds = split_bounds(np.array([cluster.split_draw for cluster in kept_clusters], np.int64))
     dropped: dict[str, list[str]] = defaultdict(list)
-    for answer, text in find_overlap(
-        sorted(row for c in kept_clusters for row in overlap_keys(c, bounds))
-    ):
+    keys = sorted(row for cluster in kept_clusters for row in overlap_keys(cluster, bounds))
+    for answer, text in find_overlap(keys):
         dropped[answer].append(text)
     counts["overlapping_questions"] = sum(map(len, dropped.values()))
-
-    def finish_clusters() -> Iterator[FinishedCluster]:
-        for cluster in kept_clusters:
-            if done := finish_cluster(cluster, bounds, dropped.get(cluster.answer, ()), method):
-                yield done
+    with_dropped = ((cluster, dropped.get(cluster.answer, ())) for cluster in kept_clusters)
 
     def by_size(cluster: Cluster) -> tuple[int, str]:
         return -cluster.size, cluster.answer
@@ -83,7 +76,7 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
         largest_removed=heapq.nsmallest(LARGEST, (c for c in found if not c.kept), by_size),
         largest_kept=heapq.nsmallest(LARGEST, kept_clusters, by_size),
         sample=heapq.nsmallest(SAMPLE, kept_clusters, lambda cluster: cluster.sample_draw),
-        clusters=finish_clusters(),
+        clusters=finish_clusters(with_dropped, bounds, method),
         texts=sorted(question.text for question in questions),
     )
 

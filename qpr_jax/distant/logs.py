@@ -43,16 +43,13 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
     for path in paths:
         if not path:
             raise UserError(
-                "expected files of logs, got an empty name", remedy="name a file or a folder"
+                "expected files of logs, got an empty name", remedy="name a file or folder"
             )
         if not os.path.isdir(path):
             files.append(path)
             continue
-        found = sorted(
-            str(file)
-            for file in pathlib.Path(path).rglob("*")
-            if file.is_file() and (format_of(file) or (format and file.name[0] not in "._"))
-        )
+        inside = filter(pathlib.Path.is_file, pathlib.Path(path).rglob("*"))
+        found = sorted(str(f) for f in inside if format_of(f) or (format and f.name[0] not in "._"))
         if not found:
             raise UserError(
                 f"{path}: expected a folder with logs (.jsonl, .csv, .tsv, .parquet, also .gz and "
@@ -73,14 +70,11 @@ def read_log(logs: Logs, file: str) -> Iterator[LogRow | BadRow]:
             if isinstance(fields, str):
                 yield BadRow(line, fields)
                 continue
-            question, answer = (fields[name] for name in columns)
-            if not isinstance(question, str) or not isinstance(answer, str):
-                what = "question" if not isinstance(question, str) else "answer"
-                name = columns[what == "answer"]
-                yield BadRow(line, f"expected text in `{name}`, got {fields[name]!r:.60}")
+            if bad := [name for name in columns if not isinstance(fields[name], str)]:
+                yield BadRow(line, f"expected text in `{bad[0]}`, got {fields[bad[0]]!r:.60}")
                 continue
             try:
-                yield log_row(question, answer)
+                yield log_row(*(str(fields[name]) for name in columns))
             except ValueError as error:
                 yield BadRow(line, str(error))
     except UserError as error:

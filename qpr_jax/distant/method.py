@@ -12,7 +12,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -126,10 +126,8 @@ def distinct_questions(rows: Iterable[LogRow]) -> Iterator[Question]:
             answers[answer] += 1
             spelling = text if spelling is None else min(spelling, text)
         (first, most), *others = answers.most_common(2)
-        decided = not others or others[0][1] < most
-        yield Question(
-            spelling or "", first if decided else UNDECIDED, answers.total(), len(answers)
-        )
+        answer = UNDECIDED if others and others[0][1] == most else first
+        yield Question(spelling or "", answer, answers.total(), len(answers))
 
 
 def words_of(text: str) -> list[str]:
@@ -150,11 +148,8 @@ def most_used(uses: Mapping[str, int]) -> list[tuple[str, int]]:
 def paper_coherence(words: Iterable[Sequence[str]]) -> float:
     """Equations (5) and (6) of the paper: the mean share of the cluster's words in a question.
 
-    It is at least 1 / n for n questions, even if they are unrelated, and small for many questions,
-    even if they are alike.
-
-    Args:
-      words: the distinct words of each question.
+    `words` are the distinct ones of each question. The coherence is at least 1 / n for n questions,
+    even if they are unrelated, and small for many questions, even if they are alike.
     """
     uses, questions = _count_uses(words)
     return uses.total() / (questions * len(uses))
@@ -199,10 +194,8 @@ def group_clusters(
         if len(texts) < 2:
             continue
         words = map(words_of, texts)
-        if method.coherence == "paper":
-            coherence = paper_coherence(words)
-        else:
-            coherence = pairwise_coherence(words, weights)
+        paper = method.coherence == "paper"
+        coherence = paper_coherence(words) if paper else pairwise_coherence(words, weights)
         kept = coherence >= method.least
         yield Cluster(
             answer,
@@ -223,24 +216,16 @@ def draw(use: str, seed: int, answer: str) -> int:
 
 
 class Bounds(NamedTuple):
-    """Which clusters are in which split.
-
-    A `split_draw` below `validation` means validation, else one below `test` means test, else
-    train.
-    """
+    """Least `split_draw`s beyond validation and beyond test; all others are train."""
 
     validation: int
     test: int
 
     def split_of(self, split_draw: int) -> int:
         """Return the position in SPLITS of a cluster."""
-        return (
-            VALIDATION
-            if split_draw < self.validation
-            else TEST
-            if split_draw < self.test
-            else TRAIN
-        )
+        if split_draw < self.validation:
+            return VALIDATION
+        return TEST if split_draw < self.test else TRAIN
 
 
 def split_bounds(draws: np.ndarray) -> Bounds:
@@ -259,8 +244,7 @@ def split_bounds(draws: np.ndarray) -> Bounds:
 def find_overlap(keys: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[str, str]]:
     """Yield (answer, text) of the held-out questions with the same words as a training question.
 
-    Args:
-      keys: (words, split, answer, text), sorted by the first two; TRAIN is the smallest split.
+    `keys` are (words, split, answer, text), sorted by the first two; TRAIN is the smallest split.
     """
     for _, group in itertools.groupby(keys, key=lambda row: row[0]):
         first = next(group)
@@ -271,31 +255,24 @@ def find_overlap(keys: Iterable[tuple[str, int, str, str]]) -> Iterator[tuple[st
 def overlap_keys(cluster: Cluster, bounds: Bounds) -> Iterator[tuple[str, int, str, str]]:
     """Yield the rows of a cluster for `find_overlap`; the words are sorted."""
     split = bounds.split_of(cluster.split_draw)
-    return (
-        (" ".join(sorted(words_of(text))), split, cluster.answer, text)
-        for text in cluster.questions
-    )
+    for text in cluster.questions:
+        yield " ".join(sorted(words_of(text))), split, cluster.answer, text
 
 
-def finish_cluster(
-    cluster: Cluster, bounds: Bounds, dropped: Iterable[str], method: Method
-) -> FinishedCluster | None:
-    """Return a kept cluster without the dropped questions; None if fewer than two are left."""
-    dropped = set(dropped)
-    questions = [text for text in cluster.questions if text not in dropped]
-    if len(questions) < 2:
-        return None
-    split = SPLITS[bounds.split_of(cluster.split_draw)]
-    fields = {
-        "answer": cluster.answer,
-        "coherence": cluster.coherence,
-        "split": split,
-        "questions": questions,
-    }
-    pairs = [f"{a}\t{b}" for a, b in sample_pairs(questions, cluster.answer, method)]
-    return FinishedCluster(
-        cluster.answer, split, json.dumps(fields, ensure_ascii=False), len(questions), pairs
-    )
+def finish_clusters(
+    clusters: Iterable[tuple[Cluster, Collection[str]]], bounds: Bounds, method: Method
+) -> Iterator[FinishedCluster]:
+    """Yield kept clusters without the texts that `find_overlap` gave, if at least two are left."""
+    for cluster, overlapping in clusters:
+        dropped = set(overlapping)
+        questions = [text for text in cluster.questions if text not in dropped]
+        if len(questions) < 2:
+            continue
+        answer, split = cluster.answer, SPLITS[bounds.split_of(cluster.split_draw)]
+        fields = {"answer": answer, "coherence": cluster.coherence, "split": split}
+        line = json.dumps(fields | {"questions": questions}, ensure_ascii=False)
+        pairs = [f"{a}\t{b}" for a, b in sample_pairs(questions, answer, method)]
+        yield FinishedCluster(answer, split, line, len(questions), pairs)
 
 
 def sample_pairs(

@@ -79,13 +79,10 @@ def score_verdicts(path: str) -> dict[str, Any]:
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
     """Return Wilson's score interval of a share."""
-    share = successes / trials
-    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = (
-        z
-        / (1 + z * z / trials)
-        * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    )
+    share, scale = successes / trials, 1 + z * z / trials
+    middle = (share + z * z / (2 * trials)) / scale
+    root = math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    half = z / scale * root
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

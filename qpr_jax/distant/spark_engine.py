@@ -28,7 +28,7 @@ from qpr_jax.distant.method import (
     Method,
     distinct_questions,
     find_overlap,
-    finish_cluster,
+    finish_clusters,
     group_clusters,
     overlap_keys,
     split_bounds,
@@ -167,11 +167,10 @@ def make_clusters(
         )
     )
     counts |= _first_row(
-        questions.selectExpr(
-            "count(*) as questions",
-            "count_if(answers > 1) as questions_of_several_answers",
-            f"count_if(answer = '{UNDECIDED}') as undecided_questions",
-        )
+        questions,
+        "count(*) as questions",
+        "count_if(answers > 1) as questions_of_several_answers",
+        f"count_if(answer = '{UNDECIDED}') as undecided_questions",
     )
     weights = word_weights(_word_uses(questions), counts["questions"])
     decided = questions.where(f"answer != '{UNDECIDED}'").select("answer", "text")
@@ -181,8 +180,8 @@ def make_clusters(
         )
     )
     sizes, coherences, kept, draws = _columns(found, "size", "coherence", "kept", "split_draw")
-    alone = counts["questions"] - counts["undecided_questions"] - int(sizes.sum())
-    counts["questions_alone"] = alone
+    decided_questions = counts["questions"] - counts["undecided_questions"]
+    counts["questions_alone"] = decided_questions - int(sizes.sum())
     check_clusters_left(counts, kept, coherences, method)
     bounds = split_bounds(draws[kept])
     kept_clusters = found.where("kept")
@@ -202,9 +201,8 @@ def make_clusters(
     with_dropped = kept_clusters.join(dropped_texts, "answer", "left").orderBy("answer")
 
     def finish(rows: Rows) -> Iterator[FinishedCluster]:
-        for *cluster, texts in rows:
-            if done := finish_cluster(Cluster(*cluster), bounds, texts or (), method):
-                yield done
+        clusters = ((Cluster(*cluster), texts or ()) for *cluster, texts in rows)
+        return finish_clusters(clusters, bounds, method)
 
     columns = "answer string, split string, line string, questions bigint, pairs array<string>"
     by_size = ("-size", "answer")
@@ -235,23 +233,15 @@ def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -
                 else:
                     yield *row, number, None, None, None
 
-    columns = (
-        "key string, answer string, text string, number bigint, line bigint, reason string, "
-        "remedy string"
-    )
+    columns = "key string, answer string, text string, "
+    columns += "number bigint, line bigint, reason string, remedy string"
     numbers = spark.range(len(files)).repartitionByRange(len(files), "id")
     rows = _persist(numbers.mapInArrow(*_arrow_map(read, columns)))
-    bad = rows.where("reason is not null")
+    bad = rows.where("reason is not null").select("number", "line", "reason", "remedy")
     refused = bad.where(f"line = {WHOLE_FILE}") if skip_bad_rows else bad
-    for number, *bad_row in (
-        _order_by(refused, "number", f"line = {WHOLE_FILE}", "line")
-        .select("number", "line", "reason", "remedy")
-        .take(1)
-    ):
-        raise bad_row_error(logs.files[number], BadRow(*bad_row))
-    counts |= _first_row(
-        rows.selectExpr("count(key) as rows", "count_if(reason is not null) as bad_rows")
-    )
+    for number, *row in _order_by(refused, "number", f"line = {WHOLE_FILE}", "line").take(1):
+        raise bad_row_error(logs.files[number], BadRow(*row))
+    counts |= _first_row(rows, "count(key) as rows", "count_if(reason is not null) as bad_rows")
     return rows.where("reason is null").select("key", "answer", "text")
 
 
@@ -291,8 +281,8 @@ def _persist(frame: Any) -> Any:
     return frame.persist(StorageLevel.DISK_ONLY)
 
 
-def _first_row(frame: Any) -> dict[str, int]:
-    return frame.first().asDict()
+def _first_row(frame: Any, *expressions: str) -> dict[str, int]:
+    return frame.selectExpr(*expressions).first().asDict()
 
 
 def _columns(frame: Any, *names: str) -> Iterator[np.ndarray]:
@@ -333,14 +323,10 @@ def _arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple
             "boolean": pyarrow.bool_(),
             "array<string>": pyarrow.list_(pyarrow.string()),
         }
-        schema = pyarrow.schema(
-            (name, types[kind]) for name, kind in map(str.split, columns.split(", "))
-        )
-        rows = (
-            row
-            for batch in batches
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        )
+        fields = (column.split() for column in columns.split(", "))
+        schema = pyarrow.schema((name, types[kind]) for name, kind in fields)
+        tables = ([column.to_pylist() for column in batch.columns] for batch in batches)
+        rows = (row for table in tables for row in zip(*table, strict=True))
         for chunk in _chunks(function(rows)):
             arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
             yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)

@@ -1,4 +1,4 @@
-"""What an encoder offers to the index, the server, the model card and the training."""
+"""What an encoder offers to index, server, model card and training, and the parser of weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from qpr_jax.errors import UserError
 
 CARD = "README.md"  # the model card in the folder of a published encoder
 
@@ -69,3 +71,17 @@ class Encoder(Protocol):
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
+
+
+def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
+    """Parse a file of safetensors; UserError, with `where` it is, for anything else."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return dict(load(data))
+    except (SafetensorError, KeyError) as error:  # a KeyError names a type such as BF16
+        raise UserError(
+            f"{where}: expected safetensors of a type that NumPy has, got {error}",
+            remedy="fetch or export it again, in float32",
+        ) from None

@@ -97,13 +97,12 @@ class CnnEncoder:
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         sizes = [len(kernel) for kernel in self.kernels]
-        filters = sum(len(bias) for bias in self.biases)
         words, bins = len(self.vocabulary.words), self.vocabulary.bins
         others = "character n-grams of others" if self.vocabulary.char_ngrams else "others"
         return EncoderSummary(
             library="qpr_jax",
             description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
-            f"{filters:,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
+            f"{len(self._bias):,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
             "accelerator.",
             vocabulary_size=self.vocabulary.size,
             words=self.vocabulary.words,
@@ -117,28 +116,21 @@ class CnnEncoder:
 
     def _parts(self) -> cnn_format.CnnParts:
         """What its folder holds: float32, with zeros for padding, as it is encoded."""
-        weights = {"embedding": np.asarray(self.embedding, np.float32)}
-        if weights["embedding"][0].any():
-            weights["embedding"] = weights["embedding"].copy()
-            weights["embedding"][0] = 0
+        embedding = self.embedding
+        if embedding[0].any():
+            embedding = embedding.copy()
+            embedding[0] = 0
+        weights = {"embedding": embedding, "projection": self.projection}
         for i, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
-            weights[f"kernel_{i}"] = np.asarray(kernel, np.float32)
-            weights[f"bias_{i}"] = np.asarray(bias, np.float32)
-        weights["projection"] = np.asarray(self.projection, np.float32)
+            weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
+        weights = {name: np.asarray(array, np.float32) for name, array in weights.items()}
         return cnn_format.CnnParts(
             weights, self.vocabulary, self.max_tokens, self.normalize, self.settings
         )
 
     def _encode(self, token_ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-        return cnn_kernels.encode(
-            self._tables,
-            self.embedding,
-            self._bias,
-            self.projection,
-            token_ids,
-            offsets,
-            normalize=self.normalize,
-        )
+        inputs = (self.embedding, self._bias, self.projection, token_ids, offsets)
+        return cnn_kernels.encode(self._tables, *inputs, normalize=self.normalize)
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
         """Call `encode(start)` for each chunk of `count` questions, on all cores."""

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
+from qpr_jax.files import StrPath, manifest_format, parse_json, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
@@ -43,14 +44,8 @@ class CnnParts(NamedTuple):
 def identity_of(parts: CnnParts) -> str:
     """Hash what the encoder computes with, whatever files hold it."""
     vocabulary = parts.vocabulary
-    facts = [
-        "qpr_jax encoder 1",
-        parts.max_tokens,
-        parts.normalize,
-        vocabulary.bins,
-        vocabulary.char_ngrams,
-        vocabulary.words,
-    ]
+    facts = ["qpr_jax encoder 1", parts.max_tokens, parts.normalize]
+    facts += [vocabulary.bins, vocabulary.char_ngrams, vocabulary.words]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for name, array in sorted(parts.weights.items()):
         digest.update(json.dumps([name, array.shape]).encode())
@@ -63,15 +58,12 @@ def to_files(parts: CnnParts) -> dict[str, bytes]:
     from safetensors.numpy import save
 
     _check(parts, "the encoder")
-    settings = {
-        "max_words": parts.max_tokens,
-        "normalize": parts.normalize,
-        "settings": parts.settings,
-    }
+    settings = {"max_words": parts.max_tokens, "normalize": parts.normalize}
+    text = json.dumps(settings | {"settings": parts.settings}, indent=2, allow_nan=False)
     return {
         WEIGHTS: save(parts.weights),
         VOCABULARY: vocabulary_to_bytes(parts.vocabulary),
-        SETTINGS: json.dumps(settings, indent=2, allow_nan=False).encode() + b"\n",
+        SETTINGS: text.encode() + b"\n",
     }
 
 
@@ -81,24 +73,20 @@ def read_parts(folder: StrPath) -> CnnParts:
     manifest = read_manifest(folder, format=NPZ_FORMAT if old else FORMAT)
     name = NPZ_WEIGHTS if old else WEIGHTS
     data = read_verified(folder, name, manifest)
-    weights = (_parse_npz if old else _parse_safetensors)(data, f"{folder}: {name}")
+    weights = (_parse_npz if old else parse_tensors)(data, f"{folder}: {name}")
     vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
-    settings = _parse_settings(read_verified(folder, SETTINGS, manifest), str(folder))
-    parts = CnnParts(weights, vocabulary, **settings)
+    where = f"{folder}: {SETTINGS}"
+    value = parse_json(read_verified(folder, SETTINGS, manifest), where)
+    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
+        raise _damaged(f"{where}: expected `settings`, found none")
+    normalize = value.get("normalize", False)  # version 0.1 wrote it only if true
+    if not isinstance(normalize, bool):
+        raise _damaged(f"{where}: `normalize`: expected true or false, got {normalize!r}")
+    max_tokens: Any = value.get("max_words")
+    settings = rename_settings(value["settings"])
+    parts = CnnParts(weights, vocabulary, max_tokens, normalize, settings)
     _check(parts, str(folder))
     return parts
-
-
-def _parse_safetensors(data: bytes, where: str) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return dict(load(data))
-    except (SafetensorError, KeyError) as error:
-        raise UserError(
-            f"{where}: expected float32 arrays, got {error}", remedy="fetch or export it again"
-        ) from error
 
 
 def _parse_npz(data: bytes, where: str) -> dict[str, np.ndarray]:
@@ -106,34 +94,11 @@ def _parse_npz(data: bytes, where: str) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             return dict(file)
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{where}: expected float32 arrays, got {error}", remedy="export it again"
-        ) from error
+        raise _damaged(f"{where}: expected float32 arrays, got {error}") from error
 
 
-def _parse_settings(data: bytes, where: str) -> dict[str, Any]:
-    """The fields of `CnnParts` that the settings file holds."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{where}: {SETTINGS}: expected JSON, got {error}", remedy="export it again"
-        ) from error
-    if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
-        raise UserError(
-            f"{where}: {SETTINGS}: expected `settings`, found none", remedy="export it again"
-        )
-    normalize = value.get("normalize", False)  # version 0.1 wrote it only if true
-    if not isinstance(normalize, bool):
-        raise UserError(
-            f"{where}: {SETTINGS}: `normalize`: expected true or false, got {normalize!r}",
-            remedy="export it again",
-        )
-    return {
-        "max_tokens": value.get("max_words"),
-        "normalize": normalize,
-        "settings": rename_settings(value["settings"]),
-    }
+def _damaged(what: str) -> UserError:
+    return UserError(what, remedy="export or fetch it again")
 
 
 def _check(parts: CnnParts, where: str) -> None:
@@ -144,17 +109,13 @@ def _check(parts: CnnParts, where: str) -> None:
     count = (len(weights) - 2) // 2
     convolutions = {f"{name}_{i}" for i in range(count) for name in ("kernel", "bias")}
     if count < 1 or {"embedding", "projection", *convolutions} != weights.keys():
-        raise UserError(
+        raise _damaged(
             f"{where}: expected `embedding`, `kernel_0`, `bias_0`, ..., `projection`, got "
-            f"{', '.join(sorted(weights))}",
-            remedy="export it again",
+            f"{', '.join(sorted(weights))}"
         )
     for name, array in weights.items():
         if array.dtype != np.float32 or not np.isfinite(array).all():
-            raise UserError(
-                f"{where}: `{name}`: expected finite float32 numbers, got others",
-                remedy="export it again",
-            )
+            raise _damaged(f"{where}: `{name}`: expected finite float32 numbers, got others")
     embedding, projection = weights["embedding"], weights["projection"]
     kernels = [weights[f"kernel_{i}"] for i in range(count)]
     filters = [kernel.shape[-1] if kernel.ndim == 3 else 0 for kernel in kernels]
@@ -170,8 +131,7 @@ def _check(parts: CnnParts, where: str) -> None:
     )
     if not fits:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in weights.items())
-        raise UserError(
+        raise _damaged(
             f"{where}: the weights ({shapes}) do not fit each other and a vocabulary of "
-            f"{parts.vocabulary.size} ids",
-            remedy="export it again",
+            f"{parts.vocabulary.size} ids"
         )

@@ -34,10 +34,8 @@ class FoldedTables:
         self._kernels = [np.moveaxis(kernel, 1, 0).reshape(width, -1) for kernel in kernels]
         self._computed = np.zeros(blocks, bool)
         self._lock = threading.Lock()
-        self.tables = [
-            np.empty((blocks * _BLOCK, len(kernel), kernel.shape[2]), np.float32)
-            for kernel in kernels
-        ]
+        shapes = ((blocks * _BLOCK, len(kernel), kernel.shape[2]) for kernel in kernels)
+        self.tables = [np.empty(shape, np.float32) for shape in shapes]
 
     def compute(self, token_ids: np.ndarray) -> None:
         """Compute the rows of these tokens, and of padding."""
@@ -84,20 +82,18 @@ def encode(
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
     tables.compute(token_ids)
-    questions, features = len(offsets) - 1, len(projection)
-    values = np.zeros((questions, features), np.float32)
+    values = np.zeros((len(offsets) - 1, len(projection)), np.float32)
     at = 0
     for table in tables.tables:
-        filters = table.shape[2]
-        _add_maxima(table, token_ids, offsets, values[:, at : at + filters])
-        at += filters
+        start, at = at, at + table.shape[2]
+        _add_maxima(table, token_ids, offsets, values[:, start:at])
     # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
     maxima = values[:, :at]
     maxima += bias
     np.tanh(maxima, out=maxima)
-    if features > at:
+    if len(projection) > at:
         _add_scaled_sums(embedding, token_ids, offsets, values[:, at:])
-    vectors = np.zeros((questions, projection.shape[1]), np.float32)
+    vectors = np.zeros((len(values), projection.shape[1]), np.float32)
     _add_products(values, projection, vectors)
     if normalize:
         _normalize(vectors)

@@ -17,13 +17,9 @@ _PATTERNS = ("*.json", "*.safetensors", "*.txt", "README.md")
 def fetch_model(address: str) -> pathlib.Path:
     """Download a model, unless the hub's cache has it, and return its folder.
 
-    Without a network, the cached files are used.
-
-    Args:
-      address: `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION`, a branch, a tag or a commit.
-
-    Raises:
-      UserError: there is no such model, no network, or a file differs from its hash.
+    The address is `hf://ORG/NAME`, or `hf://ORG/NAME@REVISION`, a branch, a tag or a commit.
+    Without a network, the cached files are used. UserError if there are none, if there is no such
+    model, or if a file differs from its hash.
     """
     match = _ADDRESS.fullmatch(address)
     if not match:
@@ -36,10 +32,8 @@ def fetch_model(address: str) -> pathlib.Path:
             remedy="pip install 'qpr_jax[hub]'",
         ) from None
     try:
-        folder = pathlib.Path(
-            huggingface_hub.snapshot_download(
-                match["repo"], revision=match["revision"], allow_patterns=[*_PATTERNS]
-            )
+        folder = huggingface_hub.snapshot_download(
+            match["repo"], revision=match["revision"], allow_patterns=[*_PATTERNS]
         )
     except Exception as error:  # those of the network have no common base class
         reason = str(error).strip().partition("\n")[0]
@@ -47,9 +41,10 @@ def fetch_model(address: str) -> pathlib.Path:
             f"{address}: expected a model of the hub, got {type(error).__name__} ({reason})",
             remedy="check the address and the network",
         ) from error
-    for path in sorted(path for pattern in _PATTERNS for path in folder.rglob(pattern)):
-        _verify(path)
-    return folder
+    path = pathlib.Path(folder)
+    for file in sorted(file for pattern in _PATTERNS for file in path.rglob(pattern)):
+        _verify(file)
+    return path
 
 
 def _verify(path: pathlib.Path) -> None:

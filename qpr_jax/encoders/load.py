@@ -7,15 +7,9 @@ import os
 import pathlib
 from collections.abc import Callable
 
-from qpr_jax.encoders import (
-    cnn_encoder,
-    cnn_format,
-    hub,
-    minilm,
-    sentence_transformers,
-    transformer_encoder,
-)
+from qpr_jax.encoders import cnn_format, hub, minilm, sentence_transformers, transformer_encoder
 from qpr_jax.encoders.base import CARD, Encoder
+from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -29,8 +23,8 @@ from qpr_jax.files import (
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
-    cnn_format.FORMAT: cnn_encoder.read_cnn,
-    cnn_format.NPZ_FORMAT: cnn_encoder.read_cnn,
+    cnn_format.FORMAT: read_cnn,
+    cnn_format.NPZ_FORMAT: read_cnn,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }
@@ -51,14 +45,10 @@ def read_encoder(named: StrPath) -> Encoder:
 
 
 def encoder_folder(named: StrPath) -> pathlib.Path:
-    """Find the folder of an encoder.
+    """Find the folder of an encoder; `named` itself if there is none.
 
-    Args:
-      named: a folder; otherwise `minilm`, the model of that package; an address `hf://ORG/NAME`
-        (see `hub`); or the name of a published model in one of the `model_folders`.
-
-    Returns:
-      The folder; `named` itself if there is none.
+    `named` is a folder; otherwise `minilm`, the model of that package; an address `hf://ORG/NAME`
+    (see `hub`); or the name of a published model in one of the `model_folders`.
     """
     folder, name = pathlib.Path(named), os.fspath(named)
     if not name:

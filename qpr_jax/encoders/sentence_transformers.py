@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, parse_json
 from qpr_jax.models.bert_shape import BertShape
 
 FORMAT = "sentence-transformers"
@@ -71,14 +72,11 @@ def file_names(folder: StrPath) -> list[str]:
     for name in names:
         if not (path / name).is_file():
             raise _missing(path, name)
-    names += [name for name, _ in LENGTHS if (path / name).is_file()]
+    optional = [name for name, _ in LENGTHS]
     if (path / MODULES).is_file():
-        names.append(MODULES)
-        for module in _modules({MODULES: (path / MODULES).read_bytes()}, path):
-            name = f"{module['path']}/{CONFIG}"
-            if module["path"] and (path / name).is_file():
-                names.append(name)
-    return names
+        modules = _modules({MODULES: (path / MODULES).read_bytes()}, path)
+        optional += [MODULES, *(f"{m['path']}/{CONFIG}" for m in modules if m["path"])]
+    return names + [name for name in optional if (path / name).is_file()]
 
 
 def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
@@ -98,8 +96,8 @@ def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
         raise UserError(f"{where}: {CONFIG}: expected the sizes of a BERT ({error})") from None
     limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
     max_tokens = min(shape.max_position_embeddings, next(filter(None, limits), 1 << 30))
-    weights = parse_weights(_tensors(files[WEIGHTS], where), shape, where)
-    return SentenceModel(shape, max_tokens, weights)
+    tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
+    return SentenceModel(shape, max_tokens, parse_weights(tensors, shape, where))
 
 
 def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath) -> Any:
@@ -125,19 +123,14 @@ def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: St
     rows = (shape.vocab_size, shape.max_position_embeddings, shape.type_vocab_size)
     layers = {}
     for i in range(shape.num_hidden_layers):
-        layer = f"encoder.layer.{i}"
-        layers[i] = {
-            **{k: linear(f"{layer}.{n}", *wide.get(k, (size, size))) for k, n in _LINEAR.items()},
-            **{ours: norm(f"{layer}.{theirs}") for ours, theirs in _NORMS.items()},
-        }
-    return {
-        **{
-            ours: tensor(f"embeddings.{theirs}.weight", count, size)
-            for (ours, theirs), count in zip(_TABLES.items(), rows, strict=True)
-        },
-        "norm": norm("embeddings.LayerNorm"),
-        "layers": layers,
+        at = f"encoder.layer.{i}"
+        linears = {k: linear(f"{at}.{n}", *wide.get(k, (size, size))) for k, n in _LINEAR.items()}
+        layers[i] = linears | {k: norm(f"{at}.{n}") for k, n in _NORMS.items()}
+    tables = {
+        ours: tensor(f"embeddings.{theirs}.weight", count, size)
+        for (ours, theirs), count in zip(_TABLES.items(), rows, strict=True)
     }
+    return tables | {"norm": norm("embeddings.LayerNorm"), "layers": layers}
 
 
 def serialize_weights(weights: Mapping[str, Any]) -> bytes:
@@ -177,12 +170,7 @@ def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, 
 def _json(files: Mapping[str, bytes], name: str, where: StrPath) -> Any:
     if name not in files:
         raise _missing(where, name)
-    try:
-        return json.loads(files[name])
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{where}: {name}: expected JSON ({error})", remedy="fetch it again"
-        ) from None
+    return parse_json(files[name], f"{where}: {name}")
 
 
 def _missing(where: StrPath, name: str) -> UserError:
@@ -229,18 +217,3 @@ def _pooling_mode(files: Mapping[str, bytes], name: str, where: StrPath) -> str:
     if mode not in POOLINGS:
         raise UserError(f"{where}: {name}: expected one of {', '.join(POOLINGS)}, got {mode}")
     return str(mode)
-
-
-def _tensors(data: bytes, where: StrPath) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return dict(load(data))
-    except SafetensorError as error:
-        raise UserError(f"{where}: {WEIGHTS}: expected safetensors ({error})") from None
-    except KeyError as error:
-        raise UserError(
-            f"{where}: {WEIGHTS}: expected numbers that NumPy has, got {error.args[0]}",
-            remedy="save the model in float32 or float16",
-        ) from None

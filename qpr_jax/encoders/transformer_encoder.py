@@ -58,9 +58,8 @@ class TransformerEncoder:
     @functools.cached_property
     def identity(self) -> str:
         """Hash of the files."""
-        hashes = {
-            name: hashlib.sha256(data).hexdigest() for name, data in sorted(self.contents.items())
-        }
+        files = sorted(self.contents.items())
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files}
         return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
 
     @property
@@ -114,10 +113,10 @@ class TransformerEncoder:
             model, it becomes the limit, so that index and serving read the same.
         """
         contents = self.contents | {WEIGHTS: serialize_weights(weights)}
+        model = self.model._replace(weights=weights)
         if max_tokens < self.max_tokens:
             contents = limit_tokens(contents, max_tokens)
-        limit = min(max_tokens, self.max_tokens)
-        model = self.model._replace(weights=weights, max_tokens=limit)
+            model = model._replace(max_tokens=max_tokens)
         return TransformerEncoder(model, contents, settings)
 
     @functools.cached_property
@@ -171,20 +170,16 @@ def _prefetch(results: Iterable[T]) -> Iterator[T]:
 
 
 def _length_blocks(
-    ids: Sequence[Sequence[int] | np.ndarray],
-    max_tokens: int,
-    device_tokens: int,
-    devices: int,
+    ids: Sequence[Sequence[int] | np.ndarray], max_tokens: int, device_tokens: int, devices: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
 
     There are few shapes, since each is compiled: n is a power of two for each device.
     """
-    widths = np.array([*(width for width in _WIDTHS if width < max_tokens), max_tokens])
-    lengths = np.array([len(row) for row in ids], np.int64)
-    width_of = np.searchsorted(widths, lengths)
+    widths = [*(width for width in _WIDTHS if width < max_tokens), max_tokens]
+    width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
     for i in np.unique(width_of):
-        group, width = np.flatnonzero(width_of == i), int(widths[i])
+        group, width = np.flatnonzero(width_of == i), widths[i]
         size = devices << max(0, (device_tokens // width).bit_length() - 1)
         for start in range(0, len(group), size):
             rows = group[start : start + size]

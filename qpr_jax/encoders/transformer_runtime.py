@@ -35,14 +35,9 @@ class Runtime(NamedTuple):
 
 
 def compile_layers(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Runtime:
-    """Create the runtime of an encoder.
+    """Create the runtime of an encoder; `weights` are of `BertEncoder`, pure nested dictionaries.
 
     For each shape of a block a single layer is compiled, and called with the weights of each.
-
-    Args:
-      shape: the sizes.
-      weights: parameters of `BertEncoder` as pure nested dictionaries.
-      compute_dtype: of matrix products.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     replicated = NamedSharding(mesh, PartitionSpec())

@@ -32,7 +32,7 @@ Log = Callable[[str], object]
 
 
 class RankedDocument(NamedTuple):
-    """A document of a ranking; a higher score is nearer."""
+    """A document, by its id, of a ranking; a higher score is nearer."""
 
     document: str
     score: float
@@ -56,14 +56,12 @@ def beir_scores(
       run_file: file for the run in TREC's format, with DEPTH documents a query.
       log: called with lines of progress, and a warning if the corpus lacks relevant documents.
     """
-    qrels = read_qrels(folder, split)
-    texts = read_queries(folder)
-    for query in qrels:
-        if query not in texts:
-            raise UserError(
-                f"{folder}: expected a text for each query of {split}, got none for {query}",
-                remedy="add it to queries.jsonl",
-            )
+    qrels, texts = read_qrels(folder, split), read_queries(folder)
+    if without := [query for query in qrels if query not in texts]:
+        raise UserError(
+            f"{folder}: expected a text for each query of {split}, got none for {without[0]}",
+            remedy="add it to queries.jsonl",
+        )
     missing = {name for judged in qrels.values() for name, grade in judged.items() if grade > 0}
     documents = 0
 
@@ -124,11 +122,8 @@ def ranked_documents(
     scores = (0 - nearest.distances).tolist()
     rankings = {}
     for query, query_rows, query_scores in zip(queries, nearest.rows.tolist(), scores, strict=True):
-        hits = [
-            (score, ids[row])
-            for score, row in zip(query_scores, query_rows, strict=True)
-            if row >= 0 and ids[row] != query
-        ]
+        found = zip(query_scores, query_rows, strict=True)
+        hits = [(score, ids[row]) for score, row in found if row >= 0 and ids[row] != query]
         rankings[query] = _separate_scores(sorted(hits, reverse=True)[:depth])
     return rankings
 
@@ -199,10 +194,9 @@ def _candidates(
     # FAISS computes distances from inner products, with an error that grows with the lengths.
     center = documents.mean(axis=0, dtype=np.float64).astype(np.float32)
     centered_queries, centered = queries - center, documents - center
-    size = min(k + 1, len(documents))
-    rough, rows = exact_top_k(centered_queries, centered, size)
+    rough, rows = exact_top_k(centered_queries, centered, min(k + 1, len(documents)))
     sure = np.ones(len(queries), np.bool_)
-    if size > k:
+    if len(documents) > k:
         # Where the gap after the k-th exceeds the error, no document beyond it is as near.
         lengths = (centered_queries**2).sum(axis=1) + (centered**2).sum(axis=1).max()
         sure = rough[:, k] - rough[:, k - 1] > _ROUNDING * lengths

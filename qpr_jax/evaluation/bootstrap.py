@@ -22,12 +22,7 @@ class Scores:
     """
 
     def __init__(
-        self,
-        rows: dict[str, list[dict[str, np.ndarray]]],
-        split: str,
-        over: str,
-        *,
-        search: str = "index",
+        self, rows: dict[str, list[dict[str, np.ndarray]]], split: str, over: str, *, search: str
     ) -> None:
         """Compute the scores and their samples.
 
@@ -41,15 +36,12 @@ class Scores:
         counts = None
         for name, seeds in rows.items():
             ranks = seeds[0]
-            weights = (
-                ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(ranks[f"{split}_ids"]))
-            )
             _, cluster = np.unique(ranks[f"{split}_clusters"], return_inverse=True)
+            weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(cluster))
             size = int(cluster.max()) + 1
             if counts is None:
-                draws = np.random.default_rng(0).multinomial(
-                    size, np.full(size, 1 / size), RESAMPLES
-                )
+                shares = np.full(size, 1 / size)
+                draws = np.random.default_rng(0).multinomial(size, shares, RESAMPLES)
                 counts = draws.astype(np.float64)
             # [seeds, queries, SCORE_NAMES]
             values = np.stack([_query_scores(one, split, search) for one in seeds])

@@ -75,21 +75,16 @@ def threshold_of_precision(mined: Pairs, clusters: np.ndarray, precision: float)
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
     """The thresholds of the best `accuracy` and the best `f1`, the smallest if several are best.
 
-    That of the accuracy is NO_THRESHOLD if calling no pair a duplicate is best.
-
-    Args:
-      distances: float [P], of labeled pairs.
-      duplicates: bool [P], their labels.
+    That of the accuracy is NO_THRESHOLD if calling no pair a duplicate is best. `distances`, float
+    [P], are of labeled pairs, and `duplicates`, bool [P], their labels.
     """
     require_both_labels(duplicates)
     thresholds, counts, true = _at_each_threshold(distances, duplicates)
     others = len(duplicates) - int(duplicates.sum())
     correct = np.append(others, true + others - (counts - true))
+    accurate = np.append(NO_THRESHOLD, thresholds)[correct.argmax()]
     f1 = 2 * true / (counts + duplicates.sum())
-    return {
-        "accuracy": float(np.append(NO_THRESHOLD, thresholds)[correct.argmax()]),
-        "f1": float(thresholds[f1.argmax()]),
-    }
+    return {"accuracy": float(accurate), "f1": float(thresholds[f1.argmax()])}
 
 
 def classification_scores(
@@ -125,10 +120,7 @@ def classification_scores(
 
 
 def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
-    """Scores of mined pairs, nearest first; a pair within a cluster is true.
-
-    Args:
-      clusters: int [N], of each question, -1 for none.
+    """Scores of mined pairs, nearest first; a pair within one of `clusters`, int [N], is true.
 
     Returns:
       `average_precision`: the sum of the precisions up to the distance of each true pair that was

@@ -110,20 +110,11 @@ def analyze(
     by_run = [find_answers(search, queries, known) for search in searches.values()]
     cases = []
     for (query, text), *answers in zip(queries.items(), *by_run, strict=True):
-        paraphrase = closest_paraphrase(text, {other: questions[other] for other in known[query]})
+        other = closest_paraphrase(text, {other: questions[other] for other in known[query]})
+        shared = names(text, questions[other])
+        mistakes = (names(text, a.first.question) if a.failed else None for a in answers)
         cases.append(
-            Case(
-                id=query,
-                question=text,
-                paraphrase_id=paraphrase,
-                paraphrase=questions[paraphrase],
-                groups=names(text, questions[paraphrase]),
-                answers=tuple(answers),
-                mistakes=tuple(
-                    names(text, answer.first.question) if answer.failed else None
-                    for answer in answers
-                ),
-            )
+            Case(query, text, other, questions[other], shared, tuple(answers), tuple(mistakes))
         )
     return Analysis(tuple(searches), split, groups, tuple(cases))
 
@@ -132,10 +123,10 @@ def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     """Return the queries of pairs int64 [P, 2], by id, each with all questions linked to it."""
     ids, places = np.unique(pairs, return_inverse=True)
     clusters = connect(len(ids), places.reshape(-1, 2)).tolist()
-    members: dict[int, list[int]] = {}
-    for value, cluster in zip(ids.tolist(), clusters, strict=True):
-        members.setdefault(cluster, []).append(value)
     cluster_of = dict(zip(ids.tolist(), clusters, strict=True))
+    members: dict[int, list[int]] = {}
+    for value, cluster in cluster_of.items():
+        members.setdefault(cluster, []).append(value)
     return {
         query: [other for other in members[cluster_of[query]] if other != query]
         for query in np.unique(pairs[:, 0]).tolist()
@@ -169,19 +160,15 @@ def find_answers(
 
 
 def questions_of_pairs(index: QuestionIndex, pairs: np.ndarray, source: str) -> dict[int, str]:
-    """Return the text of each id in pairs int64 [P, 2] of the file `source`.
-
-    Raises UserError if the index lacks one.
-    """
+    """The text of each id in pairs int64 [P, 2] of the file `source`; UserError without one."""
     ids = np.unique(pairs)
-    texts: dict[int, str] = {}
-    for value, text in zip(ids.tolist(), index.questions(ids), strict=True):
+    texts = dict(zip(ids.tolist(), index.questions(ids), strict=True))
+    for value, text in texts.items():
         if text is None:
             raise UserError(
                 f"{source}: question {value} is not in the index",
                 remedy="give a run from whose index no question was removed",
             )
-        texts[value] = text
     return texts
 
 
@@ -189,10 +176,8 @@ def require_same_questions(index: QuestionIndex, other: QuestionIndex, folder: s
     """Raise UserError, with `folder`, that of `other`, unless both have the same ids and texts."""
     remedy = "index the same questions there with `qpr index`"
     if len(index) != len(other):
-        raise UserError(
-            f"{folder}: expected the same {len(index):,} questions, got {len(other):,}",
-            remedy=remedy,
-        )
+        what = f"expected the same {len(index):,} questions, got {len(other):,}"
+        raise UserError(f"{folder}: {what}", remedy=remedy)
     ids = index.live_ids()
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
@@ -200,10 +185,8 @@ def require_same_questions(index: QuestionIndex, other: QuestionIndex, folder: s
         for value, text, other_text in texts:
             if text != other_text:
                 got = "none" if other_text is None else f"{other_text!r:.80}"
-                raise UserError(
-                    f"{folder}: expected the same questions, got {got} for id {value}",
-                    remedy=remedy,
-                )
+                what = f"expected the same questions, got {got} for id {value}"
+                raise UserError(f"{folder}: {what}", remedy=remedy)
 
 
 def query_counts(analysis: Analysis) -> list[Count]:
@@ -211,20 +194,12 @@ def query_counts(analysis: Analysis) -> list[Count]:
 
     The groups are those of query and paraphrase.
     """
-    cases_of = {ALL: analysis.cases}
-    for group in analysis.groups:
-        cases_of[group.name] = tuple(case for case in analysis.cases if group.name in case.groups)
-    cases_of[NONE] = tuple(case for case in analysis.cases if not case.groups)
-    return [
-        Count(
-            name,
-            len(cases),
-            tuple(
-                sum(case.answers[run].failed for case in cases) for run in range(len(analysis.runs))
-            ),
-        )
-        for name, cases in cases_of.items()
-    ]
+    counts = []
+    for name in (ALL, *_names(analysis), NONE):
+        cases = [case for case in analysis.cases if name in (ALL, *(case.groups or (NONE,)))]
+        failing = (sum(case.answers[i].failed for case in cases) for i in range(len(analysis.runs)))
+        counts.append(Count(name, len(cases), tuple(failing)))
+    return counts
 
 
 def mistake_counts(analysis: Analysis) -> dict[str, tuple[int, ...]]:
@@ -243,28 +218,28 @@ def mistake_counts(analysis: Analysis) -> dict[str, tuple[int, ...]]:
 
 def examples_by_query(analysis: Analysis) -> dict[str, list[Case]]:
     """Return the queries at which the first run fails, by group of query and paraphrase."""
-    return _by_group(analysis, lambda case: case.groups)
+    failed = [case for case in analysis.cases if case.answers[0].failed]
+    return _by_group(analysis, [(case, case.groups) for case in failed])
 
 
 def examples_by_mistake(analysis: Analysis) -> dict[str, list[Case]]:
     """Return the queries at which the first run fails, by group of query and first hit."""
-    return _by_group(analysis, lambda case: case.mistakes[0] or ())
+    mistakes = [(case, case.mistakes[0]) for case in analysis.cases]
+    return _by_group(analysis, [(case, groups) for case, groups in mistakes if groups is not None])
 
 
 def compare_runs(analysis: Analysis) -> dict[str, list[Case]]:
     """Return the queries at which only the first of two runs, only the second, and both fail."""
     first, second = analysis.runs
-    titles: dict[tuple[bool, ...], str] = {
-        (True, False): f"Only {first} fails",
-        (False, True): f"Only {second} fails",
-        (True, True): "Both fail",
+    titles = {
+        f"Only {first} fails": [True, False],
+        f"Only {second} fails": [False, True],
+        "Both fail": [True, True],
     }
-    cases_of: dict[str, list[Case]] = {title: [] for title in titles.values()}
-    for case in analysis.cases:
-        failed = tuple(answer.failed for answer in case.answers)
-        if any(failed):
-            cases_of[titles[failed]].append(case)
-    return cases_of
+    return {
+        title: [case for case in analysis.cases if [a.failed for a in case.answers] == failed]
+        for title, failed in titles.items()
+    }
 
 
 def sample_cases(cases: Sequence[Case], count: int) -> list[Case]:
@@ -275,14 +250,12 @@ def sample_cases(cases: Sequence[Case], count: int) -> list[Case]:
 
 
 def _by_group(
-    analysis: Analysis, groups_of: Callable[[Case], tuple[str, ...]]
+    analysis: Analysis, cases: Sequence[tuple[Case, tuple[str, ...]]]
 ) -> dict[str, list[Case]]:
-    cases_of: dict[str, list[Case]] = {name: [] for name in (*_names(analysis), NONE)}
-    for case in analysis.cases:
-        if case.answers[0].failed:
-            for name in groups_of(case) or (NONE,):
-                cases_of[name].append(case)
-    return cases_of
+    return {
+        name: [case for case, groups in cases if name in (groups or (NONE,))]
+        for name in (*_names(analysis), NONE)
+    }
 
 
 def _names(analysis: Analysis) -> tuple[str, ...]:

@@ -32,12 +32,10 @@ _ENDINGS = (*_TEMPLATES, ".json")
 
 
 def write_failures(path: StrPath, analysis: Analysis, *, examples: int = 10) -> None:
-    """Write an analysis in the format that `path` ends in: .html, .md or .json.
+    """Write an analysis, whole or not at all, in the format that `path` ends in: .html, .md, .json.
 
-    The file is written whole or not at all. A lone surrogate in a question becomes "?".
-
-    Args:
-      examples: how many queries to show of each group; JSON always has all failing queries.
+    A page shows at most `examples` queries of each group; JSON always has all failing queries. A
+    lone surrogate in a question becomes "?".
     """
     ending = check_ending(path)
     text = as_json(analysis)
@@ -51,10 +49,8 @@ def check_ending(path: StrPath) -> str:
     """Return the suffix of a file's name; UserError unless `write_failures` can write it."""
     ending = pathlib.Path(path).suffix.lower()
     if ending not in _ENDINGS:
-        raise UserError(
-            f"expected a name that ends in {', '.join(_ENDINGS)}, got {str(path)!r}",
-            setting="out",
-        )
+        names = ", ".join(_ENDINGS)
+        raise UserError(f"expected a name that ends in {names}, got {str(path)!r}", setting="out")
     return ending
 
 
@@ -78,12 +74,8 @@ def as_json(analysis: Analysis) -> str:
         "queries": len(analysis.cases),
         "groups": {group.name: group.meaning for group in analysis.groups},
         "by_query": [row._asdict() for row in query_counts(analysis)],
-        "by_mistake": [
-            {"group": name, "failing": row} for name, row in mistake_counts(analysis).items()
-        ],
-        "failing": [
-            _json_case(case) for case in analysis.cases if any(a.failed for a in case.answers)
-        ],
+        "by_mistake": [{"group": k, "failing": row} for k, row in mistake_counts(analysis).items()],
+        "failing": [_json_case(c) for c in analysis.cases if any(a.failed for a in c.answers)],
     }
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
@@ -124,6 +116,7 @@ def page_context(analysis: Analysis, examples: int) -> dict[str, Any]:
     """The variables of the templates failures.html and failures.md."""
     titles = {group.name: group.title for group in analysis.groups}
     titles |= {ALL: "All", NONE: "None of these"}
+    meanings = [(group.title, group.meaning) for group in analysis.groups]
     first = analysis.runs[0]
     sections = [
         (f"{first} fails, by the paraphrase", examples_by_query(analysis)),
@@ -131,6 +124,11 @@ def page_context(analysis: Analysis, examples: int) -> dict[str, Any]:
     ]
     if len(analysis.runs) == 2:
         sections.insert(0, ("Side by side", compare_runs(analysis)))
+
+    def example_group(title: str, cases: Sequence[Case]) -> ExampleGroup:
+        shown = [_example(case, analysis.runs) for case in sample_cases(cases, examples)]
+        return ExampleGroup(title, len(cases), shown)
+
     return {
         "summary": summarize(analysis),
         "about": "A query is a held-out question with a known paraphrase: a question that the "
@@ -139,28 +137,13 @@ def page_context(analysis: Analysis, examples: int) -> dict[str, Any]:
         "tables": [
             _query_table(analysis, titles),
             _mistake_table(analysis, titles),
-            Table(
-                "The groups",
-                "",
-                ["group", "of a query and another question"],
-                [(group.title, group.meaning) for group in analysis.groups],
-            ),
+            Table("The groups", "", ["group", "of a query and another question"], meanings),
         ],
         "about_examples": "Each query with the known paraphrase that shares most words with it, "
         "and the first hit with its distance; the groups are in brackets. Words that the query "
         "lacks are marked; words that only the query has follow.",
         "sections": [
-            (
-                title,
-                [
-                    ExampleGroup(
-                        titles.get(name, name),
-                        len(cases),
-                        [_example(case, analysis.runs) for case in sample_cases(cases, examples)],
-                    )
-                    for name, cases in groups.items()
-                ],
-            )
+            (title, [example_group(titles.get(name, name), groups[name]) for name in groups])
             for title, groups in sections
         ],
     }

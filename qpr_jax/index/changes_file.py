@@ -104,7 +104,8 @@ class ChangesFile:
             if self._writer is None:
                 self._writer = connect(self.path, "mode=rw")
                 self._writer.execute("PRAGMA synchronous = FULL")
-                # A journal that stays needs no change of its folder to be on disk, too.
+                # The end of a change is on disk when its journal is: SQLite syncs the header of one
+                # that stays, but not the folder of one that it removes.
                 self._writer.execute("PRAGMA journal_mode = PERSIST")
             database = self._writer
             try:
@@ -112,7 +113,7 @@ class ChangesFile:
                 database.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
                 database.execute(f"PRAGMA user_version = {last:d}")
                 database.execute("COMMIT")
-            except sqlite3.Error:
+            except BaseException:
                 self._close_writer()  # which rolls back
                 raise
         self.sequence, self._crc = last, _chain(self._crc, rows)

@@ -58,7 +58,7 @@ def sqlite_errors(path: pathlib.Path) -> Iterator[None]:
 
 
 def sync_file(path: pathlib.Path) -> None:
-    """Wait until a file, which nobody has open, is on disk."""
+    """Wait until a file, which no one has open, is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with name_in_errors(path):

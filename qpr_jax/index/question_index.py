@@ -78,7 +78,7 @@ class QuestionIndex:
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the `k` nearest rows of each vector float32 [n, d], nearest first.
 
-        A compaction numbers rows anew; `find` gives what lasts.
+        A compaction changes the rows; `find` returns ids, which stay.
 
         Returns:
           Distances float32 [n, k] and rows int64 [n, k]; inf and -1 beyond the number of questions.

@@ -61,9 +61,8 @@ def contrastive_loss(
       Mapping", equation (4), in which Y is 0 for two of one meaning. For cosines it is
       ContrastiveLoss of sentence-transformers.
     """
-    _check_labeled(left, right, labels, distance, margin)
-    same = labels.astype(bool)
-    loss = 0.5 * _squares(_paired_distances(left, right, distance), same, margin).mean()
+    distances, same = _labeled_distances(left, right, labels, distance, margin)
+    loss = 0.5 * _squares(distances, same, margin).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
@@ -112,9 +111,7 @@ def online_contrastive_loss(
       OnlineContrastiveLoss of sentence-transformers; Hadsell, Chopra and LeCun (2006), equation
       (4), for the squares.
     """
-    _check_labeled(left, right, labels, distance, margin)
-    same = labels.astype(bool)
-    distances = _paired_distances(left, right, distance)
+    distances, same = _labeled_distances(left, right, labels, distance, margin)
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
@@ -125,9 +122,10 @@ def online_contrastive_loss(
     return loss if axis_name is None else lax.psum(loss, axis_name)
 
 
-def _check_labeled(
+def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, distance: str, margin: float
-) -> None:
+) -> tuple[jax.Array, jax.Array]:
+    """Check the arguments; the distance of each pair, float32 [n], and its label, bool [n]."""
     check_choice("distance", distance, PAIR_DISTANCES)
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
@@ -144,18 +142,14 @@ def _check_labeled(
         raise UserError(
             f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
         )
-
-
-def _paired_distances(left: jax.Array, right: jax.Array, distance: str) -> jax.Array:
-    """The distance of each pair, [n]."""
-    left, right = left.astype(jnp.float32), right.astype(jnp.float32)
+    left, right, same = left.astype(jnp.float32), right.astype(jnp.float32), labels.astype(bool)
     if distance == "euclidean":
-        return from_squared(paired_squared_distances(left, right), "euc")
+        return from_squared(paired_squared_distances(left, right), "euc"), same
     left, right = unit_vectors(left), unit_vectors(right)
     # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has
     # no length, so its 1 is added.
     zeros = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
-    return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1])
+    return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1]), same
 
 
 class _Spread(NamedTuple):

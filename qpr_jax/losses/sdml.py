@@ -27,7 +27,14 @@ from qpr_jax.losses.distances import (
     products,
     squared_distances,
 )
-from qpr_jax.losses.tiled_softmax import Candidates, Pairs, Rows, target_entropy, tiled_softmax_sum
+from qpr_jax.losses.tiled_softmax import (
+    Candidates,
+    Options,
+    Pairs,
+    Rows,
+    target_entropy,
+    tiled_softmax_sum,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,9 +116,9 @@ def sdml_loss(
     method = choose_method(tile, n, len(all_candidates), distance=distance, prior=prior)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name == "tiled_softmax":
-        options = (smoothing, symmetric, method.tile, axis_name, precision)
-        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), *options)
+    if method.name == "tiled_softmax" and method.tile:
+        options = Options(smoothing, symmetric, method.tile, axis_name, precision)
+        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
 
@@ -156,9 +163,7 @@ def _center(
         # `squared_distances` subtracts vectors that nearly coincide.)
         center = mean_vector(all_candidates)[None]
         queries, candidates, all_candidates = (
-            queries - center,
-            candidates - center,
-            all_candidates - center,
+            side - center for side in (queries, candidates, all_candidates)
         )
     # The mean square of each dimension is subtracted, so that no large number is rounded.
     mean = lax.stop_gradient((all_candidates**2).mean(axis=0, keepdims=True))

@@ -63,46 +63,36 @@ class Negatives(NamedTuple):
     number: jax.Array
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6, 7))
-def tiled_softmax_sum(
-    pairs: Pairs,
-    candidates: Candidates,
-    rows: Rows,
-    smoothing: float,
-    symmetric: bool,
-    tile: int,
-    axis_name: Hashable | None,
-    precision: lax.PrecisionLike,
-) -> jax.Array:
-    """Sum the divergences of this device's queries and, if `symmetric`, of its candidates.
+class Options(NamedTuple):
+    """The constants of the loss.
 
-    Args:
-      pairs: of this device.
-      candidates: of all devices.
-      rows: where the pairs are among the candidates.
+    Attributes:
       smoothing: mass that the target spreads over all candidates.
       symmetric: whether to add the divergences of candidates against all queries.
       tile: rows of a tile.
       axis_name: the mapped axis that the batch is split over, if any.
       precision: of the matrix products.
-
-    Returns:
-      float32 scalar, of this device.
     """
-    options = (smoothing, symmetric, tile, axis_name, precision)
-    return _forward(pairs, candidates, rows, *options)[0]
+
+    smoothing: float
+    symmetric: bool
+    tile: int
+    axis_name: Hashable | None
+    precision: lax.PrecisionLike
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def tiled_softmax_sum(
+    pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
+) -> jax.Array:
+    """Sum the divergences of this device's queries and, if `symmetric`, of its candidates."""
+    return _forward(pairs, candidates, rows, options)[0]
 
 
 def _forward(
-    pairs: Pairs,
-    candidates: Candidates,
-    rows: Rows,
-    smoothing: float,
-    symmetric: bool,
-    tile: int,
-    axis_name: Hashable | None,
-    precision: lax.PrecisionLike,
+    pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
+    smoothing, symmetric, tile, axis_name, precision = options
     product = functools.partial(jnp.matmul, precision=precision)
     count = len(rows.own)
     tiles = split_tiles((pairs, rows.own), count, tile)
@@ -162,13 +152,7 @@ def _forward(
 
 
 def _backward(
-    smoothing: float,
-    symmetric: bool,
-    tile: int,
-    axis_name: Hashable | None,
-    precision: lax.PrecisionLike,
-    gradients: tuple[Pairs, Candidates],
-    weight: jax.Array,
+    options: Options, gradients: tuple[Pairs, Candidates], weight: jax.Array
 ) -> tuple[Any, Any, None]:
     return *jax.tree.map(lambda gradient: weight * gradient, gradients), None
 

@@ -53,13 +53,7 @@ class BertEncoder(nnx.Module):
     """
 
     def __init__(self, shape: BertShape, *, compute_dtype: str = "float32", rngs: nnx.Rngs) -> None:
-        """Draw the weights.
-
-        Args:
-          shape: the sizes.
-          compute_dtype: of matrix products; vectors and norms are float32.
-          rngs: Flax random streams.
-        """
+        """Draw the weights; only matrix products use `compute_dtype`, all else is float32."""
         dtype, size = jnp.dtype(compute_dtype), shape.hidden_size
         self.shape = shape
 
@@ -105,9 +99,8 @@ class BertEncoder(nnx.Module):
             chunked = len(block) - len(block) % chunk if chunk else 0
             if chunked:
                 chunks = block[:chunked].reshape(-1, chunk, block.shape[1])
-                vectors.append(
-                    lax.map(jax.checkpoint(encode), chunks).reshape(chunked, self.shape.hidden_size)
-                )
+                encoded = lax.map(jax.checkpoint(encode), chunks)
+                vectors.append(encoded.reshape(chunked, -1))
             if chunked < len(block):
                 vectors.append(encode(block[chunked:]))
         return jnp.concatenate(vectors)

@@ -74,11 +74,7 @@ def _forward(
 
 
 def _backward(
-    head: Head,
-    kernel_sizes: tuple[int, ...],
-    chunk: int,
-    residuals: Any,
-    gradient: jax.Array,
+    head: Head, kernel_sizes: tuple[int, ...], chunk: int, residuals: Any, gradient: jax.Array
 ) -> tuple[Any, Any, None]:
     tables, weights, blocks, stored = residuals
 
@@ -88,12 +84,8 @@ def _backward(
         maxima, positions = pooled or _maxima(tables, kernel_sizes, ids)
         head_vjp = jax.vjp(lambda w, m: head(w, m, ids), weights, maxima)[1]
         added, maxima_gradients = head_vjp(gradient)
-        table_gradients = [
-            _scatter_gradient(*table_inputs, ids)
-            for table_inputs in zip(
-                table_gradients, kernel_sizes, positions, maxima_gradients, strict=True
-            )
-        ]
+        by_table = zip(table_gradients, kernel_sizes, positions, maxima_gradients, strict=True)
+        table_gradients = [_scatter_gradient(*inputs, ids) for inputs in by_table]
         return (table_gradients, jax.tree.map(jnp.add, weight_gradients, added)), None
 
     # One sum for all blocks: a table is the largest array of a step.

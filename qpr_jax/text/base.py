@@ -26,11 +26,7 @@ class Tokenizer(Protocol):
 
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:
-    """Check that `texts` holds strings and return them as a list.
-
-    Raises:
-      UserError: `texts` is a string or holds something else; the message names the argument `name`.
-    """
+    """Return `texts` as a list; UserError about the argument `name` unless all are strings."""
     kind = type(texts).__name__
     if isinstance(texts, str | bytes | Mapping):
         raise UserError(f"`{name}`: expected a list of strings, got a {kind}; pass [{name}]")

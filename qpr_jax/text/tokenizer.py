@@ -38,9 +38,7 @@ def tokenize_all(texts: Sequence[str]) -> list[str]:
 
     One pass is several times faster than a call of `tokenize` for each text.
     """
-    lines = [
-        text.replace(END, " ") if text.isascii() else " ".join(tokenize(text)) for text in texts
-    ]
+    lines = (t.replace(END, " ") if t.isascii() else " ".join(tokenize(t)) for t in texts)
     return _WORD_OR_END.findall("".join(line + END for line in lines).lower())
 
 
@@ -77,7 +75,4 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     )
     # NFKC converts the two half-width kana marks (U+FF9E, U+FF9F) to combining marks.
     run = marks + "\uff9e\uff9f"
-    return (
-        re.compile(rf"\w[\w{marks}]*"),
-        re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+"),
-    )
+    return re.compile(rf"\w[\w{marks}]*"), re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+")

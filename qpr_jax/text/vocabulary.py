@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.files import parse_json
 from qpr_jax.text.tokenizer import END, tokenize, tokenize_all
 
 _CHUNK = 10_000  # questions whose words are in memory at a time
+_REMEDY = "make the file again"
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,9 @@ class Vocabulary:
         for start in range(0, len(questions), _CHUNK):
             tokens = tokenize_all(questions[start : start + _CHUNK])
             if self.char_ngrams:
-                ids = [
-                    id for token in tokens for id in ((0,) if token == END else self._ids_of(token))
-                ]
+                ids = [id for token in tokens for id in self._ids_of(token)]
             else:
-                ids = list(map(self._id_or_bin.__getitem__, tokens))
+                ids = [*map(self._id_or_bin.__getitem__, tokens)]
             parts.append(np.array(ids, np.int32))
         flat = np.concatenate(parts)
         inside = flat != 0
@@ -111,15 +111,14 @@ class Vocabulary:
         return _IdOrBin(self)
 
     def _ids_of(self, word: str) -> Iterable[int]:
-        """The word's own id, or the bins of its character n-grams."""
-        own = self._ids.get(word)
-        if own:
+        """The word's own id, 0 for END, or the bins of the word's character n-grams."""
+        if word == END:
+            return (0,)
+        if own := self._ids.get(word):
             return (own,)
-        marked = f"<{word}>"
-        starts = range(max(1, len(marked) - self.char_ngrams + 1))
-        return [
-            self.first_bin + _hash(marked[i : i + self.char_ngrams]) % self.bins for i in starts
-        ]
+        marked, n = f"<{word}>", self.char_ngrams
+        starts = range(max(1, len(marked) - n + 1))
+        return [self.first_bin + _hash(marked[i : i + n]) % self.bins for i in starts]
 
 
 class _IdOrBin(dict[str, int]):
@@ -146,8 +145,7 @@ def build_vocabulary(
 
     Args:
       questions: texts to count words in.
-      size: give at most this number of words an id; of equally frequent words the first by
-        alphabet.
+      size: give at most this number of words an id; of equal counts the first by alphabet.
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
       char_ngrams: see `Vocabulary`.
@@ -169,23 +167,15 @@ def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
 
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"vocabulary: expected JSON, got {error}", remedy="make the file again"
-        ) from error
+    value = parse_json(data, "vocabulary")
     words = value.get("words") if isinstance(value, dict) else None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(
-            "vocabulary: expected `words`, a list of strings", remedy="make the file again"
-        )
+        raise UserError("vocabulary: expected `words`, a list of strings", remedy=_REMEDY)
     sizes = {"bins": value.get("bins"), "char_ngrams": value.get("char_ngrams", 0)}
     for name, size in sizes.items():  # version 0.1 wrote no `char_ngrams`
         if not isinstance(size, int):
             raise UserError(
-                f"vocabulary: expected `{name}`, a number, got {size!r}",
-                remedy="make the file again",
+                f"vocabulary: expected `{name}`, a number, got {size!r}", remedy=_REMEDY
             )
     return Vocabulary(tuple(words), **sizes)
 

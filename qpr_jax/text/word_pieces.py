@@ -12,9 +12,7 @@ from qpr_jax.text.tokenizer import replace_surrogates
 
 
 class WordPieces:
-    """A `text.base.Tokenizer` backed by the `tokenizers` library.
-
-    Safe to use from several threads.
+    """A `text.base.Tokenizer` backed by the `tokenizers` library; safe to use from several threads.
 
     Attributes:
       size: rows of the embedding table.
@@ -22,15 +20,7 @@ class WordPieces:
     """
 
     def __init__(self, tokenizer: bytes, size: int) -> None:
-        """Load a tokenizer.
-
-        Args:
-          tokenizer: the contents of a `tokenizer.json`.
-          size: rows of the embedding table.
-
-        Raises:
-          UserError: the contents are no tokenizer, or the library is missing.
-        """
+        """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -52,9 +42,7 @@ class WordPieces:
         """Ids of each question, at most `max_tokens`, including its start and end markers."""
         texts = [*map(replace_surrogates, questions)]  # the library rejects surrogates
         rows = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
-        return [
-            row if len(row) <= max_tokens else [*row[: max_tokens - 1], row[-1]] for row in rows
-        ]
+        return [r if len(r) <= max_tokens else [*r[: max_tokens - 1], r[-1]] for r in rows]
 
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> tuple[np.ndarray, int]:
         """Token ids int32 [n, L], padded with 0, and how many questions have `max_tokens`."""

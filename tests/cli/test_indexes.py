@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from qpr_jax.encoders import minilm
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.index import vectors_file
 from tests.cli.conftest import QUESTIONS
+from tests.retriever.old_format import write_format_4
 from tests.xla import QUICK_XLA
 
 
@@ -78,7 +80,7 @@ def test_kept_up_to_date(qpr, index, tmp_path):
     assert dict(Retriever.load(index).index) == expected
     status, _, told = qpr("remove", index, given=b"77\n4\n")
     assert status == 1
-    assert "error: `ids`: expected ids of indexed questions, got 4 that none has" in told
+    assert "error: `ids`: expected ids of indexed questions, got 4 that no question has" in told
     assert dict(Retriever.load(index).index) == expected
     status, _, told = qpr("remove", index, "--ignore-missing", given=b"77\n4\n 5 \n")
     assert status == 0
@@ -104,8 +106,24 @@ def test_another_recipe(qpr, run):
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--assignments", 2)
     assert qpr("index", "mine", "--run", run, *flags, given=given)[0] == 0
     facts = json.loads(qpr("info", "mine")[1])
+    assert facts["integrity_check"] == "ok"
     recipe = [facts[name] for name in ("factory", "metric", "probes", "assignments")]
     assert recipe == ["IVF20,SQ8", "ip", 5, 2]
+
+
+def test_compact_upgrades_an_older_index_and_other_commands_name_it(qpr, run, tmp_path):
+    shutil.copytree(run, tmp_path / "old")
+    write_format_4(tmp_path / "old")
+    for command in ("info", "search", "add", "remove"):
+        status, _, told = qpr(command, "old", given=b"1")
+        assert status == 1
+        assert "got 'qpr_jax index 4'; run `qpr compact` on the folder" in told
+        assert told.count("\n") == 1
+    status, _, told = qpr("compact", "old")
+    assert (status, "index: Flat" in told) == (0, True)
+    facts = json.loads(qpr("info", "old")[1])
+    assert (facts["questions"], facts["removed"], facts["added"]) == (4, 0, 0)
+    assert qpr("compact", "old")[0] == 0
 
 
 def test_encoded_to_a_file(qpr, run, index, monkeypatch):
@@ -115,7 +133,7 @@ def test_encoded_to_a_file(qpr, run, index, monkeypatch):
     vectors = np.load("deep/vectors.npy", mmap_mode="r")
     expected = Retriever.load(index).encode(list(QUESTIONS.values()))
     np.testing.assert_array_equal(vectors, expected)
-    assert os.listdir("deep") == ["vectors.npy"]
+    assert sorted(os.listdir("deep")) == [".vectors.npy.lock", "vectors.npy"]
     assert qpr("encode", run, "--out", "none.npy")[0] == 0
     assert np.load("none.npy").shape == (0, 6)
 
@@ -133,7 +151,7 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
         assert (status, "another process is writing it" in told) == (1, True)
     status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
     assert status == 1
-    assert "begun with other questions; remove it to start anew" in told
+    assert "begun with other questions; remove the file to start again" in told
     status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
     assert (status, "begun with other questions" in told) == (1, True)
     calls = []
@@ -141,7 +159,7 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
     monkeypatch.setattr(vectors_file, "_header", lambda *a: calls.append(a) or plain(*a))
     status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given))
     assert status == 0
-    assert "going on after 6 questions" in told
+    assert "resuming after 6 questions" in told
     assert calls == [(11, 6)]
     questions = [line.decode().strip() for line in given]
     qpr("index", "mine", "--run", run, given=b"".join(given))

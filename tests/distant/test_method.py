@@ -15,7 +15,7 @@ from qpr_jax.distant.method import (
     distinct_questions,
     draw,
     find_overlap,
-    finish_cluster,
+    finish_clusters,
     group_clusters,
     log_row,
     most_used,
@@ -174,9 +174,9 @@ def test_held_out_questions_with_the_words_of_one_that_trains_are_dropped():
     gone = list(find_overlap(sorted(row for c in made for row in overlap_keys(c, bounds))))
     # Validation and test may overlap: neither trains.
     assert sorted(gone) == [("test", "rice cook"), ("validation", "Cook rice how to?")]
-    left = finish_cluster(made[1], bounds, ["Cook rice how to?"], Method())
+    dropped = [(made[1], ["Cook rice how to?"]), (made[2], ["rice cook"])]
+    (left,) = finish_clusters(dropped, bounds, Method())  # the last has one question left
     assert (left.split, left.questions) == ("validation", 2)
-    assert finish_cluster(made[2], bounds, ["rice cook"], Method()) is None
 
 
 def test_pairs_are_all_or_a_draw():

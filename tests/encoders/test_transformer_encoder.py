@@ -237,7 +237,7 @@ def test_number_types_that_numpy_lacks_are_refused(tmp_path):
     header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
     data = len(header).to_bytes(8, "little") + header + b"\0\0"
     (tmp_path / "model" / "model.safetensors").write_bytes(data)
-    with pytest.raises(UserError, match=r"numbers that NumPy has, got .*BF16"):
+    with pytest.raises(UserError, match=r"type that NumPy has, got .*BF16"):
         read_transformer(tmp_path / "model")
 
 

@@ -1,0 +1,60 @@
+"""What the folder of a run says of its index: the encoder, and the recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import encoder_folder, is_encoder, read_encoder
+from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
+from qpr_jax.errors import UserError
+from qpr_jax.files import MANIFEST, StrPath, read_object
+from qpr_jax.index.recipe import Recipe
+
+
+def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
+    """The recipe in the settings of the run that trained an encoder; `given` fields replace it."""
+    fields = [field.name for field in dataclasses.fields(Recipe)]
+    settings = encoder.settings
+    known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
+    default = Recipe()
+    for name, value in known.items():
+        if type(value) is not type(getattr(default, name)):
+            raise UserError(
+                f"settings of the encoder: `index.{name}`: got {value!r}", remedy="remake it"
+            )
+    return Recipe(**(known | given))
+
+
+def run_encoder(run: StrPath) -> Encoder:
+    """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
+    folder = pathlib.Path(encoder_folder(run))
+    if not folder.is_dir():
+        raise UserError(
+            f"`run`: expected the folder of a run, found none at {folder}, nor a model of this "
+            "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
+            remedy="train one, or name another folder",
+        )
+    if is_encoder(folder):
+        return read_encoder(folder)
+    named = index_manifest(folder).get("export")
+    export = folder / (pathlib.PurePath(named).name if isinstance(named, str) else "export")
+    if export.is_dir():
+        return read_encoder(export)
+    if (folder / "run.json").is_file():
+        raise UserError(
+            f"`run`: {folder} has no export/",
+            remedy="finish the run (the same command resumes it)",
+        )
+    raise UserError(
+        f"`run`: {run}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
+        f"{MANIFEST} of `qpr publish`), found neither",
+        remedy="name another folder, or fetch it again",
+    )
+
+
+def index_manifest(run: StrPath) -> dict[str, Any]:
+    """The manifest of the index of a folder, not verified; empty where there is none."""
+    return read_object(pathlib.Path(run, "index", MANIFEST))
