@@ -61,22 +61,19 @@ def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0)
     rows: list[Row] = []
     skipped = 0
     for start, row in _parse_rows(lines, header, body):
-        if isinstance(row, str):
-            if not skip_bad_rows:
-                raise UserError(
-                    f"{path}, line {start + 1}: {row}",
-                    remedy="correct the row, or skip bad rows with {skip_bad_rows=True}",
-                )
+        if not isinstance(row, str):
+            rows.append(row)
+        elif skip_bad_rows:
             skipped += 1
-            continue
-        rows.append(row)
-        if len(rows) == max_rows:
+        else:
+            what = f"{path}, line {start + 1}: {row}"
+            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
+        if len(rows) == max_rows > 0:
             break
     if not rows:
+        expected = "expected rows of question pairs below the header"
         raise UserError(
-            f"{path}: expected rows of question pairs below the header, got no good row and "
-            f"{skipped} bad ones",
-            remedy=_REMEDY,
+            f"{path}: {expected}, got no good row and {skipped} bad ones", remedy=_REMEDY
         )
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
@@ -140,11 +137,9 @@ def _check_header(path: StrPath, lines: list[str]) -> tuple[list[str], int]:
     except ValueError:
         fields, body = [], 1
     if fields not in (HEADER, PAIRS_HEADER):
-        raise UserError(
-            f"{path}, line 1: expected the header {' '.join(HEADER)!r} with tabs between, "
-            f"got {short(lines[0])}",
-            remedy="give a file in the format of Quora's pair file",
-        )
+        expected = f"the header {' '.join(HEADER)!r} with tabs between"
+        what = f"{path}, line 1: expected {expected}, got {short(lines[0])}"
+        raise UserError(what, remedy="give a file in the format of Quora's pair file")
     return fields, body
 
 

@@ -108,11 +108,9 @@ def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
     for each in range(1, pairs // 2 + 1):
         if meeting_chance(each - 1, pairs, batch_size) >= rate:
             return each
-    raise UserError(
-        f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}",
-        setting="data.false_negatives",
-        remedy="raise {data.synthetic_clusters}, or lower the rate",
-    )
+    what = f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}"
+    remedy = "raise {data.synthetic_clusters}, or lower the rate"
+    raise UserError(what, setting="data.false_negatives", remedy=remedy)
 
 
 def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
@@ -143,10 +141,8 @@ def _meanings(count: int, rng: random.Random) -> list[Meaning]:
     """Distinct meanings, of so few concepts that most of their neighbours are asked as well."""
     each = next(n for n in range(2, 33) if n**3 >= _GRID * count or n == 32)
     if each**3 < count:
-        raise UserError(
-            f"expected a number that needs at most {each**3:,} meanings, got one that needs "
-            f"{count:,}",
-            setting="data.synthetic_clusters",
-        )
+        got = f"one that needs {count:,}"
+        what = f"expected a number that needs at most {each**3:,} meanings, got {got}"
+        raise UserError(what, setting="data.synthetic_clusters")
     codes = rng.sample(range(each**3), count)
     return [(code // each**2, code // each % each, code % each) for code in codes]

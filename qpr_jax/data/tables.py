@@ -42,10 +42,8 @@ def read_rows(
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
     if kind == "lines" and len(columns) > 1:
-        raise UserError(
-            f"{input_name(path)}: expected columns {', '.join(columns)}, got lines of text",
-            remedy="name the format, one of tsv, csv, jsonl and parquet, with {format}",
-        )
+        what = f"{input_name(path)}: expected columns {', '.join(columns)}, got lines of text"
+        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with {format}")
     with _open_input(path) as file:
         try:
             if kind == "parquet":

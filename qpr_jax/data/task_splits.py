@@ -54,10 +54,9 @@ class Sizes:
             if most < 1:
                 raise UserError(f"expected 1 or more, got {most}", setting=f"{name}_queries")
         if self.dev + self.test >= 1:
-            raise UserError(
-                f"expected shares that leave some to train on, got {self.dev:g} and {self.test:g}",
-                remedy="lower {dev} or {test}",
-            )
+            got = f"{self.dev:g} and {self.test:g}"
+            what = f"expected shares that leave some to train on, got {got}"
+            raise UserError(what, remedy="lower {dev} or {test}")
         if self.seed < 0:
             raise UserError(f"expected 0 or more, got {self.seed}", setting="seed")
 
@@ -108,12 +107,10 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
     part_of = _assign_parts(data, groups, sizes)
     for part, name in enumerate(PARTS):
         if not (clusters[part_of == part] >= 0).any():
-            share = 1 - sizes.dev - sizes.test if name == "train" else getattr(sizes, name)
-            raise UserError(
-                f"expected duplicates in each part, got none for {name}, which is {share:g} of "
-                f"{len(data.questions):,} questions",
-                remedy="change {dev} or {test}, or give more pairs",
-            )
+            share = getattr(sizes, name, 1 - sizes.dev - sizes.test)
+            got = f"none for {name}, which is {share:g} of {len(data.questions):,} questions"
+            what = f"expected duplicates in each part, got {got}"
+            raise UserError(what, remedy="change {dev} or {test}, or give more pairs")
     queries = _queries(data, clusters, part_of, sizes)
     blank = known - len(data.questions), labeled - len(data.pairs)
     return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
@@ -246,11 +243,10 @@ def _queries(
         # Shuffled again: otherwise large clusters would be more likely to come first.
         chosen = chosen[_shuffle(data.ids[chosen], sizes.seed, 2 * part + 1)][:most]
         if not len(chosen):
-            raise UserError(
-                f"expected queries in {name}, got none: each question of its clusters has the text "
-                f"of another (share of {name}: {getattr(sizes, name):g})",
-                remedy="raise {dev} or {test}, or give more pairs",
-            )
+            reason = "each question of its clusters has the text of another"
+            share = f"(share of {name}: {getattr(sizes, name):g})"
+            what = f"expected queries in {name}, got none: {reason} {share}"
+            raise UserError(what, remedy="raise {dev} or {test}, or give more pairs")
         queries[name] = chosen[np.argsort(data.ids[chosen])]
     return queries
 
