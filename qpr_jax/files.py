@@ -158,7 +158,7 @@ def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes
     """Read a file of `folder`; UserError where size or SHA-256 differ from the manifest."""
     path, entry = _check_size(folder, name, manifest, growing=False)
     data = path.read_bytes()
-    check_digest(path, hashlib.sha256(data).hexdigest(), entry)
+    _check_digest(path, hashlib.sha256(data), entry)
     return data
 
 
@@ -168,17 +168,12 @@ def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: boo
     growing: compare only the first bytes of the file, up to the size in the manifest.
     """
     path, entry = _check_size(folder, name, manifest, growing=growing)
+    digest, left = hashlib.sha256(), entry["bytes"]
     with open(path, "rb") as file:
-        check_digest(path, digest_of(file, entry["bytes"]).hexdigest(), entry)
-
-
-def digest_of(file: IO[bytes], size: int) -> hashlib._Hash:
-    """SHA-256 of the next `size` bytes."""
-    digest = hashlib.sha256()
-    while size and (data := file.read(min(size, _CHUNK))):
-        digest.update(data)
-        size -= len(data)
-    return digest
+        while left and (data := file.read(min(left, _CHUNK))):
+            digest.update(data)
+            left -= len(data)
+    _check_digest(path, digest, entry)
 
 
 def _check_size(
@@ -190,18 +185,16 @@ def _check_size(
     size = entry.get("bytes") if isinstance(entry, dict) else None
     if type(size) is not int or size < 0 or not isinstance(entry.get("sha256"), str):
         raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing", remedy=_REMEDY) from None
+    if not path.exists():
+        raise UserError(f"{path}: the file is missing", remedy=_REMEDY)
+    found = path.stat().st_size
     if found < size or (found > size and not growing):
         raise UserError(f"{path}: expected {size} bytes, got {found}", remedy=_REMEDY)
     return path, entry
 
 
-def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
-    """UserError where the SHA-256 differs from the manifest's entry."""
-    if digest != entry["sha256"]:
+def _check_digest(path: pathlib.Path, digest: hashlib._Hash, entry: dict[str, Any]) -> None:
+    if digest.hexdigest() != entry["sha256"]:
         raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -21,9 +21,6 @@ from qpr_jax.data.tables import input_name
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.ids import number_entries, refuse_repeated
-
-if TYPE_CHECKING:
-    from qpr_jax.index.mining import Pairs
 
 log = logging.getLogger("qpr_jax")
 
@@ -84,7 +81,12 @@ def mine(
         else:
             pairs = close_pairs(vectors, float(threshold or 0), most=most, log=log.info)
         clusters = transitive_clusters(len(texts), np.stack([pairs.first, pairs.second], axis=1))
-        _write(folder, output, ids, texts, pairs, clusters)
+        found = zip(*(values.tolist() for values in pairs), strict=True)
+        rows = ((ids[a], ids[b], distance, texts[a], texts[b]) for a, b, distance in found)
+        _write_rows(folder / f"pairs.{output}", "id1 id2 distance question1 question2", rows)
+        members = np.argsort(clusters, kind="stable")[(clusters < 0).sum() :].tolist()
+        member_rows = ((int(clusters[i]), ids[i], texts[i]) for i in members)
+        _write_rows(folder / f"clusters.{output}", "cluster id question", member_rows)
         sizes = np.bincount(clusters[clusters >= 0], minlength=1)
         if threshold is None:
             threshold = float(pairs.distances.max(initial=0))
@@ -150,31 +152,10 @@ def _choose_threshold(
     return threshold
 
 
-def _write(
-    folder: pathlib.Path,
-    output: str,
-    ids: list[int],
-    texts: list[str],
-    pairs: Pairs,
-    clusters: np.ndarray,
-) -> None:
-    """Write the pairs and the clusters."""
-    pair_rows = (
-        (ids[a], ids[b], distance, texts[a], texts[b])
-        for a, b, distance in zip(*(values.tolist() for values in pairs), strict=True)
-    )
-    members = np.argsort(clusters, kind="stable")[(clusters < 0).sum() :].tolist()
-    member_rows = ((int(clusters[i]), ids[i], texts[i]) for i in members)
-    columns = ("id1", "id2", "distance", "question1", "question2")
-    _write_rows(folder / f"pairs.{output}", columns, pair_rows)
-    _write_rows(folder / f"clusters.{output}", ("cluster", "id", "question"), member_rows)
-
-
-def _write_rows(
-    path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
+def _write_rows(path: pathlib.Path, columns: str, rows: Iterable[Sequence[object]]) -> None:
+    names = columns.split()
     with write_atomically(path, "w") as file:
         if path.suffix == ".tsv":
-            file.write("\t".join(columns) + "\n")
+            file.write("\t".join(names) + "\n")
         line = options.as_tsv if path.suffix == ".tsv" else options.as_json
-        file.writelines(line(dict(zip(columns, row, strict=True))) for row in rows)
+        file.writelines(line(dict(zip(names, row, strict=True))) for row in rows)

@@ -10,6 +10,7 @@ import pathlib
 import re
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -79,22 +80,11 @@ def serve(
     with _listening(host, port) as listening:
         retriever = Retriever.load(folder, indexed=True)
         retriever.encoder.warm_up()
-        config = uvicorn.Config(
-            make_app(
-                retriever,
-                token=token,
-                limits=Limits(**limits),
-                threads=threads or cpu_count(),
-                allowed_hosts=hosts,
-            ),
-            http=Protocol,
-            ws="none",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            log_level="error",
-            timeout_graceful_shutdown=30,
-        )
+        how: dict[str, Any] = {"limits": Limits(**limits), "threads": threads or cpu_count()}
+        app = make_app(retriever, token=token, allowed_hosts=hosts, **how)
+        quiet = {"access_log": False, "server_header": False, "proxy_headers": False}
+        how = {"ws": "none", "log_level": "error", "timeout_graceful_shutdown": 30, **quiet}
+        config = uvicorn.Config(app, http=Protocol, **how)
         gc.freeze()  # the index stays until the end, so the collector need not scan it
         log.info(
             "%s: %s questions at http://%s:%d, writing %s",

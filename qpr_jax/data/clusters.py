@@ -70,6 +70,12 @@ def pair_count(clusters: np.ndarray) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
 
 
+def in_one_cluster(clusters: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Whether both questions of a pair, int [P, 2], are in the same cluster: bool [P]."""
+    first, second = clusters[pairs].T
+    return (first == second) & (first >= 0)
+
+
 def cluster_report(
     clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
 ) -> dict[str, Any]:
@@ -79,8 +85,7 @@ def cluster_report(
     counts label noise: pairs labeled non-duplicate whose questions other pairs link.
     """
     sizes = np.bincount(clusters[clusters >= 0])
-    of_pair = clusters[pairs]
-    inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
+    inside = in_one_cluster(clusters, pairs)
     values, counts = np.unique(sizes, return_counts=True)
     return {
         "questions": len(clusters),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_pairs, connect
+from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster
 from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.tables import read_values
@@ -82,10 +82,7 @@ def split_by_cluster(
                 break
 
     alone = _shuffle(pairs == 0, smallest, [seed, 1])
-    tenth = len(alone) // 10
-    split_of_group[alone[:tenth]] = VALIDATION
-    split_of_group[alone[tenth : 2 * tenth]] = TEST
-
+    _hold_out(split_of_group, alone, len(alone) // 10)
     splits = _collect(data, clusters, split_of_group[groups])
     for name in SPLITS:
         if not len(splits.pairs[name]):
@@ -110,10 +107,14 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
         what = f"expected at least 10 different questions, got {count}"
         raise UserError(what, remedy="give more")
     split_of_group = np.full(count, TRAIN, np.int8)
-    order = np.random.default_rng([seed, 1]).permutation(count)
-    split_of_group[order[:held_out]] = VALIDATION
-    split_of_group[order[held_out : 2 * held_out]] = TEST
+    _hold_out(split_of_group, np.random.default_rng([seed, 1]).permutation(count), held_out)
     return split_of_group[groups]
+
+
+def _hold_out(split_of_group: np.ndarray, order: np.ndarray, count: int) -> None:
+    """Put the first `count` groups of an order into validation, and as many into test."""
+    split_of_group[order[:count]] = VALIDATION
+    split_of_group[order[count : 2 * count]] = TEST
 
 
 def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
@@ -227,9 +228,7 @@ def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) ->
 
 def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
     pairs = cluster_pairs(clusters)
-    labeled = data.pairs[~data.is_duplicate]
-    of_pair = clusters[labeled]
-    labeled = labeled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
+    labeled = data.pairs[~data.is_duplicate & ~in_one_cluster(clusters, data.pairs)]
     of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}
     inside = {name: (split_of[labeled] == i).all(axis=1) for i, name in enumerate(SPLITS)}
     return Splits(split_of, of_split, {name: labeled[rows] for name, rows in inside.items()})

@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.beir import write_beir
-from qpr_jax.data.clusters import cluster_pairs, pair_count, transitive_clusters
+from qpr_jax.data.clusters import (
+    cluster_pairs,
+    in_one_cluster,
+    pair_count,
+    transitive_clusters,
+)
 from qpr_jax.data.labeled_pairs import DUPLICATES
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
@@ -171,15 +176,9 @@ def kept_pairs(tasks: Tasks) -> dict[str, np.ndarray]:
     Non-duplicates of two parts are left out, and those of one cluster, whose label is contradicted.
     """
     ends = tasks.part_of[tasks.data.pairs]
-    kept = (ends[:, 0] == ends[:, 1]) & ~_contradicted(tasks)
+    inside = in_one_cluster(tasks.clusters, tasks.data.pairs)
+    kept = (ends[:, 0] == ends[:, 1]) & (tasks.data.is_duplicate | ~inside)
     return {name: np.flatnonzero(kept & (ends[:, 0] == i)) for i, name in enumerate(PARTS)}
-
-
-def _contradicted(tasks: Tasks) -> np.ndarray:
-    """Whether a pair is labeled non-duplicate but in one cluster, bool [P]."""
-    of_pair = tasks.clusters[tasks.data.pairs]
-    inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
-    return inside & ~tasks.data.is_duplicate
 
 
 def _remove_blank(data: QuestionPairs) -> QuestionPairs:
@@ -292,6 +291,7 @@ def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int])
     data = tasks.data
     ends = tasks.part_of[data.pairs]
     across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
+    inside = in_one_cluster(tasks.clusters, data.pairs) & ~data.is_duplicate
     parts: dict[str, dict[str, int]] = {}
     for number, name in enumerate(PARTS):
         there = tasks.part_of == number
@@ -318,7 +318,7 @@ def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int])
         "non_duplicates": int((~data.is_duplicate).sum()),
         "dropped": {
             "non_duplicates_across_parts": int(across.sum()),
-            "non_duplicates_of_one_cluster": int(_contradicted(tasks).sum()),
+            "non_duplicates_of_one_cluster": int(inside.sum()),
             "pairs_with_a_blank_question": tasks.blank_pairs,
         },
         "parts": parts,
