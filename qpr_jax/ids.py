@@ -41,10 +41,7 @@ def check_id(value: object, where: str) -> int:
 def check_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarray:
     """Return `count` distinct ids as int64 [count]; the next free ones where `ids` is None.
 
-    Args:
-      ids: given by the caller; a UserError refuses anything but distinct ids.
-      count: of the questions.
-      next_id: larger than every id that a question has had.
+    Every id that a question has had is below `next_id`. UserError for anything but distinct ids.
     """
     if ids is None:
         if next_id + count > LARGEST_ID + 1:
@@ -79,10 +76,7 @@ def number_entries(
 ) -> Iterator[tuple[int, str]]:
     """Yield (id, question) of entries that all have an id, or all have none: then 0, 1, 2, ...
 
-    Args:
-      entries: (line, id, question).
-      lines: gets the line of each entry, for messages.
-      source: the name of the file in messages.
+    Takes (line, id, question) and appends each line to `lines`; messages name `source` as the file.
     """
     with_ids = False
     for number, (line, value, question) in enumerate(entries):

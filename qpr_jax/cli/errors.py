@@ -7,7 +7,7 @@ import pathlib
 
 import click
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError
 
@@ -37,13 +37,12 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     """
     from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
     from qpr_jax.failures.pages import check_ending, summarize, write_failures
-    from qpr_jax.retriever import Retriever
 
     check_ending(out)
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    retrievers = [Retriever.load(folder, indexed=True) for folder in (run, other) if folder]
+    retrievers = [load_index(folder) for folder in (run, other) if folder]
     first = retrievers[0]
     for second in retrievers[1:]:
         require_same_questions(first.index, second.index, str(other))

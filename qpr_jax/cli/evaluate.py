@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
@@ -95,9 +95,8 @@ def _score_retrieval(
     folder: str, pairs: str, format: str | None, column: str, other_texts: bool
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
-    from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     relevant: dict[str, set[int]] = {}
     line_of: dict[int, int] = {}
 

@@ -13,7 +13,7 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import options
-from qpr_jax.cli.options import NamedPath, as_json, chunked, questions_input, read_input
+from qpr_jax.cli.options import NamedPath, as_json, chunked, load_index, questions_input, read_input
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.ids import LARGEST_ID, parse_id
@@ -68,9 +68,7 @@ def search(
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = read_input(queries, **how)
@@ -99,9 +97,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
 
     Example: qpr add my_index new_questions.txt
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     count = 0
     try:
         for batch in chunked(progress.count(read_input(questions, **how), "added")):
@@ -146,9 +142,7 @@ def remove(
 
     Example: qpr remove my_index --id 17 --id 4
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     expected = f"an id, 0 to {LARGEST_ID}"
     rows = read_values(ids, ["id"], parse_id, expected=expected, format=format or "")
     given = one or [value for _, value in rows]
@@ -165,10 +159,10 @@ def compact(folder: str) -> None:
 
     Example: qpr compact my_index
     """
-    from qpr_jax.retriever import Retriever, upgrade_index
+    from qpr_jax.retriever import upgrade_index
 
     if not upgrade_index(folder, log.info):
-        Retriever.load(folder, indexed=True).compact(log.info)
+        load_index(folder).compact(log.info)
 
 
 @click.command()
@@ -178,9 +172,7 @@ def info(folder: str) -> None:
 
     Example: qpr info my_index
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
     index.store.check_integrity()
     removed, added = index.store.counts()

@@ -6,13 +6,16 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
 Command = Callable[..., Any]
@@ -48,6 +51,13 @@ def questions_input(command: Command) -> Command:
 def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`."""
     return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
+
+
+def load_index(folder: str) -> Retriever:
+    """Load the index of a folder; imported late, since `--help` needs no FAISS."""
+    from qpr_jax.retriever import Retriever
+
+    return Retriever.load(folder, indexed=True)
 
 
 def chunked(entries: Iterable[Entry], size: int = CHUNK) -> Iterator[list[Entry]]:

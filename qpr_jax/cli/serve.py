@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
@@ -73,18 +73,19 @@ def serve(
     except ImportError as error:
         what = f"`qpr serve` needs the package {error.name}"
         raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
-    from qpr_jax.retriever import Retriever
-
     token = _token(token_file)
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
-        retriever = Retriever.load(folder, indexed=True)
+        retriever = load_index(folder)
         retriever.encoder.warm_up()
-        how: dict[str, Any] = {"limits": Limits(**limits), "threads": threads or cpu_count()}
-        app = make_app(retriever, token=token, allowed_hosts=hosts, **how)
-        quiet = {"access_log": False, "server_header": False, "proxy_headers": False}
-        how = {"ws": "none", "log_level": "error", "timeout_graceful_shutdown": 30, **quiet}
-        config = uvicorn.Config(app, http=Protocol, **how)
+        threads = threads or cpu_count()
+        app = make_app(
+            retriever, token=token, limits=Limits(**limits), threads=threads, allowed_hosts=hosts
+        )
+        off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
+        config = uvicorn.Config(
+            app, http=Protocol, ws="none", log_level="error", timeout_graceful_shutdown=30, **off
+        )
         gc.freeze()  # the index stays until the end, so the collector need not scan it
         log.info(
             "%s: %s questions at http://%s:%d, writing %s",

@@ -73,13 +73,9 @@ def write_beir(
     queries: Iterable[tuple[str, str]],
     qrels: Mapping[str, Iterable[tuple[str, str, int]]],
 ) -> None:
-    """Write a data set in BEIR's format.
+    """Write a data set in BEIR's format: ids and texts of documents and of queries, and scores.
 
-    Args:
-      folder: for the files.
-      corpus: ids and texts of documents; their titles are empty.
-      queries: ids and texts.
-      qrels: split -> (query, document, score).
+    The titles are empty. qrels: split -> (query, document, score).
     """
     path = pathlib.Path(folder)
     with write_atomically(path / CORPUS, "w") as file:

@@ -60,12 +60,8 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
 def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
     """Read all questions of a corpus and their pairs of duplicates, as `qpr splits` writes them.
 
-    A UserError names the line of a row that cannot be read, or that has a question outside the
-    corpus.
-
-    Args:
-      corpus: a file with the columns `qid` and `question`.
-      duplicates: a file with the columns `qid1` and `qid2`.
+    The files have the columns `qid` and `question`, and `qid1` and `qid2`. A UserError names the
+    line of a row that cannot be read, or that has a question outside the corpus.
     """
     positions: dict[int, int] = {}
     questions: list[str] = []

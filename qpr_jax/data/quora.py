@@ -48,11 +48,8 @@ class QuestionPairs:
 def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0) -> QuestionPairs:
     """Read a file in the format of Quora's `quora_duplicate_questions.tsv`, with or without `id`.
 
-    Args:
-      path: of the file.
-      skip_bad_rows: skip and count bad rows. Otherwise the first one is a UserError with the line
-        where it starts.
-      max_rows: stop after this number of good rows; 0 reads all.
+    Stops after `max_rows` good rows, if not 0. The first bad row is a UserError with the line where
+    it starts, unless `skip_bad_rows`, which counts them.
     """
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")

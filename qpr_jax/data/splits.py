@@ -133,15 +133,8 @@ def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> n
     """Choose a question of another cluster for each pair: a permutation of the pairs' candidates.
 
     If one cluster has more than half of the pairs, no such permutation exists; then questions are
-    sampled from all.
-
-    Args:
-      pairs: int [P, 2], positions of questions.
-      clusters: int [Q], at least three different ones.
-      seed: of the permutation.
-
-    Returns:
-      int [P], positions of questions.
+    sampled from all. Takes pairs int [P, 2] of positions of questions, and clusters int [Q], at
+    least three different ones; returns positions, int [P].
     """
     count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
@@ -190,14 +183,9 @@ def write_splits(
 
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
-    """Read the pairs of ids that `write_splits` wrote for a split.
+    """Read the pairs of ids that `write_splits` wrote for a split: int64 [P, 2], the query first.
 
-    Args:
-      run: the folder that contains splits/.
-      split: one of SPLITS.
-
-    Returns:
-      int64 [P, 2], the query first.
+    run: the folder that contains splits/.
     """
     if split not in SPLITS:
         raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")

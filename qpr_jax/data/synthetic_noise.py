@@ -53,12 +53,8 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     which are as many as a rate of 0.5 (or a higher `rate`) needs, and the pairs of a known cluster.
     So the questions and the pairs are the same at all rates up to 0.5.
 
-    Args:
-      rate: from 0 to 0.9.
-      pairs: for training.
-      batch_size: pairs of a batch. UserError where the rate needs more pairs of a meaning than
-        there are.
-      seed: of all samples.
+    `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
+    pairs of a meaning than there are.
     """
     if not 0 <= rate <= LARGEST_RATE:
         raise UserError(f"expected 0 to {LARGEST_RATE}, got {rate}", setting="data.false_negatives")
