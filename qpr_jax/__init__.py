@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,12 +15,7 @@ __version__ = "0.2.0"
 
 def __getattr__(name: str) -> Any:
     """Import on first use: a retriever must not pay for JAX, nor a training for FAISS."""
-    if name in ("Hit", "Recipe", "Retriever"):
-        from qpr_jax import retriever
-
-        return getattr(retriever, name)
-    if name == "UserError":
-        from qpr_jax.errors import UserError
-
-        return UserError
-    raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
+    module = "errors" if name == "UserError" else "retriever"
+    return getattr(importlib.import_module(f"qpr_jax.{module}"), name)

@@ -26,9 +26,8 @@ _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def user_cache() -> pathlib.Path:
     """The folder for files that can be remade: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
-    return pathlib.Path(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "qpr_jax"
-    )
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(cache, "qpr_jax")
 
 
 @contextlib.contextmanager
@@ -67,13 +66,9 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a lock on the file `path`; yield False where another process holds it.
+    """Hold a lock on the file `path`, until the process ends at the latest.
 
-    The lock ends with the process, however that ends.
-
-    Args:
-      path: of the lock file.
-      wait: for another process to free the lock.
+    Yields False where another process holds it, unless it is to `wait` until that frees it.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,18 +101,16 @@ def parse_json(data: bytes, where: StrPath) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{where}: expected JSON, got {error}", remedy="restore, remake or fetch the file"
-        ) from error
+        what = f"{where}: expected JSON, got {error}"
+        raise UserError(what, remedy="restore, remake or fetch the file") from error
 
 
 def read_object(path: StrPath) -> dict[str, Any]:
     """Read the object of a JSON file; empty where the file is missing."""
     found = read_json(path) if pathlib.Path(path).exists() else {}
     if not isinstance(found, dict):
-        raise UserError(
-            f"{path}: expected a JSON object, got another value", remedy="remake the file"
-        )
+        what = f"{path}: expected a JSON object, got another value"
+        raise UserError(what, remedy="remake the file")
     return found
 
 
@@ -135,10 +128,7 @@ def write_manifest(folder: StrPath, files: Sequence[str], **facts: Any) -> None:
 def file_entries(folder: StrPath, files: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The size and SHA-256 of files of `folder`, as in a manifest."""
     paths = {name: pathlib.Path(folder, name) for name in files}
-    return {
-        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        for name, path in paths.items()
-    }
+    return {n: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for n, p in paths.items()}
 
 
 def manifest_format(folder: StrPath) -> str | None:
@@ -153,17 +143,14 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
     """Read the manifest of `folder`; UserError where it is missing or of another format."""
     path = pathlib.Path(folder) / MANIFEST
     if not path.is_file():
-        raise UserError(
-            f"{folder}: expected a folder with a {MANIFEST}, found none", remedy="remake it"
-        )
+        what = f"{folder}: expected a folder with a {MANIFEST}, found none"
+        raise UserError(what, remedy="remake it")
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: expected a manifest with `files`", remedy=_REMEDY)
     if manifest.get("format") != format:
-        raise UserError(
-            f"{path}: expected format {format!r}, got {manifest.get('format')!r}",
-            remedy="remake the folder with this version",
-        )
+        what = f"{path}: expected format {format!r}, got {manifest.get('format')!r}"
+        raise UserError(what, remedy="remake the folder with this version")
     return manifest
 
 
@@ -171,7 +158,7 @@ def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes
     """Read a file of `folder`; UserError where size or SHA-256 differ from the manifest."""
     path, entry = _check_size(folder, name, manifest, growing=False)
     data = path.read_bytes()
-    check_digest(path, hashlib.sha256(data).hexdigest(), entry)
+    _check_digest(path, hashlib.sha256(data), entry)
     return data
 
 
@@ -181,17 +168,12 @@ def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: boo
     growing: compare only the first bytes of the file, up to the size in the manifest.
     """
     path, entry = _check_size(folder, name, manifest, growing=growing)
+    digest, left = hashlib.sha256(), entry["bytes"]
     with open(path, "rb") as file:
-        check_digest(path, digest_of(file, entry["bytes"]).hexdigest(), entry)
-
-
-def digest_of(file: IO[bytes], size: int) -> hashlib._Hash:
-    """SHA-256 of the next `size` bytes."""
-    digest = hashlib.sha256()
-    while size and (data := file.read(min(size, _CHUNK))):
-        digest.update(data)
-        size -= len(data)
-    return digest
+        while left and (data := file.read(min(left, _CHUNK))):
+            digest.update(data)
+            left -= len(data)
+    _check_digest(path, digest, entry)
 
 
 def _check_size(
@@ -203,18 +185,16 @@ def _check_size(
     size = entry.get("bytes") if isinstance(entry, dict) else None
     if type(size) is not int or size < 0 or not isinstance(entry.get("sha256"), str):
         raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
-    try:
-        found = path.stat().st_size
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing", remedy=_REMEDY) from None
+    if not path.exists():
+        raise UserError(f"{path}: the file is missing", remedy=_REMEDY)
+    found = path.stat().st_size
     if found < size or (found > size and not growing):
         raise UserError(f"{path}: expected {size} bytes, got {found}", remedy=_REMEDY)
     return path, entry
 
 
-def check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
-    """UserError where the SHA-256 differs from the manifest's entry."""
-    if digest != entry["sha256"]:
+def _check_digest(path: pathlib.Path, digest: hashlib._Hash, entry: dict[str, Any]) -> None:
+    if digest.hexdigest() != entry["sha256"]:
         raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 
@@ -224,11 +204,8 @@ def refuse_existing(folder: StrPath, *, option: str = "out") -> None:
     if path.exists() and path.resolve() == pathlib.Path.cwd():
         raise UserError(f"expected another folder than the current one, got {path}", setting=option)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(
-            f"{path} is there already",
-            setting=option,
-            remedy="remove it, or name another folder",
-        )
+        what = f"{path} is there already"
+        raise UserError(what, setting=option, remedy="remove it, or name another folder")
 
 
 @contextlib.contextmanager

@@ -23,10 +23,7 @@ def parse_id(value: object) -> int | None:
     """The id that a cell or a JSON value of a file holds, None where it is none."""
     if isinstance(value, str):
         text = value.strip()
-        if text.isascii() and text.isdigit() and len(text) <= _DIGITS:
-            number = int(text)
-            return number if number <= LARGEST_ID else None
-        return None
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_ID:
         return None
     return value
@@ -44,16 +41,12 @@ def check_id(value: object, where: str) -> int:
 def check_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarray:
     """Return `count` distinct ids as int64 [count]; the next free ones where `ids` is None.
 
-    Args:
-      ids: given by the caller; a UserError refuses anything but distinct ids.
-      count: of the questions.
-      next_id: larger than every id that a question has had.
+    Every id that a question has had is below `next_id`. UserError for anything but distinct ids.
     """
     if ids is None:
         if next_id + count > LARGEST_ID + 1:
-            raise UserError(
-                f"`ids`: expected ids, got none, and fewer than {count} are left above the greatest"
-            )
+            got = f"got none, and fewer than {count} are left above the greatest"
+            raise UserError(f"`ids`: expected ids, {got}")
         return np.arange(count) + next_id if count else np.zeros(0, np.int64)
     checked = [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
     if len(checked) != count:
@@ -74,10 +67,8 @@ def first_repeated(ids: np.ndarray) -> int | None:
 def refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
     """Raise a UserError, which names the line, where an id of int64 [n] stands twice."""
     if (repeated := first_repeated(ids)) is not None:
-        raise UserError(
-            f"{source}, line {lines[repeated]}: the id {ids[repeated]} stands twice; "
-            "give each question its own"
-        )
+        what = f"{source}, line {lines[repeated]}: the id {ids[repeated]} stands twice"
+        raise UserError(what, remedy="give each question its own")
 
 
 def number_entries(
@@ -85,19 +76,14 @@ def number_entries(
 ) -> Iterator[tuple[int, str]]:
     """Yield (id, question) of entries that all have an id, or all have none: then 0, 1, 2, ...
 
-    Args:
-      entries: (line, id, question).
-      lines: gets the line of each entry, for messages.
-      source: the name of the file in messages.
+    Takes (line, id, question) and appends each line to `lines`; messages name `source` as the file.
     """
-    with_ids: bool | None = None
+    with_ids = False
     for number, (line, value, question) in enumerate(entries):
-        if with_ids is None:
-            with_ids = value is not None
+        with_ids = with_ids if number else value is not None
         if with_ids != (value is not None):
-            raise UserError(
-                f"{source}, line {line}: expected {'an' if with_ids else 'no'} id, as in the rows "
-                "before; give one to every question, or to none"
-            )
+            kind = "an" if with_ids else "no"
+            what = f"{source}, line {line}: expected {kind} id, as in the rows before"
+            raise UserError(what, remedy="give one to every question, or to none")
         lines.append(line)
         yield number if value is None else check_id(value, f"in {source}, line {line}"), question

@@ -92,6 +92,5 @@ def _open_lock(folder: pathlib.Path) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise UserError(
-            f"{path}: expected a plain file, got a symbolic link", remedy="remove the link"
-        ) from None
+        what = f"{path}: expected a plain file, got a symbolic link"
+        raise UserError(what, remedy="remove the link") from None

@@ -5,52 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# Settings that only moved to a section.
+_MOVED = {
+    "text": "vocabulary_size hash_bins char_ngrams",
+    "encoder": "pretrained embedding_dim filters output_dim bag_of_words normalize compute_dtype",
+    "loss": "scale distance smoothing prior temperature symmetric mask_own_cluster similarity "
+    "similarity_scale negatives margin pair_distance",
+    "batch": "sampling hard_negatives encode_chunk",
+    "optimizer": "learning_rate learning_rate_scaling learning_rate_decay warmup_steps "
+    "weight_decay ema_steps",
+}
 OLD_NAMES = {
-    **{
-        f"data.{old}": f"data.{new}"
-        for old, new in {
-            "question": "question_column",
-            "answer": "answer_column",
-            "unlabelled": "unlabeled",
-            "unlabelled.sha256": "unlabeled.sha256",
-            "crossed": "spliced",
-        }.items()
-    },
+    "data.question": "data.question_column",
+    "data.answer": "data.answer_column",
+    "data.unlabelled": "data.unlabeled",
+    "data.unlabelled.sha256": "data.unlabeled.sha256",
+    "data.crossed": "data.spliced",
     "fewest_uses": "text.min_count",
     "max_words": "text.max_tokens",
-    **{name: f"text.{name}" for name in ("vocabulary_size", "hash_bins", "char_ngrams")},
     "encoder": "encoder.kind",
     "windows": "encoder.kernel_sizes",
-    **{
-        name: f"encoder.{name}"
-        for name in (
-            *("pretrained", "embedding_dim", "filters", "output_dim", "bag_of_words"),
-            *("normalize", "compute_dtype"),
-        )
-    },
     "loss": "loss.names",
     "loss_weights": "loss.weights",
     "loss_turns": "loss.alternate",
-    **{
-        name: f"loss.{name}"
-        for name in (
-            *("scale", "distance", "smoothing", "prior", "temperature", "symmetric"),
-            *("mask_own_cluster", "similarity", "similarity_scale", "negatives", "margin"),
-            "pair_distance",
-        )
-    },
     "word_dropout": "batch.token_dropout",
-    **{name: f"batch.{name}" for name in ("sampling", "hard_negatives", "encode_chunk")},
-    **{
-        name: f"optimizer.{name}"
-        for name in (
-            *("learning_rate", "learning_rate_scaling", "learning_rate_decay"),
-            *("warmup_steps", "weight_decay", "ema_steps"),
-        )
-    },
     "teacher.words": "teacher.init_embeddings",
     "distributed.processes": "distributed.num_processes",
     "distributed.process": "distributed.process_id",
+    **{old: f"{section}.{old}" for section, names in _MOVED.items() for old in names.split()},
 }
 
 

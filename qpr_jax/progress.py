@@ -7,7 +7,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 log = logging.getLogger("qpr_jax")
@@ -19,11 +22,7 @@ BAR_INTERVAL = 15.0
 def count(items: Iterable[T], label: str) -> Iterator[T]:
     """Yield the items and show how many have passed."""
     if _on_terminal():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        with _rich(label, transient=True) as shown:
             yield from shown.track(items, total=None)
         return
     last = time.monotonic()
@@ -46,28 +45,9 @@ def bar(
       shown: False shows nothing.
       interval: seconds between log lines.
     """
-    if not shown:
-        yield lambda done, text: None
-        return
-    if _on_terminal():
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        text_column = TextColumn("{task.description}")
-        with Progress(*columns, text_column, console=Console(stderr=True)) as progress:
-            task = progress.add_task("", total=total, completed=start)
-            yield lambda done, text: progress.update(task, completed=done, description=text)
-        return
     began = last = time.monotonic()
 
-    def show(done: int, text: str) -> None:
+    def show_line(done: int, text: str) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= interval and done > start:
@@ -78,8 +58,26 @@ def bar(
                 *(label, done, total, text and f"{text}, ", minutes),
             )
 
-    yield show
+    if not shown:
+        yield lambda done, text: None
+    elif _on_terminal():
+        with _rich(label, time_left=True) as progress:
+            task = progress.add_task("", total=total, completed=start)
+            yield lambda done, text: progress.update(task, completed=done, description=text)
+    else:
+        yield show_line
 
 
 def _on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _rich(label: str, *, transient: bool = False, time_left: bool = False) -> Progress:
+    """A bar of rich, which is imported only where it is shown."""
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = [rich.TextColumn(label), rich.BarColumn(), rich.MofNCompleteColumn()]
+    if time_left:
+        columns += [rich.TimeRemainingColumn(), rich.TextColumn("{task.description}")]
+    return rich.Progress(*columns, console=Console(stderr=True), transient=transient)

@@ -39,10 +39,8 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     path, source = pathlib.Path(folder), encoder_folder(run)
     refuse_existing(path, option="to")
     if (source / "run.json").is_file() and not (source / "report.json").is_file():
-        raise UserError(
-            f"{source}: expected a finished run, got one without a report",
-            remedy="resume it with the command that started it",
-        )
+        what = f"{source}: expected a finished run, got one without a report"
+        raise UserError(what, remedy="resume it with the command that started it")
     if (name := path.resolve().name) == minilm.NAME or not name.isprintable():
         raise UserError(
             f"expected printable characters, and another name than {minilm.NAME}, got {name!r}; "
@@ -116,9 +114,7 @@ def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
         for over, of in (("pair", "pairs"), ("query", "queries")):
             scores = Scores({"run": [ranks]}, split, over, search="exact")
             ends = scores.interval("run").T
-            cells = [
-                f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-                for mean, (low, high) in zip(scores.mean("run"), ends, strict=True)
-            ]
+            means = zip(scores.mean("run"), ends, strict=True)
+            cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, (low, high) in means]
             rows.append((title, of, cells))
     return rows

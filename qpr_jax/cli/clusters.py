@@ -18,33 +18,17 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("logs", nargs=-1)
 @click.option("--out", type=NamedPath(file_okay=False), help="Output folder, new.")
-@click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise", show_default=True)
+@click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
 @click.option(
     "--min-coherence",
     type=FiniteRange(0, 1),
     help=f"Least of a cluster.  [default: {LEAST['pairwise']}, paper: {LEAST['paper']}]",
 )
-@click.option(
-    "--pairs",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Most of a cluster.",
-)
-@click.option(
-    "--seed",
-    "split_seed",
-    default=0,
-    show_default=True,
-    help="Of the splits and the sampled pairs.",
-)
+@click.option("--pairs", default=100, type=click.IntRange(1), help="Most of a cluster.")
+@click.option("--seed", "split_seed", default=0, help="Of the splits and the sampled pairs.")
 @click.option("--question", "question_column", default="question", help="Column of the question.")
 @click.option("--answer", "answer_column", default="answer", help="Column of the answer.")
-@click.option(
-    "--format",
-    type=click.Choice(FORMATS[1:]),
-    help="Of LOGS.  [default: by the suffix]",
-)
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of LOGS.  [default: by suffix]")
 @click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
 @click.option("--spark", help="Spark master: local[4], spark://host:7077, yarn.  [default: none]")
 @click.option("--verdicts", type=NamedPath(), help="A sample.tsv with verdicts.")

@@ -7,7 +7,8 @@ import pathlib
 
 import click
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
+from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError
 
 log = logging.getLogger("qpr_jax")
@@ -16,19 +17,11 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("run", type=NamedPath())
 @click.argument("other", required=False, type=NamedPath())
-@click.option(
-    "--split", type=click.Choice(["validation", "test"]), default="test", show_default=True
-)
+@click.option("--split", type=click.Choice(HELD_OUT), default="test")
 @click.option(
     "--out", required=True, type=NamedPath(dir_okay=False), help="A .html, .md or .json file."
 )
-@click.option(
-    "--examples",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="To show of each group.",
-)
+@click.option("--examples", type=click.IntRange(min=0), default=10, help="Shown of each group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> None:
     """Show the held-out queries at which RUN fails, grouped by what differs, with examples.
 
@@ -42,23 +35,20 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     Example: qpr errors runs/quora_sdml --out errors.html
              qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
     """
-    from qpr_jax.data.splits import read_pairs
     from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
     from qpr_jax.failures.pages import check_ending, summarize, write_failures
-    from qpr_jax.retriever import Retriever
 
     check_ending(out)
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    first, *others = (
-        Retriever.load(folder, indexed=True) for folder in (run, other) if folder is not None
-    )
-    for second in others:
+    retrievers = [load_index(folder) for folder in (run, other) if folder]
+    first = retrievers[0]
+    for second in retrievers[1:]:
         require_same_questions(first.index, second.index, str(other))
     words = first.encoder.summary().words
     analysis = analyze(
-        dict(zip(names, (retriever.search for retriever in (first, *others)), strict=True)),
+        {name: retriever.search for name, retriever in zip(names, retrievers, strict=True)},
         questions_of_pairs(first.index, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.ids import parse_id
-
-if TYPE_CHECKING:
-    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -26,7 +23,7 @@ TASKS = ("retrieval", "classification", "mining")
 @click.command()
 @click.argument("folder", type=NamedPath())
 @click.argument("pairs", default="-")
-@click.option("--task", type=click.Choice(TASKS), default=TASKS[0], show_default=True)
+@click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
 @click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
 @click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS and --validation.")
@@ -82,7 +79,11 @@ def evaluate(
     if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
         raise click.UsageError("standard input is one file: name all but one")
     if beir is not None:
-        scores = _score_beir(folder, beir, split or "test", trec)
+        from qpr_jax.evaluation.beir import beir_scores
+        from qpr_jax.retriever import run_encoder
+
+        encode = run_encoder(folder).encode
+        scores = beir_scores(encode, beir, split or "test", run_file=trec, log=log.info)
     elif task == "retrieval":
         scores = _score_retrieval(folder, pairs, format, column, other_texts)
     else:
@@ -94,43 +95,32 @@ def _score_retrieval(
     folder: str, pairs: str, format: str | None, column: str, other_texts: bool
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
-    from qpr_jax.retriever import Retriever
 
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     relevant: dict[str, set[int]] = {}
     line_of: dict[int, int] = {}
-    for line, fields in read_rows(pairs, [column, "id"], format=format or ""):
-        value = fields if isinstance(fields, str) else parse_id(fields["id"])
-        query = "" if isinstance(fields, str) else fields[column]
-        if not isinstance(value, int) or not isinstance(query, str):
-            got = fields if isinstance(fields, str) else f"got {query!r} and {fields['id']!r}"
-            raise UserError(f"{input_name(pairs)}, line {line}: expected a query and an id; {got}")
+
+    def parse(query: object, cell: object) -> tuple[str, int] | None:
+        value = parse_id(cell)
+        return (query, value) if isinstance(query, str) and value is not None else None
+
+    columns, expected = [column, "id"], "a query and an id"
+    rows = read_values(pairs, columns, parse, expected=expected, format=format or "")
+    for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
-    _refuse_missing(retriever, line_of, input_name(pairs), folder)
-    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
-
-
-def _refuse_missing(
-    retriever: Retriever, line_of: dict[int, int], source: str, folder: str
-) -> None:
-    """UserError where the index lacks one of the ids, which no search could find."""
+    # No search could find these.
     if missing := retriever.index.missing(np.array([*line_of], np.int64)):
         first = min(missing, key=line_of.__getitem__)
         raise UserError(
-            f"{source}, line {line_of[first]}: expected the id of a question in {folder}, got "
-            f"{first}; {len(missing):,} of {len(line_of):,} ids are missing in the index",
+            f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
+            f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in the "
+            "index",
             remedy="remove their rows, or name the index of these ids",
         )
-
-
-def _score_beir(folder: str, beir: str, split: str, trec: str | None) -> dict[str, Any]:
-    from qpr_jax.evaluation.beir import beir_scores
-    from qpr_jax.retriever import run_encoder
-
-    return beir_scores(run_encoder(folder).encode, beir, split, run_file=trec, log=log.info)
+    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
 
 
 def _score_pairs(

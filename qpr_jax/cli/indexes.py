@@ -12,21 +12,15 @@ from typing import Any
 import click
 
 from qpr_jax import progress
-from qpr_jax.cli.options import (
-    CHUNK,
-    NamedPath,
-    as_json,
-    as_tsv,
-    chunked,
-    questions_input,
-    read_input,
-)
+from qpr_jax.cli import options
+from qpr_jax.cli.options import NamedPath, as_json, chunked, load_index, questions_input, read_input
 from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_rows
-from qpr_jax.errors import UserError
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.ids import LARGEST_ID, parse_id
 
 log = logging.getLogger("qpr_jax")
+
+_RECIPE = ("factory", "metric", "probes", "assignments")
 
 
 @click.command()
@@ -48,8 +42,7 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
     """
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
-    names = ("factory", "metric", "probes", "assignments")
-    given = {name: value for name in names if (value := how.pop(name)) is not None}
+    given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     recipe = run_recipe(run_encoder(run), **given)
     entries = progress.count(read_input(questions, **how), "read")
     retriever = Retriever.build_in(
@@ -75,18 +68,16 @@ def search(
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = read_input(queries, **how)
-    line = as_tsv if output == "tsv" else as_json
+    line = options.as_tsv if output == "tsv" else as_json
     if output == "tsv":
         click.echo("query\tid\tquestion\tdistance")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
-    batch_size = max(1, min(CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
+    batch_size = max(1, min(options.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     for batch in chunked(entries, 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
         for text, hits in zip(texts, retriever.search(texts, k), strict=True):
@@ -106,9 +97,7 @@ def add(folder: str, questions: str, **how: Any) -> None:
 
     Example: qpr add my_index new_questions.txt
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     count = 0
     try:
         for batch in chunked(progress.count(read_input(questions, **how), "added")):
@@ -153,23 +142,12 @@ def remove(
 
     Example: qpr remove my_index --id 17 --id 4
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
-    given = list(one) if one else list(_read_ids(ids, format))
+    retriever = load_index(folder)
+    expected = f"an id, 0 to {LARGEST_ID}"
+    rows = read_values(ids, ["id"], parse_id, expected=expected, format=format or "")
+    given = one or [value for _, value in rows]
     count = retriever.remove(dict.fromkeys(given), ignore_missing=ignore_missing)
     log.info("%s: %s removed, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
-
-
-def _read_ids(path: str, format: str | None) -> Iterator[int]:
-    for line, fields in read_rows(path, ["id"], format=format or ""):
-        value = fields if isinstance(fields, str) else parse_id(fields["id"])
-        if not isinstance(value, int):
-            got = fields if isinstance(fields, str) else f"got {fields['id']!r}"
-            raise UserError(
-                f"{input_name(path)}, line {line}: expected an id, 0 to {LARGEST_ID}; {got}"
-            )
-        yield value
 
 
 @click.command()
@@ -181,10 +159,10 @@ def compact(folder: str) -> None:
 
     Example: qpr compact my_index
     """
-    from qpr_jax.retriever import Retriever, upgrade_index
+    from qpr_jax.retriever import upgrade_index
 
     if not upgrade_index(folder, log.info):
-        Retriever.load(folder, indexed=True).compact(log.info)
+        load_index(folder).compact(log.info)
 
 
 @click.command()
@@ -194,21 +172,14 @@ def info(folder: str) -> None:
 
     Example: qpr info my_index
     """
-    from qpr_jax.retriever import Retriever
-
-    retriever = Retriever.load(folder, indexed=True)
+    retriever = load_index(folder)
     index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
     index.store.check_integrity()
     removed, added = index.store.counts()
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
     facts = {
-        "questions": len(retriever),
-        "removed": removed,
-        "added": added,
-        "factory": recipe.factory,
-        "metric": recipe.metric,
-        "probes": recipe.probes,
-        "assignments": recipe.assignments,
+        **{"questions": len(retriever), "removed": removed, "added": added},
+        **{name: getattr(recipe, name) for name in _RECIPE},
         "recall@10": round(index.vectors.recall, 4),
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,

@@ -16,8 +16,10 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.cli.spelling import command_spelling
 from qpr_jax.errors import UserError, set_spelling
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(context_settings=_SETTINGS)
 @click.version_option(package_name="qpr_jax")
 @click.pass_context
 def qpr(context: click.Context) -> None:

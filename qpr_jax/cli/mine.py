@@ -7,29 +7,20 @@ import contextlib
 import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.cli.options import (
-    FiniteRange,
-    NamedPath,
-    as_json,
-    as_tsv,
-    questions_input,
-    read_input,
-)
+from qpr_jax.cli import options
+from qpr_jax.cli.options import FiniteRange, NamedPath, questions_input, read_input
 from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import input_name
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.ids import number_entries, refuse_repeated
-
-if TYPE_CHECKING:
-    from qpr_jax.index.mining import Pairs
 
 log = logging.getLogger("qpr_jax")
 
@@ -42,14 +33,8 @@ log = logging.getLogger("qpr_jax")
 @click.option("--pairs", "count", type=click.IntRange(min=1), help="Number of closest pairs.")
 @click.option("--labels", type=NamedPath(), help="Labeled pairs that choose the threshold ...")
 @click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="... for this precision.")
-@click.option(
-    "--most",
-    type=click.IntRange(min=1),
-    default=10_000_000,
-    show_default=True,
-    help="More pairs are an error.",
-)
-@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl", show_default=True)
+@click.option("--most", default=10_000_000, type=click.IntRange(1), help="More pairs are an error.")
+@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 @questions_input
 def mine(
     questions: str,
@@ -96,23 +81,27 @@ def mine(
         else:
             pairs = close_pairs(vectors, float(threshold or 0), most=most, log=log.info)
         clusters = transitive_clusters(len(texts), np.stack([pairs.first, pairs.second], axis=1))
-        _write(folder, output, ids, texts, pairs, clusters)
+        found = zip(*(values.tolist() for values in pairs), strict=True)
+        rows = ((ids[a], ids[b], distance, texts[a], texts[b]) for a, b, distance in found)
+        _write_rows(folder / f"pairs.{output}", "id1 id2 distance question1 question2", rows)
+        members = np.argsort(clusters, kind="stable")[(clusters < 0).sum() :].tolist()
+        member_rows = ((int(clusters[i]), ids[i], texts[i]) for i in members)
+        _write_rows(folder / f"clusters.{output}", "cluster id question", member_rows)
         sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-        info = {
+        if threshold is None:
+            threshold = float(pairs.distances.max(initial=0))
+        info: dict[str, Any] = {
             "run": run,
             "questions": len(texts),
-            "threshold": float(pairs.distances.max(initial=0)) if threshold is None else threshold,
+            "threshold": threshold,
             "pairs": len(pairs.first),
             "clustered_questions": int(sizes.sum()),
             "clusters": int((sizes > 0).sum()),
             "largest_cluster": int(sizes.max()),
         }
         write_json(folder / "info.json", info)
-    log.info(
-        "%s: %s pairs, %s questions in %s clusters, the largest of %s",
-        *(out, f"{info['pairs']:,}", f"{info['clustered_questions']:,}"),
-        *(f"{info['clusters']:,}", f"{info['largest_cluster']:,}"),
-    )
+    counts = (f"{info[name]:,}" for name in [*info][3:])
+    log.info("%s: %s pairs, %s questions in %s clusters, the largest of %s", out, *counts)
 
 
 @contextlib.contextmanager
@@ -163,31 +152,10 @@ def _choose_threshold(
     return threshold
 
 
-def _write(
-    folder: pathlib.Path,
-    output: str,
-    ids: list[int],
-    texts: list[str],
-    pairs: Pairs,
-    clusters: np.ndarray,
-) -> None:
-    """Write the pairs and the clusters."""
-    pair_rows = (
-        (ids[a], ids[b], distance, texts[a], texts[b])
-        for a, b, distance in zip(*(values.tolist() for values in pairs), strict=True)
-    )
-    members = np.argsort(clusters, kind="stable")[(clusters < 0).sum() :].tolist()
-    member_rows = ((int(clusters[i]), ids[i], texts[i]) for i in members)
-    columns = ("id1", "id2", "distance", "question1", "question2")
-    _write_rows(folder / f"pairs.{output}", columns, pair_rows)
-    _write_rows(folder / f"clusters.{output}", ("cluster", "id", "question"), member_rows)
-
-
-def _write_rows(
-    path: pathlib.Path, columns: Sequence[str], rows: Iterable[Sequence[object]]
-) -> None:
+def _write_rows(path: pathlib.Path, columns: str, rows: Iterable[Sequence[object]]) -> None:
+    names = columns.split()
     with write_atomically(path, "w") as file:
         if path.suffix == ".tsv":
-            file.write("\t".join(columns) + "\n")
-        line = as_tsv if path.suffix == ".tsv" else as_json
-        file.writelines(line(dict(zip(columns, row, strict=True))) for row in rows)
+            file.write("\t".join(names) + "\n")
+        line = options.as_tsv if path.suffix == ".tsv" else options.as_json
+        file.writelines(line(dict(zip(names, row, strict=True))) for row in rows)

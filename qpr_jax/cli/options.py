@@ -6,13 +6,16 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
 Command = Callable[..., Any]
@@ -35,16 +38,11 @@ class FiniteRange(click.FloatRange):
 
 def questions_input(command: Command) -> Command:
     """Add the options of a command that reads questions."""
-    for option in reversed(
-        (
-            click.option(
-                "--format",
-                type=click.Choice(FORMATS),
-                help="Of the input.  [default: by the file's suffix, or lines]",
-            ),
-            click.option("--column", default="question", help="Column of the question."),
-            click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
-        )
+    format_help = "Of the input.  [default: by the file's suffix, or lines]"
+    for option in (
+        click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
+        click.option("--column", default="question", help="Column of the question."),
+        click.option("--format", type=click.Choice(FORMATS), help=format_help),
     ):
         command = option(command)
     return command
@@ -53,6 +51,13 @@ def questions_input(command: Command) -> Command:
 def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
     """Read questions with the options of `questions_input`."""
     return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
+
+
+def load_index(folder: str) -> Retriever:
+    """Load the index of a folder; imported late, since `--help` needs no FAISS."""
+    from qpr_jax.retriever import Retriever
+
+    return Retriever.load(folder, indexed=True)
 
 
 def chunked(entries: Iterable[Entry], size: int = CHUNK) -> Iterator[list[Entry]]:
@@ -68,9 +73,5 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 def as_tsv(fields: Mapping[str, object]) -> str:
     """A line of cells; whitespace in a text becomes spaces, so that it breaks no line."""
-    return "\t".join(map(_cell, fields.values())) + "\n"
-
-
-def _cell(value: object) -> str:
-    text = " ".join(value.split()) if isinstance(value, str) else f"{value}"
-    return replace_surrogates(text)
+    cells = (" ".join(v.split()) if isinstance(v, str) else f"{v}" for v in fields.values())
+    return replace_surrogates("\t".join(cells)) + "\n"

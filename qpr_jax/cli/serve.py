@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from qpr_jax.cli.options import NamedPath
+from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
@@ -22,13 +22,13 @@ from qpr_jax.machine import cpu_count
 log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
-_LIMIT: dict[str, Any] = {"show_default": True, "type": click.IntRange(min=1)}
+_LIMIT = click.IntRange(min=1)
 
 
 @click.command()
 @click.argument("folder", type=NamedPath())
-@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: all addresses.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
+@click.option("--port", default=8000, type=click.IntRange(0, 65535))
 @click.option(
     "--allowed-host",
     metavar="NAME",
@@ -38,11 +38,11 @@ _LIMIT: dict[str, Any] = {"show_default": True, "type": click.IntRange(min=1)}
 )
 @click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
-@click.option("--max-body", "body", default=1 << 20, **_LIMIT)
-@click.option("--max-k", "k", default=100, **_LIMIT)
-@click.option("--max-characters", "characters", default=2000, **_LIMIT)
-@click.option("--max-questions", "questions", default=1000, **_LIMIT)
-@click.option("--max-concurrent", "concurrent", default=256, **_LIMIT)
+@click.option("--max-body", "body", default=1 << 20, type=_LIMIT)
+@click.option("--max-k", "k", default=100, type=_LIMIT)
+@click.option("--max-characters", "characters", default=2000, type=_LIMIT)
+@click.option("--max-questions", "questions", default=1000, type=_LIMIT)
+@click.option("--max-concurrent", "concurrent", default=256, type=_LIMIT)
 def serve(
     folder: str,
     host: str,
@@ -71,32 +71,20 @@ def serve(
         from qpr_jax.serving.models import Limits
         from qpr_jax.serving.protocol import Protocol
     except ImportError as error:
-        raise UserError(
-            f"`qpr serve` needs the package {error.name}",
-            remedy="pip install 'qpr_jax[serve]'",
-        ) from None
-    from qpr_jax.retriever import Retriever
-
+        what = f"`qpr serve` needs the package {error.name}"
+        raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
     token = _token(token_file)
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
-        retriever = Retriever.load(folder, indexed=True)
+        retriever = load_index(folder)
         retriever.encoder.warm_up()
+        threads = threads or cpu_count()
+        app = make_app(
+            retriever, token=token, limits=Limits(**limits), threads=threads, allowed_hosts=hosts
+        )
+        off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
         config = uvicorn.Config(
-            make_app(
-                retriever,
-                token=token,
-                limits=Limits(**limits),
-                threads=threads or cpu_count(),
-                allowed_hosts=hosts,
-            ),
-            http=Protocol,
-            ws="none",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            log_level="error",
-            timeout_graceful_shutdown=30,
+            app, http=Protocol, ws="none", log_level="error", timeout_graceful_shutdown=30, **off
         )
         gc.freeze()  # the index stays until the end, so the collector need not scan it
         log.info(
@@ -114,21 +102,14 @@ def _host_names(host: str, allowed: Sequence[str]) -> list[str]:
 
     They are those of `--host`, if it names one address, and of `--allowed-host`.
     """
-    names = [] if _is_wildcard(host) else [_bracket_ipv6(host)]
+    own = _bracket_ipv6(host)
+    names = [] if own in ("0.0.0.0", "[::]") else [own]
     for name in map(_bracket_ipv6, allowed):
         if not re.fullmatch(r"\*|\[[0-9a-f:.]+\]|[\w.-]+", name, re.ASCII):
-            raise UserError(
-                f"expected a name or an address without port, got {name!r}", setting="allowed_host"
-            )
+            what = f"expected a name or an address without port, got {name!r}"
+            raise UserError(what, setting="allowed_host")
         names.append(name)
     return names
-
-
-def _is_wildcard(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 def _bracket_ipv6(name: str) -> str:
@@ -141,22 +122,17 @@ def _bracket_ipv6(name: str) -> str:
 
 def _listening(host: str, port: int) -> socket.socket:
     if not host:
-        raise UserError(
-            "expected an address, got none",
-            setting="host",
-            remedy="give {host=0.0.0.0} for all addresses",
-        )
+        what = "expected an address, got none"
+        raise UserError(what, setting="host", remedy="give {host=0.0.0.0} for all addresses")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
     except socket.gaierror as error:
-        raise UserError(
-            f"expected an address of this machine, got {host!r} ({error.strerror})", setting="host"
-        ) from None
+        what = f"expected an address of this machine, got {host!r} ({error.strerror})"
+        raise UserError(what, setting="host") from None
     except OSError as error:
-        raise UserError(
-            f"cannot listen at {host}:{port} ({error})", remedy="choose another {host} or {port}"
-        ) from None
+        what = f"cannot listen at {host}:{port} ({error})"
+        raise UserError(what, remedy="choose another {host} or {port}") from None
 
 
 def _token(path: str | None) -> str:
@@ -171,8 +147,6 @@ def _token(path: str | None) -> str:
         return ""
     token = token.strip()
     if not re.fullmatch("[!-~]+", token):
-        raise UserError(
-            f"{source}: expected a token of printable ASCII without blanks, got "
-            + ("another" if token else "none")
-        )
+        got = "another" if token else "none"
+        raise UserError(f"{source}: expected a token of printable ASCII without blanks, got {got}")
     return token

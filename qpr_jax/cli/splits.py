@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import click
 
@@ -15,24 +16,13 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("pairs", type=NamedPath())
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
-@click.option("--dev", type=float, default=Sizes.dev, show_default=True, help="Share of questions.")
-@click.option(
-    "--test", type=float, default=Sizes.test, show_default=True, help="Share of questions."
-)
-@click.option("--dev-queries", type=int, default=Sizes.dev_queries, show_default=True)
-@click.option("--test-queries", type=int, default=Sizes.test_queries, show_default=True)
-@click.option("--seed", type=int, default=Sizes.seed, show_default=True, help="Of all samples.")
+@click.option("--dev", type=float, default=Sizes.dev, help="Share of questions.")
+@click.option("--test", type=float, default=Sizes.test, help="Share of questions.")
+@click.option("--dev-queries", type=int, default=Sizes.dev_queries)
+@click.option("--test-queries", type=int, default=Sizes.test_queries)
+@click.option("--seed", type=int, default=Sizes.seed, help="Of all samples.")
 @click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
-def splits(
-    pairs: str,
-    out: str,
-    dev: float,
-    test: float,
-    dev_queries: int,
-    test_queries: int,
-    seed: int,
-    skip_bad_rows: bool,
-) -> None:
+def splits(pairs: str, out: str, skip_bad_rows: bool, **sizes: Any) -> None:
     """Divide labeled PAIRS into train, dev and test for three tasks, without shared questions.
 
     PAIRS has the format of Quora's question pairs. Duplicates, by transitivity, and questions with
@@ -57,9 +47,9 @@ def splits(
     from qpr_jax.data.task_splits import make_tasks, write_tasks
     from qpr_jax.files import refuse_existing
 
-    sizes = Sizes(dev, test, dev_queries, test_queries, seed)
+    checked = Sizes(**sizes)
     refuse_existing(out)
-    report = write_tasks(out, make_tasks(read_quora(pairs, skip_bad_rows=skip_bad_rows), sizes))
+    report = write_tasks(out, make_tasks(read_quora(pairs, skip_bad_rows=skip_bad_rows), checked))
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, ", ".join(f"{n:,} {what}" for what, n in counts.items()))
     log.info(

@@ -19,7 +19,7 @@ log = logging.getLogger("qpr_jax")
 @click.command()
 @click.argument("workdir", metavar="FOLDER", type=NamedPath(file_okay=False))
 @click.argument("pairs", type=NamedPath())
-@click.option("--config", default="quora_sdml", show_default=True, help="A preset, or a TOML file.")
+@click.option("--config", default="quora_sdml", help="A preset, or a TOML file.")
 @click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 def train(workdir: str, pairs: str, config: str, changes: tuple[str, ...]) -> int:
     """Train on a file of labeled PAIRS, then index and score its questions, in FOLDER.
@@ -68,23 +68,19 @@ def encode(folder: str, questions: str, out: str, **how: Any) -> None:
 
     encoder = run_encoder(folder)
     texts = (entry.question for entry in progress.count(read_input(questions, **how), "encoded"))
+    dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(
-        out,
-        texts,
-        encoder.encode,
-        dimension=encoder.dimension,
-        encoder=encoder.identity,
-        log=log.info,
+        out, texts, encoder.encode, dimension=dimension, encoder=identity, log=log.info
     )
-    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", encoder.dimension)
+    log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
 
 
 @click.command()
 @click.argument("run", type=NamedPath())
 @click.option("--to", required=True, type=NamedPath(file_okay=False), help="New folder.")
-@click.option("--licence", default="", help="Of the weights: an identifier such as apache-2.0.")
-@click.option("--data", default="", help="The training data and its terms, in a sentence.")
-def publish(run: str, to: str, licence: str, data: str) -> None:
+@click.option("--licence", help="Of the weights: an identifier such as apache-2.0.")
+@click.option("--data", help="The training data and its terms, in a sentence.")
+def publish(run: str, to: str, licence: str | None, data: str | None) -> None:
     """Write the encoder of RUN and a model card to a new folder that others can load.
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
@@ -97,5 +93,5 @@ def publish(run: str, to: str, licence: str, data: str) -> None:
     """
     from qpr_jax import publishing
 
-    path = publishing.publish(run, to, licence=licence, data=data)
+    path = publishing.publish(run, to, licence=licence or "", data=data or "")
     log.info("%s: see its README.md", path)

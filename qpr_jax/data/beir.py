@@ -57,17 +57,13 @@ def read_qrels(folder: StrPath, split: str) -> Qrels:
         if line == 1 and query and not _SCORE.fullmatch(score):
             continue  # the header, whatever it calls them
         if not query or not document or not _SCORE.fullmatch(score):
-            raise _bad_row(
-                path,
-                line,
-                f"expected two ids and a whole number, separated by tabs, got {row!r:.80}",
-            )
+            expected = "two ids and a whole number, separated by tabs"
+            raise _bad_row(path, line, f"expected {expected}, got {row!r:.80}")
         if qrels.setdefault(query, {}).setdefault(document, int(score)) != int(score):
             raise _bad_row(path, line, f"query {query} and {document} have two scores")
     if not qrels:
-        raise UserError(
-            f"{path}: expected relevant documents, got none", remedy="name another with {split}"
-        )
+        what = f"{path}: expected relevant documents, got none"
+        raise UserError(what, remedy="name another with {split}")
     return qrels
 
 
@@ -77,13 +73,9 @@ def write_beir(
     queries: Iterable[tuple[str, str]],
     qrels: Mapping[str, Iterable[tuple[str, str, int]]],
 ) -> None:
-    """Write a data set in BEIR's format.
+    """Write a data set in BEIR's format: ids and texts of documents and of queries, and scores.
 
-    Args:
-      folder: for the files.
-      corpus: ids and texts of documents; their titles are empty.
-      queries: ids and texts.
-      qrels: split -> (query, document, score).
+    The titles are empty. qrels: split -> (query, document, score).
     """
     path = pathlib.Path(folder)
     with write_atomically(path / CORPUS, "w") as file:

@@ -10,14 +10,9 @@ from scipy.sparse.csgraph import connected_components
 
 
 def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
-    """The cluster of each of `count` questions, -1 for a question without a duplicate.
+    """The cluster of each of `count` questions by their `duplicates`, int [P, 2] of positions.
 
-    Args:
-      count: of questions.
-      duplicates: int [P, 2], positions of questions.
-
-    Returns:
-      int32 [count]; clusters are numbered in order of first appearance.
+    Returns int32 [count], numbers in order of first appearance; -1 for one without a duplicate.
     """
     components = connect(count, duplicates)
     clustered = np.bincount(components, minlength=1)[components] > 1
@@ -27,14 +22,9 @@ def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
 
 
 def connect(count: int, links: np.ndarray) -> np.ndarray:
-    """The connected component of each of `count` nodes.
+    """The connected component of each of `count` nodes by their `links`, int [P, 2].
 
-    Args:
-      count: of nodes.
-      links: int [P, 2], pairs of nodes.
-
-    Returns:
-      int64 [count]; components are numbered in order of first appearance.
+    Returns int64 [count], numbers in order of first appearance.
     """
     ones = np.ones(len(links), np.int8)
     graph = coo_array((ones, (links[:, 0], links[:, 1])), shape=(count, count))
@@ -70,6 +60,12 @@ def pair_count(clusters: np.ndarray) -> int:
     return int((sizes * (sizes - 1) // 2).sum())
 
 
+def in_one_cluster(clusters: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Whether both questions of a pair, int [P, 2], are in the same cluster: bool [P]."""
+    first, second = clusters[pairs].T
+    return (first == second) & (first >= 0)
+
+
 def cluster_report(
     clusters: np.ndarray, pairs: np.ndarray, is_duplicate: np.ndarray
 ) -> dict[str, Any]:
@@ -79,8 +75,7 @@ def cluster_report(
     counts label noise: pairs labeled non-duplicate whose questions other pairs link.
     """
     sizes = np.bincount(clusters[clusters >= 0])
-    of_pair = clusters[pairs]
-    inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
+    inside = in_one_cluster(clusters, pairs)
     values, counts = np.unique(sizes, return_counts=True)
     return {
         "questions": len(clusters),

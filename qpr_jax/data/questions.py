@@ -23,11 +23,7 @@ class Entry(NamedTuple):
 
 
 def read_questions(
-    path: str,
-    *,
-    format: str = "",
-    column: str = "question",
-    skip_bad_rows: bool = False,
+    path: str, *, format: str = "", column: str = "question", skip_bad_rows: bool = False
 ) -> Iterator[Entry]:
     """Yield the questions of a file, or of standard input where `path` is "-", in their order.
 
@@ -58,10 +54,8 @@ def read_questions(
         elif skip_bad_rows:
             skipped += 1
         else:
-            raise UserError(
-                f"{input_name(path)}, line {line}: {reason}",
-                remedy="correct it, or skip bad rows with {skip_bad_rows=True}",
-            )
+            what = f"{input_name(path)}, line {line}: {reason}"
+            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
     if skipped:
         log.warning("%s: %s bad rows left out", input_name(path), f"{skipped:,}")
 

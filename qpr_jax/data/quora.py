@@ -9,15 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.quoted_tsv import (
-    check_utf8,
-    decode_lines,
-    has_header,
-    parse_qid,
-    parse_rows,
-    short,
-    split_row,
-)
+from qpr_jax.data import quoted_tsv
+from qpr_jax.data.quoted_tsv import check_utf8, has_header, parse_qid, short
 from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -55,11 +48,8 @@ class QuestionPairs:
 def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0) -> QuestionPairs:
     """Read a file in the format of Quora's `quora_duplicate_questions.tsv`, with or without `id`.
 
-    Args:
-      path: of the file.
-      skip_bad_rows: skip and count bad rows. Otherwise the first one is a UserError with the line
-        where it starts.
-      max_rows: stop after this number of good rows; 0 reads all.
+    Stops after `max_rows` good rows, if not 0. The first bad row is a UserError with the line where
+    it starts, unless `skip_bad_rows`, which counts them.
     """
     if max_rows < 0:
         raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
@@ -68,22 +58,19 @@ def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0)
     rows: list[Row] = []
     skipped = 0
     for start, row in _parse_rows(lines, header, body):
-        if isinstance(row, str):
-            if not skip_bad_rows:
-                raise UserError(
-                    f"{path}, line {start + 1}: {row}",
-                    remedy="correct the row, or skip bad rows with {skip_bad_rows=True}",
-                )
+        if not isinstance(row, str):
+            rows.append(row)
+        elif skip_bad_rows:
             skipped += 1
-            continue
-        rows.append(row)
-        if len(rows) == max_rows:
+        else:
+            what = f"{path}, line {start + 1}: {row}"
+            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
+        if len(rows) == max_rows > 0:
             break
     if not rows:
+        expected = "expected rows of question pairs below the header"
         raise UserError(
-            f"{path}: expected rows of question pairs below the header, got no good row and "
-            f"{skipped} bad ones",
-            remedy=_REMEDY,
+            f"{path}: {expected}, got no good row and {skipped} bad ones", remedy=_REMEDY
         )
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
@@ -92,9 +79,8 @@ def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0)
 
 def is_quora_file(path: StrPath) -> bool:
     """Whether the header of a file is one that `read_quora` reads."""
-    if path == STANDARD_INPUT:
-        return False
-    return has_header(path, HEADER) or has_header(path, PAIRS_HEADER)
+    headers = (HEADER, PAIRS_HEADER)
+    return path != STANDARD_INPUT and any(has_header(path, header) for header in headers)
 
 
 def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
@@ -116,58 +102,41 @@ def gather_pairs(rows: Iterable[Row]) -> QuestionPairs:
         at = position[identity] = questions.setdefault(text, len(questions))
         if at == len(ids):
             ids.append(identity)
-    pairs: list[tuple[int, int]] = []
-    labels: list[bool] = []
-    self_pairs = 0
-    for id1, id2, _, _, label in rows:
-        pair = position[id1], position[id2]
-        if pair[0] == pair[1]:
-            self_pairs += 1
-        else:
-            pairs.append(pair)
-            labels.append(label)
+    pairs = np.array([(position[a], position[b]) for a, b, *_ in rows], np.int32).reshape(-1, 2)
+    kept = pairs[:, 0] != pairs[:, 1]
     report = {
-        "rows": len(pairs) + self_pairs,
+        "rows": len(rows),
         "skipped_rows": 0,
         "same_text_ids": len(position) - len(ids),
         "changed_texts": len(changed),
-        "self_pairs": self_pairs,
+        "self_pairs": int((~kept).sum()),
     }
-    return QuestionPairs(
-        questions=[*questions],
-        ids=np.array(ids, np.int64),
-        pairs=np.array(pairs, np.int32).reshape(-1, 2),
-        is_duplicate=np.array(labels, np.bool_),
-        report=report,
-    )
+    labels = np.array([row[-1] for row in rows], np.bool_)
+    return QuestionPairs([*questions], np.array(ids, np.int64), pairs[kept], labels[kept], report)
 
 
 def _read_lines(path: StrPath) -> list[str]:
     try:
         data = pathlib.Path(path).read_bytes()
     except OSError as error:
-        raise UserError(
-            f"{path}: expected a file of question pairs, got: {error.strerror}", remedy=_REMEDY
-        ) from error
+        what = f"{path}: expected a file of question pairs, got: {error.strerror}"
+        raise UserError(what, remedy=_REMEDY) from error
     if not data:
-        raise UserError(
-            f"{path}: expected a file of question pairs, got an empty file", remedy=_REMEDY
-        )
-    return decode_lines(data)
+        what = f"{path}: expected a file of question pairs, got an empty file"
+        raise UserError(what, remedy=_REMEDY)
+    return quoted_tsv.decode_lines(data)
 
 
 def _check_header(path: StrPath, lines: list[str]) -> tuple[list[str], int]:
     """The header, and the index of the first line below it."""
     try:
-        fields, body = split_row(lines, 0)
+        fields, body = quoted_tsv.split_row(lines, 0)
     except ValueError:
         fields, body = [], 1
     if fields not in (HEADER, PAIRS_HEADER):
-        raise UserError(
-            f"{path}, line 1: expected the header {' '.join(HEADER)!r} with tabs between, "
-            f"got {short(lines[0])}",
-            remedy="give a file in the format of Quora's pair file",
-        )
+        expected = f"the header {' '.join(HEADER)!r} with tabs between"
+        what = f"{path}, line 1: expected {expected}, got {short(lines[0])}"
+        raise UserError(what, remedy="give a file in the format of Quora's pair file")
     return fields, body
 
 
@@ -175,16 +144,11 @@ def _parse_rows(lines: list[str], header: list[str], start: int) -> Iterator[tup
     """Yield, for each row, the index of its first line and the row, or what is wrong with it."""
     # Without `id`, a line of a question may begin like a row; then the quotes alone end a row.
     row_start = _ROW_START if header == HEADER else None
-    for at, fields in parse_rows(lines, start, len(header), row_start=row_start):
-        row: Row | str
-        if isinstance(fields, str):
-            row = fields
-        else:
-            try:
-                row = _parse_fields(header, fields)
-            except ValueError as error:
-                row = str(error)
-        yield at, row
+    for at, fields in quoted_tsv.parse_rows(lines, start, len(header), row_start=row_start):
+        try:
+            yield at, fields if isinstance(fields, str) else _parse_fields(header, fields)
+        except ValueError as error:
+            yield at, str(error)
 
 
 def _parse_fields(header: list[str], fields: list[str]) -> Row:

@@ -57,10 +57,9 @@ def read_questions_table(path: StrPath) -> Iterator[tuple[int, int, str] | tuple
                 raise ValueError(fields)
             qid = parse_qid("qid", fields[0])
             check_utf8("question", fields[1])
+            yield start + 1, qid, fields[1]
         except ValueError as error:
             yield start + 1, None, str(error)
-        else:
-            yield start + 1, qid, fields[1]
 
 
 def decode_lines(data: bytes) -> list[str]:
@@ -116,8 +115,7 @@ def split_row(
     except csv.Error as error:
         if "end of data" in str(error):
             raise ValueError(f"expected a closing quote in {short(lines[start])}") from None
-        last = lines[start + reader.line_num - 1].removesuffix("\r")
-        text = "\n".join([*lines[start : start + reader.line_num - 1], last])
+        text = "\n".join(lines[start : start + reader.line_num]).removesuffix("\r")
         good = _TO_BAD_QUOTE.match(text)
         raise ValueError(
             "expected a tab after a closing quote (a quote inside a quoted field is doubled), got "

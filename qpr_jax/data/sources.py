@@ -56,11 +56,8 @@ def find_questions(path: str) -> pathlib.Path:
     """Return `path`, a file of questions in any format of `data.questions`."""
     given = pathlib.Path(path).expanduser()
     if not path or not given.is_file():
-        raise UserError(
-            "expected a file of questions (one a line, or TSV, CSV, JSON lines, Parquet), got "
-            f"{path!r}",
-            setting="data.path",
-        )
+        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
+        raise UserError(f"expected {expected}, got {path!r}", setting="data.path")
     return given
 
 

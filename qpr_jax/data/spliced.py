@@ -22,11 +22,8 @@ def splice_questions(
     the questions. Tang et al. (2019), "Distilling Task-Specific Knowledge from BERT into Simple
     Neural Networks", section 3, augment such data by sampling n-grams.
 
-    Args:
-      questions: in any case; spaces separate words.
-      count: of new questions. Fewer are returned where `questions` allow no more.
-      accept: returns False for a question to leave out.
-      seed: of all samples.
+    Fewer than `count` are returned where `questions`, in any case, with spaces between words, allow
+    no more. `accept` returns False for a question to leave out.
     """
     walk = _Walk(questions)
     rng = np.random.default_rng(seed)

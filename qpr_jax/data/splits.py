@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_pairs, connect
+from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster
 from qpr_jax.data.labeled_pairs import COLUMNS
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.tables import read_rows
+from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.ids import parse_id
@@ -82,10 +82,7 @@ def split_by_cluster(
                 break
 
     alone = _shuffle(pairs == 0, smallest, [seed, 1])
-    tenth = len(alone) // 10
-    split_of_group[alone[:tenth]] = VALIDATION
-    split_of_group[alone[tenth : 2 * tenth]] = TEST
-
+    _hold_out(split_of_group, alone, len(alone) // 10)
     splits = _collect(data, clusters, split_of_group[groups])
     for name in SPLITS:
         if not len(splits.pairs[name]):
@@ -107,14 +104,17 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
     count = int(groups.max(initial=-1)) + 1
     held_out = min(count // 10, most)
     if not held_out:
-        raise UserError(
-            f"expected at least 10 different questions, got {count}", remedy="give more"
-        )
+        what = f"expected at least 10 different questions, got {count}"
+        raise UserError(what, remedy="give more")
     split_of_group = np.full(count, TRAIN, np.int8)
-    order = np.random.default_rng([seed, 1]).permutation(count)
-    split_of_group[order[:held_out]] = VALIDATION
-    split_of_group[order[held_out : 2 * held_out]] = TEST
+    _hold_out(split_of_group, np.random.default_rng([seed, 1]).permutation(count), held_out)
     return split_of_group[groups]
+
+
+def _hold_out(split_of_group: np.ndarray, order: np.ndarray, count: int) -> None:
+    """Put the first `count` groups of an order into validation, and as many into test."""
+    split_of_group[order[:count]] = VALIDATION
+    split_of_group[order[count : 2 * count]] = TEST
 
 
 def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarray:
@@ -123,14 +123,9 @@ def group_questions(questions: Sequence[str], clusters: np.ndarray) -> np.ndarra
     same_text = [first_of_text.setdefault(normalized_text(q), i) for i, q in enumerate(questions)]
     # One node for each question and, after them, one for each cluster.
     count = len(questions)
-    everyone = np.arange(count)
     clustered = np.flatnonzero(clusters >= 0)
-    links = np.concatenate(
-        [
-            np.stack([everyone, np.array(same_text, np.int64)], axis=1),
-            np.stack([clustered, count + clusters[clustered].astype(np.int64)], axis=1),
-        ]
-    )
+    ends = np.concatenate([np.array(same_text, np.int64), count + clusters[clustered]])
+    links = np.stack([np.concatenate([np.arange(count), clustered]), ends], axis=1)
     return connect(count + int(clusters.max(initial=-1)) + 1, links)[:count]
 
 
@@ -138,15 +133,8 @@ def other_candidates(pairs: np.ndarray, clusters: np.ndarray, *, seed: int) -> n
     """Choose a question of another cluster for each pair: a permutation of the pairs' candidates.
 
     If one cluster has more than half of the pairs, no such permutation exists; then questions are
-    sampled from all.
-
-    Args:
-      pairs: int [P, 2], positions of questions.
-      clusters: int [Q], at least three different ones.
-      seed: of the permutation.
-
-    Returns:
-      int [P], positions of questions.
+    sampled from all. Takes pairs int [P, 2] of positions of questions, and clusters int [Q], at
+    least three different ones; returns positions, int [P].
     """
     count, own = len(pairs), clusters[pairs[:, 0]]
     rng = np.random.default_rng(seed)
@@ -195,38 +183,27 @@ def write_splits(
 
 
 def read_pairs(run: StrPath, split: str) -> np.ndarray:
-    """Read the pairs of ids that `write_splits` wrote for a split.
+    """Read the pairs of ids that `write_splits` wrote for a split: int64 [P, 2], the query first.
 
-    Args:
-      run: the folder that contains splits/.
-      split: one of SPLITS.
-
-    Returns:
-      int64 [P, 2], the query first.
+    run: the folder that contains splits/.
     """
     if split not in SPLITS:
         raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
     folder = pathlib.Path(run) / "splits"
     if not folder.is_dir():
-        raise UserError(
-            f"{run}: expected the folder of a run, with splits/, found none",
-            remedy="give one that `qpr train` or experiments.main made",
-        )
+        what = f"{run}: expected the folder of a run, with splits/, found none"
+        raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
     path = str(folder / f"{split}.tsv")
-    pairs = []
-    for line, fields in read_rows(path, PAIR, format="tsv", remedy="restore the file"):
-        ids = [] if isinstance(fields, str) else [parse_id(fields[name]) for name in PAIR]
-        if None in ids or len(set(ids)) != len(PAIR):
-            got = fields if isinstance(fields, str) else f"got {[*fields.values()]!r:.80}"
-            raise UserError(
-                f"{path}, line {line}: expected two ids; {got}", remedy="restore the file"
-            )
-        pairs.append(ids)
+
+    def parse(*cells: object) -> list[int] | None:
+        ids = [i for i in map(parse_id, cells) if i is not None]
+        return ids if len({*ids}) == len(PAIR) else None
+
+    rows = read_values(path, PAIR, parse, expected="two ids", format="tsv", remedy="restore it")
+    pairs = [pair for _, pair in rows]
     if not pairs:
-        raise UserError(
-            f"{path}: expected pairs of the split, got none",
-            remedy="train again with a higher {data.held_out_pairs}",
-        )
+        what = f"{path}: expected pairs of the split, got none"
+        raise UserError(what, remedy="train again with a higher {data.held_out_pairs}")
     return np.array(pairs, np.int64)
 
 
@@ -239,14 +216,7 @@ def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) ->
 
 def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
     pairs = cluster_pairs(clusters)
-    labeled = data.pairs[~data.is_duplicate]
-    of_pair = clusters[labeled]
-    labeled = labeled[(of_pair[:, 0] != of_pair[:, 1]) | (of_pair[:, 0] < 0)]
-    ends = split_of[labeled]
-    return Splits(
-        split_of=split_of,
-        pairs={name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)},
-        non_duplicates={
-            name: labeled[(ends[:, 0] == i) & (ends[:, 1] == i)] for i, name in enumerate(SPLITS)
-        },
-    )
+    labeled = data.pairs[~data.is_duplicate & ~in_one_cluster(clusters, data.pairs)]
+    of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}
+    inside = {name: (split_of[labeled] == i).all(axis=1) for i, name in enumerate(SPLITS)}
+    return Splits(split_of, of_split, {name: labeled[rows] for name, rows in inside.items()})

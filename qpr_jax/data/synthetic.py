@@ -2,116 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from qpr_jax.data.quora import QuestionPairs, Row, gather_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
-# A concept in each line: the ways to say it, separated by bars. No two concepts share a way.
-_ACTIONS = """
-buy|purchase|acquire|get hold of
-sell|auction off|get money for|cash in
-repair|fix|mend|patch up
-clean|wash|scrub|polish
-choose|pick|select|decide on
-store|stow|keep safe|put away
-move|transport|carry|haul
-paint|colour|decorate|spray
-rent|lease|hire|charter
-insure|cover|underwrite|get a policy for
-measure|gauge|size up|take the dimensions of
-build|construct|assemble|put together
-destroy|wreck|demolish|smash
-steal|rob|pinch|make off with
-hide|conceal|disguise|keep secret
-find|locate|track down|discover
-photograph|snap|film|take pictures of
-heat|warm|defrost|raise the temperature of
-cool|chill|refrigerate|lower the temperature of
-recycle|reuse|repurpose|give new life to
-compare|contrast|rank|weigh up
-improve|upgrade|enhance|make better
-sketch|draw|illustrate|make a picture of
-lock|secure|bolt|fasten
-import|bring in|order from abroad|ship in
-donate|give away|hand over|gift
-test|check|inspect|try out
-name|label|christen|call
-advertise|promote|market|spread the word about
-lend|loan|share|let others use
-silence|quieten|mute|stop the noise of
-describe|explain|characterise|put into words
-"""
-_OBJECTS = """
-car|automobile|sedan|motor
-bicycle|bike|cycle|two wheeler
-laptop|notebook|macbook|portable computer
-phone|mobile|smartphone|handset
-sofa|couch|settee|loveseat
-television|tv|telly|flat screen
-house|home|cottage|residence
-boat|yacht|dinghy|vessel
-coat|jacket|parka|anorak
-watch|clock|timepiece|chronometer
-picture frame|photo frame|canvas mount|wooden border
-fridge|icebox|cold cabinet|freezer
-oven|stove|cooker|range
-rug|carpet|mat|floor covering
-lamp|light|lantern|torch
-guitar|ukulele|banjo|lute
-book|novel|paperback|volume
-ring|necklace|bracelet|jewel
-bag|backpack|rucksack|satchel
-shoe|boot|sneaker|trainer
-bed|mattress|futon|bunk
-desk|table|workbench|bureau
-camera|camcorder|webcam|dslr
-drone|quadcopter|multicopter|flying robot
-lorry|truck|van|pickup
-garden|yard|lawn|allotment
-fence|railing|hedge|boundary wall
-pot|pan|saucepan|skillet
-printer|copier|scanner|plotter
-speaker|stereo|amplifier|hi fi
-umbrella|parasol|sunshade|brolly
-tent|canopy|marquee|gazebo
-"""
-_CONTEXTS = """
-cheaply|on a budget|for little money|inexpensively
-fast|quickly|in no time|within minutes
-as a student|at college|on campus|while at university
-in winter|when it snows|during the cold season|in december
-in summer|in hot weather|during july|when it is sunny
-without tools|with bare hands|by hand|with no equipment
-for a child|for a toddler|for my kid|for a little one
-as a beginner|with no experience|for newbies|as a novice
-near the sea|on the coast|by the beach|along the shore
-in a city|downtown|in an urban area|in a metropolis
-in the countryside|in a village|in a rural area|on a farm
-legally|within the law|by the rules|without a fine
-online|on the internet|through a website|with an app
-alone|on my own|single handedly|by myself
-at night|after dark|past midnight|in the evening
-before a wedding|for a marriage|for a bride|ahead of the nuptials
-at work|in the office|at my job|on company time
-on holiday|while travelling|during a vacation|on a trip
-for the elderly|for a pensioner|for my grandmother|for seniors
-in india|in mumbai|in delhi|in bangalore
-in germany|in berlin|in munich|in hamburg
-in america|in the usa|in texas|in california
-after a flood|when soaked|with water damage|once drenched
-in an emergency|in a crisis|under pressure|when disaster strikes
-safely|with no risk|without getting hurt|without danger
-for a school project|for homework|for a class assignment|for my teacher
-in a small flat|in a studio|in a tiny apartment|in one room
-for charity|for a good cause|for the needy|to help the poor
-with friends|in a team|in a group|with my buddies
-in the rain|during a storm|in a downpour|in monsoon weather
-with a broken arm|with an injury|when disabled|in a wheelchair
-like a professional|like an expert|as the masters do|to a high standard
-"""
+# A paragraph for actions, for objects and for contexts; in each line, the ways to say one concept.
+# No two concepts share a way.
+_WORDS = importlib.resources.files("qpr_jax.data").joinpath("synthetic_words.txt")
 _TEMPLATES = (
     "How do I {action} my {object} {context}?",
     "How can I {action} a {object} {context}?",
@@ -140,14 +41,11 @@ Meaning = tuple[int, int, int]  # an action, an object, a context
 Words = tuple[str, str, str]
 
 
-def _concepts(table: str) -> list[list[str]]:
-    return [line.split("|") for line in table.strip().splitlines()]
-
-
 CONCEPTS = {
-    "action": _concepts(_ACTIONS),
-    "object": _concepts(_OBJECTS),
-    "context": _concepts(_CONTEXTS),
+    name: [line.split("|") for line in lines.splitlines()]
+    for name, lines in zip(
+        ("action", "object", "context"), _WORDS.read_text("utf-8").split("\n\n"), strict=True
+    )
 }
 
 
@@ -167,12 +65,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     seen: set[str] = set()
 
     def ask(words: Words) -> int:
-        while True:
-            text = phrase(words, rng)
-            if (key := normalized_text(text)) not in seen:
-                seen.add(key)
-                texts.append(text)
-                return len(texts) - 1
+        texts.append(new_text(lambda: phrase(words, rng), seen))
+        return len(texts) - 1
 
     meanings = _meanings(clusters, rng)
     asked: dict[Meaning, list[int]] = {}
@@ -188,9 +82,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
         links += [(rng.choice(members[:i]), members[i], True) for i in range(1, len(members))]
     alone = meanings[clusters:]
     for meaning in alone + rng.sample(meanings[:clusters], int(_NEAR_MISSES * clusters)):
-        question = (
-            rng.choice(asked[meaning]) if meaning in asked else ask(random_words(meaning, rng))
-        )
+        known = asked.get(meaning)
+        question = rng.choice(known) if known else ask(random_words(meaning, rng))
         links.append((question, rng.choice(asked[_neighbour(meaning, asked, rng)]), False))
     rng.shuffle(links)
     return gather_pairs(_rows(links, texts, rng))
@@ -242,6 +135,14 @@ def phrase(words: Words, rng: random.Random) -> str:
     if rng.random() < _PLAIN:
         return text[:-1].lower()
     return text[0].upper() + text[1:]
+
+
+def new_text(make: Callable[[], str], seen: set[str]) -> str:
+    """Make texts until one has a normalized text that is not `seen`, which then has it."""
+    while (key := normalized_text(text := make())) in seen:
+        pass
+    seen.add(key)
+    return text
 
 
 def _rows(

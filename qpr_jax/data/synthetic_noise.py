@@ -15,9 +15,8 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
-from qpr_jax.data.synthetic import Meaning, phrase, random_words
+from qpr_jax.data.synthetic import Meaning, new_text, phrase, random_words
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import normalized_text
 
 LARGEST_RATE = 0.9
 _COMPARED = 0.5  # all rates up to this one have the same questions and pairs
@@ -54,12 +53,8 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     which are as many as a rate of 0.5 (or a higher `rate`) needs, and the pairs of a known cluster.
     So the questions and the pairs are the same at all rates up to 0.5.
 
-    Args:
-      rate: from 0 to 0.9.
-      pairs: for training.
-      batch_size: pairs of a batch. UserError where the rate needs more pairs of a meaning than
-        there are.
-      seed: of all samples.
+    `rate` is from 0 to 0.9, `pairs` are those for training. UserError where the rate needs more
+    pairs of a meaning than there are.
     """
     if not 0 <= rate <= LARGEST_RATE:
         raise UserError(f"expected 0 to {LARGEST_RATE}, got {rate}", setting="data.false_negatives")
@@ -69,11 +64,13 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
     meanings = _meanings(count + 2 * held_out + alone, rng)
     sizes = [2 * min(each, pairs - i * each) for i in range(count)]
     sizes += [rng.choice(_HELD_OUT_SIZES) for _ in range(2 * held_out)] + [1] * alone
-    questions: list[str] = []
     seen: set[str] = set()
-    for meaning, size in zip(meanings, sizes, strict=True):
-        for _ in range(size):
-            questions.append(_ask(meaning, seen, rng))
+
+    def ask(meaning: Meaning) -> str:
+        return new_text(lambda: phrase(random_words(meaning, rng), rng), seen)
+
+    asked = zip(meanings, sizes, strict=True)
+    questions = [ask(meaning) for meaning, size in asked for _ in range(size)]
     of = np.repeat(np.arange(len(meanings), dtype=np.int32), sizes)
 
     split_of = np.full(len(questions), TRAIN, np.int8)
@@ -82,21 +79,15 @@ def generate_noisy_log(rate: float, *, pairs: int, batch_size: int, seed: int = 
         split_of[inside] = SPLITS.index(name)
     clusters = _blocks(rate, each, pairs, batch_size)[np.arange(2 * pairs) // 2]
     whole = of[2 * pairs :] - count + clusters.max() + 1
-    clusters = np.concatenate(
-        [clusters, np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)]
-    )
-    clusters = clusters.astype(np.int32)
+    whole = np.where(of[2 * pairs :] < len(meanings) - alone, whole, -1)
+    clusters = np.concatenate([clusters, whole]).astype(np.int32)
     every = cluster_pairs(np.where(split_of == TRAIN, -1, clusters))
     of_split = {"train": np.arange(2 * pairs, dtype=np.int32).reshape(-1, 2)}
     of_split |= {name: every[split_of[every[:, 0]] == SPLITS.index(name)] for name in HELD_OUT}
     labeled = np.concatenate([of_split[name] for name in SPLITS])
-    data = QuestionPairs(
-        questions,
-        np.arange(len(questions)),
-        labeled,
-        np.ones(len(labeled), np.bool_),
-        {"skipped_rows": 0},
-    )
+    duplicate = np.ones(len(labeled), np.bool_)
+    ids = np.arange(len(questions))
+    data = QuestionPairs(questions, ids, labeled, duplicate, {"skipped_rows": 0})
     nothing = np.zeros((0, 2), np.int32)
     return NoisyLog(data, clusters, Splits(split_of, of_split, dict.fromkeys(SPLITS, nothing)), of)
 
@@ -113,11 +104,9 @@ def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
     for each in range(1, pairs // 2 + 1):
         if meeting_chance(each - 1, pairs, batch_size) >= rate:
             return each
-    raise UserError(
-        f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}",
-        setting="data.false_negatives",
-        remedy="raise {data.synthetic_clusters}, or lower the rate",
-    )
+    what = f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}"
+    remedy = "raise {data.synthetic_clusters}, or lower the rate"
+    raise UserError(what, setting="data.false_negatives", remedy=remedy)
 
 
 def _blocks(rate: float, each: int, pairs: int, batch_size: int) -> np.ndarray:
@@ -148,18 +137,8 @@ def _meanings(count: int, rng: random.Random) -> list[Meaning]:
     """Distinct meanings, of so few concepts that most of their neighbours are asked as well."""
     each = next(n for n in range(2, 33) if n**3 >= _GRID * count or n == 32)
     if each**3 < count:
-        raise UserError(
-            f"expected a number that needs at most {each**3:,} meanings, got one that needs "
-            f"{count:,}",
-            setting="data.synthetic_clusters",
-        )
+        got = f"one that needs {count:,}"
+        what = f"expected a number that needs at most {each**3:,} meanings, got {got}"
+        raise UserError(what, setting="data.synthetic_clusters")
     codes = rng.sample(range(each**3), count)
     return [(code // each**2, code // each % each, code % each) for code in codes]
-
-
-def _ask(meaning: Meaning, seen: set[str], rng: random.Random) -> str:
-    while True:
-        text = phrase(random_words(meaning, rng), rng)
-        if (key := normalized_text(text)) not in seen:
-            seen.add(key)
-            return text

@@ -10,26 +10,20 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeVar
 
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.errors import UserError
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
-_FORMAT_OF_SUFFIX = {
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
-_COMPRESSED = (".gz", ".zst")
 STANDARD_INPUT = "-"
 _LONGEST_CELL = 1 << 24  # characters
+_NOT_UTF8 = "expected UTF-8"
 _REMEDY = "name the column with {column}, or another format with {format}"
 
 Fields = dict[str, object]
+T = TypeVar("T")
 
 
 def read_rows(
@@ -48,41 +42,56 @@ def read_rows(
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
     if kind == "lines" and len(columns) > 1:
-        raise UserError(
-            f"{input_name(path)}: expected columns {', '.join(columns)}, got lines of text",
-            remedy="name the format, one of tsv, csv, jsonl and parquet, with {format}",
-        )
+        what = f"{input_name(path)}: expected columns {', '.join(columns)}, got lines of text"
+        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with {format}")
     with _open_input(path) as file:
         try:
             if kind == "parquet":
                 yield from _parquet_rows(file, path, columns, remedy)
             elif kind == "lines":
                 for number, line in _lines(file):
-                    if line is None:
-                        yield number, _NOT_UTF8
-                    elif line.strip():
-                        yield number, {columns[0]: line}
+                    if line is None or line.strip():
+                        yield number, _NOT_UTF8 if line is None else {columns[0]: line}
             elif kind == "jsonl":
                 yield from _json_rows(file, columns)
             else:
                 yield from _cell_rows(file, path, columns, kind, remedy)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{input_name(path)}: not whole gzip ({error})", remedy="fetch it again"
-            ) from None
-        except OSError as error:
-            raise UserError(
-                f"{input_name(path)}: cannot be read ({_first_line(error)})",
-                remedy="fetch it again",
-            ) from None
+        except (OSError, EOFError, zlib.error) as error:
+            gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
+            what = "not whole gzip" if gzipped else "cannot be read"
+            what = f"{input_name(path)}: {what} ({_first_line(error)})"
+            raise UserError(what, remedy="fetch it again") from None
+
+
+def read_values(
+    path: str,
+    columns: Sequence[str],
+    parse: Callable[..., T | None],
+    *,
+    expected: str,
+    format: str = "",
+    remedy: str = _REMEDY,
+) -> Iterator[tuple[int, T]]:
+    """Yield the line number of each row and what `parse` makes of its values of `columns`.
+
+    Raises:
+      UserError: `parse` returned None for a row, which is then not what is `expected`.
+    """
+    for line, fields in read_rows(path, columns, format=format, remedy=remedy):
+        values = [] if isinstance(fields, str) else [fields[name] for name in columns]
+        result = parse(*values) if values else None
+        if result is None:
+            got = fields if isinstance(fields, str) else f"got {values!r:.80}"
+            what = f"{input_name(path)}, line {line}: expected {expected}; {got}"
+            raise UserError(what, remedy="correct the line")
+        yield line, result
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """The format that the suffix of a file's name says, compressed or not; empty for none."""
-    base, suffix = os.path.splitext(os.fspath(path).lower())
-    if suffix in _COMPRESSED:
-        suffix = os.path.splitext(base)[1]
-    return _FORMAT_OF_SUFFIX.get(suffix, "")
+    base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
+    kind = os.path.splitext(base)[1].removeprefix(".").replace("ndjson", "jsonl")
+    return kind if kind in FORMATS[1:] else ""
 
 
 def input_name(path: str) -> str:
@@ -102,10 +111,8 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
             try:
                 file = stack.enter_context(open(path, "rb"))
             except OSError as error:
-                reason = error.strerror
-                raise UserError(
-                    f"{path}: cannot be read ({reason})", remedy="name a file"
-                ) from None
+                reason = f"{path}: cannot be read ({error.strerror})"
+                raise UserError(reason, remedy="name a file") from None
         if not hasattr(file, "peek"):
             file = io.BufferedReader(file)
         start = file.peek(4)[:4]
@@ -113,10 +120,8 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
         elif start == b"\x28\xb5\x2f\xfd" or start[1:] == b"\x2a\x4d\x18":  # or a skippable frame
             arrow = _pyarrow(path)
-            file = stack.enter_context(
-                arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
-            )
-            file = io.BufferedReader(file)
+            stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
+            file = io.BufferedReader(stack.enter_context(stream))
         yield file
 
 
@@ -125,10 +130,8 @@ def _pyarrow(path: str) -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise UserError(
-            f"{input_name(path)}: Parquet and zstd need another package",
-            remedy="pip install 'qpr_jax[parquet]'",
-        ) from None
+        what = f"{input_name(path)}: Parquet and zstd need another package"
+        raise UserError(what, remedy="pip install 'qpr_jax[parquet]'") from None
     return pyarrow
 
 
@@ -143,49 +146,37 @@ def _parquet_rows(
         names = table.schema_arrow.names
         _check_columns(path, names, columns, remedy)
         read = [name for name in dict.fromkeys((*columns, "id")) if name in names]
-        number = 0
-        for batch in table.iter_batches(columns=read):
-            try:
-                rows: list[Fields | str] = batch.to_pylist()
-            except UnicodeDecodeError:
-                rows = [_decode_row(batch.slice(i, 1)) for i in range(len(batch))]
-            for fields in rows:
-                number += 1
-                yield number, fields
+        yield from enumerate(_batch_rows(table.iter_batches(columns=read)), start=1)
     except arrow.ArrowException as error:
-        raise UserError(
-            f"{input_name(path)}: expected Parquet ({_first_line(error)})", remedy="fetch it again"
-        ) from None
+        what = f"{input_name(path)}: expected Parquet ({_first_line(error)})"
+        raise UserError(what, remedy="fetch it again") from None
 
 
-def _decode_row(row: Any) -> Fields | str:
-    """The fields of an Arrow table of one row, or why they cannot be read."""
-    try:
-        fields: Fields = row.to_pylist()[0]
-        return fields
-    except UnicodeDecodeError:
-        return _NOT_UTF8
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches; one that is not UTF-8 costs no other."""
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            if len(batch) == 1:
+                yield _NOT_UTF8
+            else:
+                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
 
 
 def _check_columns(path: str, names: Sequence[str], columns: Sequence[str], remedy: str) -> None:
     """UserError where one of the columns is missing or repeated."""
     for name in (*columns, "id"):
         if (count := names.count(name)) > 1:
-            raise UserError(
-                f"{input_name(path)}: expected one column `{name}`, got {count}",
-                remedy="rename some",
-            )
+            what = f"{input_name(path)}: expected one column `{name}`, got {count}"
+            raise UserError(what, remedy="rename some")
         if not count and name in columns:
-            raise UserError(
-                f"{input_name(path)}: expected a column `{name}`, got {short(names)}", remedy=remedy
-            )
-
-
-_NOT_UTF8 = "expected UTF-8"
+            what = f"{input_name(path)}: expected a column `{name}`, got {short(names)}"
+            raise UserError(what, remedy=remedy)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
-    """Yield the number and the text of each line, None for one that is not UTF-8."""
+    """Yield the number and the text of each line; None for one that is not UTF-8."""
     for number, data in enumerate(file, start=1):
         if number == 1:
             data = data.removeprefix(b"\xef\xbb\xbf")
@@ -238,10 +229,8 @@ def _cell_rows(
             row = next(rows, None)
         except csv.Error as error:
             if "end of data" in str(error):  # else the rest of the file would be one bad row
-                raise UserError(
-                    f"{input_name(path)}, line {start}: not CSV (a quote is not closed)",
-                    remedy="close it",
-                ) from None
+                what = f"{input_name(path)}, line {start}: not CSV (a quote is not closed)"
+                raise UserError(what, remedy="close it") from None
             yield start, f"not CSV ({error}), up to line {last_read}"
             continue
         if row is None:

@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.beir import write_beir
-from qpr_jax.data.clusters import cluster_pairs, pair_count, transitive_clusters
+from qpr_jax.data.clusters import (
+    cluster_pairs,
+    in_one_cluster,
+    pair_count,
+    transitive_clusters,
+)
 from qpr_jax.data.labeled_pairs import DUPLICATES
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
@@ -54,10 +59,9 @@ class Sizes:
             if most < 1:
                 raise UserError(f"expected 1 or more, got {most}", setting=f"{name}_queries")
         if self.dev + self.test >= 1:
-            raise UserError(
-                f"expected shares that leave some to train on, got {self.dev:g} and {self.test:g}",
-                remedy="lower {dev} or {test}",
-            )
+            got = f"{self.dev:g} and {self.test:g}"
+            what = f"expected shares that leave some to train on, got {got}"
+            raise UserError(what, remedy="lower {dev} or {test}")
         if self.seed < 0:
             raise UserError(f"expected 0 or more, got {self.seed}", setting="seed")
 
@@ -108,12 +112,10 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
     part_of = _assign_parts(data, groups, sizes)
     for part, name in enumerate(PARTS):
         if not (clusters[part_of == part] >= 0).any():
-            share = 1 - sizes.dev - sizes.test if name == "train" else getattr(sizes, name)
-            raise UserError(
-                f"expected duplicates in each part, got none for {name}, which is {share:g} of "
-                f"{len(data.questions):,} questions",
-                remedy="change {dev} or {test}, or give more pairs",
-            )
+            share = getattr(sizes, name, 1 - sizes.dev - sizes.test)
+            got = f"none for {name}, which is {share:g} of {len(data.questions):,} questions"
+            what = f"expected duplicates in each part, got {got}"
+            raise UserError(what, remedy="change {dev} or {test}, or give more pairs")
     queries = _queries(data, clusters, part_of, sizes)
     blank = known - len(data.questions), labeled - len(data.pairs)
     return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
@@ -137,34 +139,32 @@ def write_tasks(folder: StrPath, tasks: Tasks) -> dict[str, Any]:
     refuse_existing(folder)
     data, ids = tasks.data, tasks.data.ids
     relevant = {name: _relevant(tasks, name) for name in EVAL_PARTS}
-    everyone = np.ones(len(ids), np.bool_)
-    everyone[np.concatenate([*tasks.queries.values()])] = False
-    corpus = np.flatnonzero(everyone)
+    queries = np.concatenate([*tasks.queries.values()])
+    corpus = np.setdiff1d(np.arange(len(ids)), queries)
     with replace_folder(folder) as part:
         kept = kept_pairs(tasks)
         for name in PARTS:
-            rows = _pair_rows(data, kept[name])
-            _write(part / "classification" / f"{name}_pairs.tsv", PAIRS_HEADER, rows)
+            labeled = _pair_rows(data, kept[name])
+            _write(part / "classification" / f"{name}_pairs.tsv", PAIRS_HEADER, labeled)
         for number, name in enumerate(EVAL_PARTS, start=DEV):
             there = np.flatnonzero(tasks.part_of == number)
             _write(part / "mining" / f"{name}_corpus.tsv", QUESTIONS, _question_rows(data, there))
             of_part = np.where(tasks.part_of == number, tasks.clusters, -1)
-            duplicates = _sort_pairs(ids[cluster_pairs(of_part)])
+            duplicates = _sort_rows(np.sort(ids[cluster_pairs(of_part)], axis=1))
             _write(part / "mining" / f"{name}_duplicates.tsv", DUPLICATES, duplicates.tolist())
         _write(part / "retrieval" / "corpus.tsv", QUESTIONS, _question_rows(data, corpus))
-        for name, queries in tasks.queries.items():
-            questions = _question_rows(data, queries)
+        for name, rows in relevant.items():
+            questions = _question_rows(data, tasks.queries[name])
             _write(part / "retrieval" / f"{name}-queries.tsv", QUESTIONS, questions)
-            _write(part / "retrieval" / f"{name}-relevant.tsv", RELEVANT, relevant[name].tolist())
-        write_beir(
-            part / "beir",
-            _id_texts(data, corpus),
-            _id_texts(data, np.concatenate([*tasks.queries.values()])),
-            {
-                name: ((f"{a}", f"{b}", 1) for a, b in relevant[name].tolist())
-                for name in EVAL_PARTS
-            },
+            _write(part / "retrieval" / f"{name}-relevant.tsv", RELEVANT, rows.tolist())
+        corpus_texts, query_texts = (
+            ((f"{qid}", text) for qid, text in _question_rows(data, positions))
+            for positions in (corpus, queries)
         )
+        qrels = {
+            name: ((f"{a}", f"{b}", 1) for a, b in rows.tolist()) for name, rows in relevant.items()
+        }
+        write_beir(part / "beir", corpus_texts, query_texts, qrels)
         report = _report(tasks, kept, {name: len(rows) for name, rows in relevant.items()})
         write_json(part / "report.json", report)
     return report
@@ -176,15 +176,9 @@ def kept_pairs(tasks: Tasks) -> dict[str, np.ndarray]:
     Non-duplicates of two parts are left out, and those of one cluster, whose label is contradicted.
     """
     ends = tasks.part_of[tasks.data.pairs]
-    kept = (ends[:, 0] == ends[:, 1]) & ~_contradicted(tasks)
+    inside = in_one_cluster(tasks.clusters, tasks.data.pairs)
+    kept = (ends[:, 0] == ends[:, 1]) & (tasks.data.is_duplicate | ~inside)
     return {name: np.flatnonzero(kept & (ends[:, 0] == i)) for i, name in enumerate(PARTS)}
-
-
-def _contradicted(tasks: Tasks) -> np.ndarray:
-    """Whether a pair is labeled non-duplicate but in one cluster, bool [P]."""
-    of_pair = tasks.clusters[tasks.data.pairs]
-    inside = (of_pair[:, 0] == of_pair[:, 1]) & (of_pair[:, 0] >= 0)
-    return inside & ~tasks.data.is_duplicate
 
 
 def _remove_blank(data: QuestionPairs) -> QuestionPairs:
@@ -192,13 +186,9 @@ def _remove_blank(data: QuestionPairs) -> QuestionPairs:
     kept = np.array([bool(text.strip()) for text in data.questions], np.bool_)
     rows = kept[data.pairs].all(axis=1)
     number = np.cumsum(kept, dtype=np.int32) - 1
-    return QuestionPairs(
-        questions=[text for text in data.questions if text.strip()],
-        ids=data.ids[kept],
-        pairs=number[data.pairs[rows]].astype(np.int32),
-        is_duplicate=data.is_duplicate[rows],
-        report=data.report,
-    )
+    texts = [text for text in data.questions if text.strip()]
+    pairs = number[data.pairs[rows]].astype(np.int32)
+    return QuestionPairs(texts, data.ids[kept], pairs, data.is_duplicate[rows], data.report)
 
 
 def _assign_parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.ndarray:
@@ -207,13 +197,17 @@ def _assign_parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.n
     weights = np.bincount(groups, minlength=count)
     smallest = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(smallest, groups, data.ids)
-    near, starts = _neighbours(groups[data.pairs[~data.is_duplicate]], count)
+    links = groups[data.pairs[~data.is_duplicate]]
+    links = np.concatenate([links, links[:, ::-1]])
+    links = links[np.argsort(links[:, 0], kind="stable")]
+    # The neighbours of group i are links[starts[i] : starts[i + 1], 1].
+    starts = np.searchsorted(links[:, 0], np.arange(count + 1))
     room = {DEV: int(sizes.dev * len(groups)), TEST: int(sizes.test * len(groups))}
     part_of_group = np.full(count, -1, np.int8)
     for group in _shuffle(smallest, sizes.seed, 0).tolist():
         if part_of_group[group] >= 0:
             continue
-        others = near[starts[group] : starts[group + 1]]
+        others = links[starts[group] : starts[group + 1], 1]
         together = np.unique(np.append(others[part_of_group[others] < 0], group))
         weight = int(weights[together].sum())
         part = next((part for part in (DEV, TEST) if weight <= room[part]), TRAIN)
@@ -221,13 +215,6 @@ def _assign_parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.n
             room[part] -= weight
         part_of_group[together] = part
     return part_of_group[groups]
-
-
-def _neighbours(links: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return `near` and `starts`: the neighbours of node i are near[starts[i] : starts[i + 1]]."""
-    both = np.concatenate([links, links[:, ::-1]])
-    both = both[np.argsort(both[:, 0], kind="stable")]
-    return both[:, 1], np.searchsorted(both[:, 0], np.arange(count + 1))
 
 
 def _shuffle(keys: np.ndarray, seed: int, stream: int) -> np.ndarray:
@@ -255,11 +242,10 @@ def _queries(
         # Shuffled again: otherwise large clusters would be more likely to come first.
         chosen = chosen[_shuffle(data.ids[chosen], sizes.seed, 2 * part + 1)][:most]
         if not len(chosen):
-            raise UserError(
-                f"expected queries in {name}, got none: each question of its clusters has the text "
-                f"of another (share of {name}: {getattr(sizes, name):g})",
-                remedy="raise {dev} or {test}, or give more pairs",
-            )
+            reason = "each question of its clusters has the text of another"
+            share = f"(share of {name}: {getattr(sizes, name):g})"
+            what = f"expected queries in {name}, got none: {reason} {share}"
+            raise UserError(what, remedy="raise {dev} or {test}, or give more pairs")
         queries[name] = chosen[np.argsort(data.ids[chosen])]
     return queries
 
@@ -272,23 +258,16 @@ def _relevant(tasks: Tasks, name: str) -> np.ndarray:
     clustered = np.flatnonzero(tasks.clusters >= 0)
     owner = query_of[tasks.clusters[clustered]]
     rows = np.stack([owner, clustered], axis=1)[(owner >= 0) & (owner != clustered)]
-    ids: np.ndarray = tasks.data.ids[rows]
-    return ids[np.lexsort((ids[:, 1], ids[:, 0]))]
+    return _sort_rows(tasks.data.ids[rows])
 
 
-def _sort_pairs(pairs: np.ndarray) -> np.ndarray:
-    """Sort pairs of qids, each with the lower one first."""
-    pairs = np.sort(pairs, axis=1)
+def _sort_rows(pairs: np.ndarray) -> np.ndarray:
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 
 def _question_rows(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[int, str]]:
     for position in positions[np.argsort(data.ids[positions])].tolist():
         yield int(data.ids[position]), data.questions[position]
-
-
-def _id_texts(data: QuestionPairs, positions: np.ndarray) -> Iterator[tuple[str, str]]:
-    return ((f"{qid}", text) for qid, text in _question_rows(data, positions))
 
 
 def _pair_rows(data: QuestionPairs, rows: np.ndarray) -> Iterator[tuple[int, int, str, str, int]]:
@@ -311,7 +290,8 @@ def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int])
     """
     data = tasks.data
     ends = tasks.part_of[data.pairs]
-    contradicted = _contradicted(tasks)
+    across = (ends[:, 0] != ends[:, 1]) & ~data.is_duplicate
+    inside = in_one_cluster(tasks.clusters, data.pairs) & ~data.is_duplicate
     parts: dict[str, dict[str, int]] = {}
     for number, name in enumerate(PARTS):
         there = tasks.part_of == number
@@ -337,10 +317,8 @@ def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int])
         "duplicates": int(data.is_duplicate.sum()),
         "non_duplicates": int((~data.is_duplicate).sum()),
         "dropped": {
-            "non_duplicates_across_parts": int(
-                ((ends[:, 0] != ends[:, 1]) & ~data.is_duplicate).sum()
-            ),
-            "non_duplicates_of_one_cluster": int(contradicted.sum()),
+            "non_duplicates_across_parts": int(across.sum()),
+            "non_duplicates_of_one_cluster": int(inside.sum()),
             "pairs_with_a_blank_question": tasks.blank_pairs,
         },
         "parts": parts,

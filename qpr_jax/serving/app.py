@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -35,7 +35,6 @@ log = logging.getLogger("qpr_jax")
 
 _BATCH_QUERIES = 256
 _WAITING_WRITERS = 32  # of the concurrent requests; the rest is left for searches
-_ErrorFn = Callable[[Request, Any], tuple[Any, ...]]  # status, line and headers of an error
 
 
 def make_app(
@@ -74,21 +73,10 @@ def make_app(
 
     routes = [route for route in described.routes if isinstance(route, APIRoute)]
     paths = sorted({route.path for route in routes})
-    app = Starlette(
-        routes=[
-            Route(route.path, route.endpoint, methods=[*(route.methods or ())]) for route in routes
-        ],
-        exception_handlers=error_handlers(paths),
-    )
+    answers = [Route(r.path, r.endpoint, methods=[*(r.methods or ())]) for r in routes]
+    app = Starlette(routes=answers, exception_handlers=error_handlers(paths))
     app.router.redirect_slashes = False
-    return Guard(
-        app,
-        metrics,
-        paths=paths,
-        hosts=allowed_hosts,
-        body=limits.body,
-        concurrent=limits.concurrent,
-    )
+    return Guard(app, metrics, paths=paths, hosts=allowed_hosts, limits=limits)
 
 
 def _add_searches(
@@ -109,17 +97,13 @@ def _add_searches(
     def encode_json(questions: list[str]) -> bytes:
         return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
-    @described.post(
-        "/search", response_model=models.SearchResponse, **_json_body(requests.search, 429)
-    )
+    @described.post("/search", **_bodies(requests.search, models.SearchResponse, 429))
     async def search(request: Request) -> Response:
         """The questions nearest to each query."""
         body = requests.search.model_validate_json(await request.body())
         return _json(await batcher.search(body.queries, body.k))
 
-    @described.post(
-        "/encode", response_model=models.EncodeResponse, **_json_body(requests.encode, 429)
-    )
+    @described.post("/encode", **_bodies(requests.encode, models.EncodeResponse, 429))
     async def encode(request: Request) -> Response:
         """The vector of each question."""
         body = requests.encode.model_validate_json(await request.body())
@@ -147,12 +131,9 @@ def _add_changes(
     refused = (401, 403, 429, 503, 507)
     id_parameter = {"name": "id", "in": "path", "required": True, "schema": models.ID}
 
-    @described.post(
-        "/questions",
-        response_model=models.AddResponse,
-        dependencies=security,
-        **_json_body(requests.add, *refused),
-    )
+    bodies = _bodies(requests.add, models.AddResponse, *refused)
+
+    @described.post("/questions", dependencies=security, **bodies)
     async def add(request: Request) -> Response:
         """Add questions; on disk, and found by searches, before this answers. Needs the token."""
         _require_token(request, token)
@@ -184,14 +165,10 @@ def _require_token(request: Request, token: str) -> None:
         raise HTTPException(403, "writing is off: the server was started without a token")
     given = request.headers.getlist("authorization")
     scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not secrets.compare_digest(
-        value.strip().encode(), token.encode()
-    ):
-        raise HTTPException(
-            401,
-            "expected `Authorization: Bearer TOKEN` with the server's token",
-            {"WWW-Authenticate": "Bearer"},
-        )
+    same = secrets.compare_digest(value.strip().encode(), token.encode())
+    if scheme.lower() != "bearer" or not same:
+        line = "expected `Authorization: Bearer TOKEN` with the server's token"
+        raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
 
 def _add_state(
@@ -217,10 +194,13 @@ def _add_state(
         return Response(page, headers=headers, media_type="text/html")
 
 
-def _json_body(request: type[models.Model], *refused: int) -> dict[str, Any]:
+def _bodies(
+    request: type[models.Model], response: type[models.Model], *refused: int
+) -> dict[str, Any]:
     """The OpenAPI description of a route whose function parses the body itself."""
     body = {"content": {"application/json": {"schema": request.model_json_schema()}}}
     return {
+        "response_model": response,
         "openapi_extra": {"requestBody": body | {"required": True}},
         "responses": models.errors(408, 413, 422, *refused),
     }
@@ -237,47 +217,36 @@ def _json(body: bytes) -> Response:
 
 def error_handlers(paths: list[str]) -> dict[Any, Any]:
     """Handlers of all exceptions, which answer {"error": LINE}."""
-    handlers = {}
 
-    def on(kind: type[Exception]) -> Callable[[_ErrorFn], _ErrorFn]:
-        def add(describe: _ErrorFn) -> _ErrorFn:
-            async def handler(request: Request, error: Exception) -> Response:
-                status, line, *headers = describe(request, error)
-                return JSONResponse({"error": line}, status, *headers)
+    async def answer(request: Request, error: Exception) -> Response:
+        status, line, headers = _describe_error(request, error, paths)
+        return JSONResponse({"error": line}, status, headers)
 
-            handlers[kind] = handler
-            return describe
+    kinds = (ValidationError, HTTPException, BusyError, UserError, OSError, Exception)
+    return dict.fromkeys(kinds, answer)
 
-        return add
 
-    @on(ValidationError)
-    def invalid(request: Request, error: ValidationError) -> tuple[Any, ...]:
-        return 422, models.describe(error)
-
-    @on(HTTPException)
-    def refused(request: Request, error: HTTPException) -> tuple[Any, ...]:
-        line = str(error.detail)
-        if line == "Not Found":
-            line = f"expected one of {', '.join(paths)}; got {models.shorten(request.url.path)}"
-        if error.status_code == 405:
+def _describe_error(
+    request: Request, error: Exception, paths: list[str]
+) -> tuple[int, str, Mapping[str, str] | None]:
+    """The status, the line and the headers of the answer to a request that failed."""
+    match error:
+        case ValidationError():
+            return 422, models.describe(error), None
+        case HTTPException(status_code=405):
             line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
-        return error.status_code, line, error.headers
-
-    @on(BusyError)
-    def busy(request: Request, error: BusyError) -> tuple[Any, ...]:
-        return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
-
-    @on(UserError)
-    @on(OSError)
-    def broken(request: Request, error: Exception) -> tuple[Any, ...]:
-        # The request was valid: the fault is in the index folder or the disk.
-        log.error("%s %s: %s", request.method, request.url.path, error)
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            return 507, "not written, because the server's disk is full"
-        return 503, "the server cannot use its index; see its log"
-
-    @on(Exception)
-    def bug(request: Request, error: Exception) -> tuple[Any, ...]:
-        return 500, "the server failed; see its log"  # uvicorn logs the traceback
-
-    return handlers
+            return 405, line, error.headers
+        case HTTPException(detail="Not Found"):
+            got = models.shorten(request.url.path)
+            return 404, f"expected one of {', '.join(paths)}; got {got}", error.headers
+        case HTTPException():
+            return error.status_code, error.detail, error.headers
+        case BusyError():
+            return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
+        case UserError() | OSError():
+            # The request was valid: the fault is in the index folder or the disk.
+            log.error("%s %s: %s", request.method, request.url.path, error)
+            if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                return 507, "not written, because the server's disk is full", None
+            return 503, "the server cannot use its index; see its log", None
+    return 500, "the server failed; see its log", None  # uvicorn logs the traceback

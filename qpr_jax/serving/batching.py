@@ -109,9 +109,7 @@ class Batcher:
         queries = [query for request in batch for query in request.queries]
         self._on_batch(len(queries))
         hits = iter(self._search(queries, max(request.k for request in batch)))
-        return [
-            self._to_json([next(hits)[: request.k] for _ in request.queries]) for request in batch
-        ]
+        return [self._to_json([next(hits)[: r.k] for _ in r.queries]) for r in batch]
 
 
 def _set_answers(batch: list[_Request], result: list[bytes] | Exception) -> None:

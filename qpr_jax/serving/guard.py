@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from qpr_jax.errors import spell
-from qpr_jax.serving.models import shorten
+from qpr_jax.serving.models import Limits, shorten
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -34,9 +34,7 @@ class ServerMetrics:
             "qpr_requests", "Requests answered.", [*names, "status"], registry=self.registry
         )
         self.seconds = Histogram(
-            "qpr_request_seconds",
-            "Time to answer.",
-            names,
+            *("qpr_request_seconds", "Time to answer.", names),
             buckets=_SECONDS,
             registry=self.registry,
         )
@@ -66,8 +64,7 @@ class Guard:
         *,
         paths: Collection[str],
         hosts: Collection[str],
-        body: int,
-        concurrent: int,
+        limits: Limits,
     ) -> None:
         """Wrap `app`.
 
@@ -76,13 +73,12 @@ class Guard:
           hosts: names allowed in the `Host` header, without port; "*" allows all. Other names are
             refused, since a web page whose domain name was pointed at this address (DNS rebinding)
             could otherwise read the answers.
-          body: most bytes of a body.
-          concurrent: most requests at a time. GET does not count: it costs nothing, and health
-            checks must be answered under load too.
+          limits: of bodies and of requests at a time. GET does not count: it costs nothing, and
+            health checks must be answered under load too.
         """
         self._app, self._metrics, self._paths = app, metrics, paths
         self._hosts = None if "*" in hosts else {host.lower().encode() for host in hosts}
-        self._body, self._concurrent = body, concurrent
+        self._body, self._concurrent = limits.body, limits.concurrent
         self._in_flight = 0
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
@@ -105,7 +101,7 @@ class Guard:
             elif scope["method"] in ("GET", "HEAD"):
                 await self._app(scope, receive, send_and_note_status)
             else:
-                await self._limit_concurrency(scope, receive, send_and_note_status)
+                await self._read_and_forward(scope, receive, send_and_note_status)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             if scope["path"].startswith("/questions/"):
@@ -124,28 +120,26 @@ class Guard:
             return None
         return b", ".join(given).decode("latin-1") or "none"
 
-    async def _limit_concurrency(self, scope: Message, receive: Any, send: Any) -> None:
+    async def _read_and_forward(self, scope: Message, receive: Any, send: Any) -> None:
+        """Pass a request on with its whole body, if there are not too many at a time."""
         if self._in_flight >= self._concurrent:
             await _send_error(send, 429, f"{self._concurrent} requests are being answered; wait")
             return
         self._in_flight += 1
-        try:
-            await self._read_and_forward(scope, receive, send)
-        finally:
-            self._in_flight -= 1
-
-    async def _read_and_forward(self, scope: Message, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await self._read(scope, receive)
         except TimeoutError:
             await _send_error(send, 408, f"expected the body within {_BODY_SECONDS:.0f} s")
         except _TooLargeError:
-            line = f"expected a body of at most {self._body:,} bytes, got more"
-            await _send_error(send, 413, line)
+            await _send_error(
+                send, 413, f"expected a body of at most {self._body:,} bytes, got more"
+            )
         else:
             if body is not None:
                 await self._app(scope, _replay(body, receive), send)
+        finally:
+            self._in_flight -= 1
 
     async def _read(self, scope: Message, receive: Any) -> bytes | None:
         """The whole body; None where the client disconnected before it was complete."""
@@ -179,13 +173,7 @@ def _replay(body: bytes, receive: Any) -> Any:
 
 async def _send_error(send: Any, status: int, line: str) -> None:
     body = json.dumps({"error": line}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    if status == 408:
-        headers.append((b"connection", b"close"))
-    if status == 429:
-        headers.append((b"retry-after", b"1"))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += {408: [(b"connection", b"close")], 429: [(b"retry-after", b"1")]}.get(status, [])
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -57,9 +57,7 @@ class HitModel(Model):
 
     id: int
     question: str
-    distance: Annotated[
-        float, Field(description="Squared Euclidean, or the inner product times -1.")
-    ]
+    distance: float = Field(description="Squared Euclidean, or the inner product times -1.")
 
 
 class SearchResponse(Model):
@@ -120,11 +118,8 @@ def requests(limits: Limits) -> Requests:
         @model_validator(mode="after")
         def limit_hits(self) -> Self:
             if (hits := len(self.queries) * self.k) > _MAX_HITS:
-                raise PydanticCustomError(
-                    "many",
-                    f"expected at most {_MAX_HITS:,} hits, queries times k; got {hits:,}; send "
-                    "several requests",
-                )
+                line = f"expected at most {_MAX_HITS:,} hits, queries times k; got {hits:,}; send "
+                raise PydanticCustomError("many", f"{line}several requests")
             return self
 
     class EncodeRequest(Model):
@@ -132,22 +127,18 @@ def requests(limits: Limits) -> Requests:
 
     class AddRequest(Model):
         questions: NoBlanks
-        ids: Annotated[
-            list[Id] | None,
-            Field(
-                description="One for each question; an id that exists is replaced. New ids if null."
-            ),
-        ] = None
+        ids: list[Id] | None = Field(
+            None,
+            description="One for each question; an id that exists is replaced. New ids if null.",
+        )
 
         @model_validator(mode="after")
         def check_ids(self) -> Self:
-            if self.ids is not None and len(self.ids) != len(self.questions):
-                raise PydanticCustomError(
-                    "ids",
-                    f"`ids`: expected one for each of {len(self.questions)} questions, got "
-                    f"{len(self.ids)}",
-                )
-            if self.ids is not None and len({*self.ids}) < len(self.ids):
+            ids, count = self.ids, len(self.questions)
+            if ids is not None and len(ids) != count:
+                line = f"`ids`: expected one for each of {count} questions, got {len(ids)}"
+                raise PydanticCustomError("ids", line)
+            if ids is not None and len({*ids}) < len(ids):
                 raise PydanticCustomError("ids", "`ids`: expected distinct ids, got one twice")
             return self
 
