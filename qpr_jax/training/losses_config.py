@@ -133,16 +133,14 @@ def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
     def terms(
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
+        queries, candidates, left, right = batch.split(config.loss.scale * vectors)
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         labels, targets = jnp.asarray(batch.labels), jnp.asarray(batch.targets)
-
-        def value(spec: LossSpec) -> jax.Array:
-            queries, candidates, left, right = batch.split(config.loss.scale * vectors)
-            shares = (queries, candidates, clusters, left, right, labels, vectors, targets)
-            return _value(spec, config.loss, LossInputs(*shares, key, axis_name))
-
+        inputs = LossInputs(
+            *(queries, candidates, clusters, left, right, labels, vectors, targets, key, axis_name)
+        )
         return {
-            name: weight * value(LOSSES[name])
+            name: weight * _value(LOSSES[name], config.loss, inputs)
             for name, weight in weights.items()
             if name != "imitation" or targets.shape[1]
         }
