@@ -127,7 +127,7 @@ def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, 
 
     statuses, errors = ended([start(tmp_path / "run", 1)])
     assert statuses == [0], errors
-    assert "going on from step" in errors[0]
+    assert "resuming from step" in errors[0]
     assert_alike(tmp_path / "run", alone)
 
 
@@ -170,7 +170,7 @@ def test_a_signal_to_one_process_stops_all_in_order(tmp_path):
     processes[1].terminate()
     statuses, errors = ended(processes)
     assert statuses == [128 + signal.SIGTERM] * 2, errors
-    assert "the same command goes on" in errors[0]
+    assert "the same command resumes" in errors[0]
     assert "Traceback" not in errors[0] + errors[1]
 
 

@@ -138,7 +138,7 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
     if number == signal.SIGINT:  # whose run would resume like the other's
         return
     errors = finish(workdir, "--config.checkpoint_every=1000")
-    assert f"going on from step {saved}" in errors
+    assert f"resuming from step {saved}" in errors
     assert result(workdir) == result(unbroken)
 
 
@@ -177,7 +177,7 @@ def test_it_resumes_with_another_number_of_devices(unbroken, tmp_path, devices):
     flags = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
     errors = finish(workdir, XLA_FLAGS=flags)
     assert f"on each of {devices} cpu device(s)" in errors
-    assert "going on from step" in errors
+    assert "resuming from step" in errors
     ours, expected = result(workdir), result(unbroken)
     assert ours["steps"] == expected["steps"]
     difference = max(
