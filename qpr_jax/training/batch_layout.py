@@ -41,8 +41,10 @@ def unique_tokens(token_ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
 class BatchShape:
     """The shape of a batch.
 
-    blocks: (rows, width) of each, on one device. unique_ids: distinct tokens of a device.
-    vocab_ids: distinct tokens of all devices.
+    Attributes:
+      blocks: (rows, width) of each, on one device.
+      unique_ids: distinct tokens of a device.
+      vocab_ids: distinct tokens of all devices.
     """
 
     blocks: tuple[tuple[int, int], ...]
@@ -142,12 +144,9 @@ def plan_shapes(
         def room(count: int, limit: int) -> int:
             return min(math.ceil((factor * count + more) / 64) * 64, limit)
 
-        distinct = room(share, any_share)
-        return BatchShape(
-            tuple(zip(sizes, widths, strict=True)),
-            distinct,
-            room(all_shares, any_words) if devices > 1 else distinct,
-        )
+        unique = room(share, any_share)
+        all_unique = room(all_shares, any_words) if devices > 1 else unique
+        return BatchShape(tuple(zip(sizes, widths, strict=True)), unique, all_unique)
 
     tight = shape(widths, 1, 32)
     roomy = shape([*widths[1:], widest], 1.5, 256)
@@ -211,27 +210,27 @@ def lay_out(
     devices = len(token_ids)
     unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
     order = np.empty((devices, rows), np.int32)
-    place = np.zeros(vocabulary_size, np.int32)
+    position = np.zeros(vocabulary_size, np.int32)
     blocks = [np.empty((devices, *block), np.int32) for block in shape.blocks]
     for device, share in enumerate(shares):
         unique_ids[device, : len(share)] = np.searchsorted(all_ids, share)
         order[device, ascending[device]] = np.arange(rows)
-        place[share] = np.arange(len(share))
-        start = 0
-        for block, (count, width) in zip(blocks, shape.blocks, strict=True):
-            chosen = ascending[device, start : start + count]
-            block[device] = place[token_ids[device, chosen, :width]]
-            start += count
+        position[share] = np.arange(len(share))
+        ends = np.cumsum([count for count, _ in shape.blocks])
+        for block, chosen in zip(blocks, np.split(ascending[device], ends[:-1]), strict=True):
+            block[device] = position[token_ids[device, chosen, : block.shape[2]]]
+    if labels is None:
+        labels = np.zeros((len(clusters), 0), np.int32)
+    if targets is None:
+        targets = np.zeros((devices, rows, 0), np.float32)
     return Batch(
         np.pad(all_ids, (0, shape.vocab_ids - len(all_ids))).astype(np.int32),
         unique_ids.ravel(),
         tuple(block.reshape(-1, block.shape[2]) for block in blocks),
         order.ravel(),
         clusters[own].ravel(),
-        np.zeros(0, np.int32) if labels is None else labels[own].ravel(),
-        np.zeros((devices * rows, 0), np.float32)
-        if targets is None
-        else targets.reshape(devices * rows, -1),
+        labels[own].ravel(),
+        targets.reshape(devices * rows, targets.shape[2]),
     )
 
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FORMAT = "qpr_jax checkpoint 2"
 _OLD_FORMAT = "qpr_jax checkpoint 1"
 # Orbax writes these two after the manifest; restoring reads neither.
-_UNVERIFIED = ("_CHECKPOINT_METADATA", "commit_success.txt")
+_UNVERIFIED = {"_CHECKPOINT_METADATA", "commit_success.txt"}
 
 
 @dataclasses.dataclass
@@ -50,18 +50,14 @@ class Checkpoints:
         self._folder = folder
         self._saving = 0  # the step of the last save
         self._best = _KeepBest()
-        self._manager = ocp.CheckpointManager(
-            folder,
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(
-                    [policies.LatestN(1), self._best]
-                ),
-                async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
-                cleanup_tmp_directories=True,
-                # Reads no file whose hash is not checked.
-                lightweight_initialize=True,
-            ),
+        kept = policies.AnyPreservationPolicy([policies.LatestN(1), self._best])
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=kept,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
+            cleanup_tmp_directories=True,
+            lightweight_initialize=True,  # reads no file whose hash is not checked
         )
+        self._manager = ocp.CheckpointManager(folder, options=options)
 
     @property
     def steps(self) -> list[int]:
@@ -71,22 +67,20 @@ class Checkpoints:
     def save(self, state: TrainState, stopping: EarlyStopping) -> None:
         """Start to save the state after step `state.step`, unless it is saved already.
 
-        Then removes all checkpoints but this one and that of `stopping.best_step`. Raises
-        UserError if the save before failed.
+        Then all checkpoints but this one and that of `stopping.best_step` are removed. UserError if
+        the previous save failed.
         """
         step = int(state.step)
         if step in self._manager.all_steps():
             return
         self.wait()
         self._saving, self._best.step = step, stopping.best_step
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state._asdict()),
+            stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
+        )
         with self._failed_write():
-            self._manager.save(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardSave(state._asdict()),
-                    stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
-                ),
-            )
+            self._manager.save(step, args=args)
 
     def wait(self) -> None:
         """Wait until the last save is finished. Raises UserError if it failed."""
@@ -107,18 +101,16 @@ class Checkpoints:
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
         try:
             _verify(folder)
-            found: Any = self._manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    state=ocp.args.StandardRestore(target), stopping=ocp.args.JsonRestore()
-                ),
+            args = ocp.args.Composite(
+                state=ocp.args.StandardRestore(target), stopping=ocp.args.JsonRestore()
             )
+            saved: Any = self._manager.restore(step, args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
                 f"{folder}: expected a checkpoint of this run, got {_reason(error)}",
                 remedy="start again with {overwrite=True}",
             ) from error
-        return TrainState(**found["state"]), EarlyStopping(**found["stopping"])
+        return TrainState(**saved["state"]), EarlyStopping(**saved["stopping"])
 
     def close(self) -> None:
         """Stop the background threads, after the last save."""
@@ -130,10 +122,9 @@ class Checkpoints:
         """Hash the files of the checkpoint being saved, in Orbax's thread of the first process."""
         suffix = ocp.path.atomicity_types.TMP_DIR_SUFFIX
         (folder,) = self._folder.glob(f"{self._saving}{suffix}*")
-        files = (path for path in folder.rglob("*") if path.is_file())
-        names = sorted(str(path.relative_to(folder)) for path in files)
-        hashed = [name for name in names if name not in _UNVERIFIED]
-        write_manifest(folder, hashed, format=FORMAT, best_step=self._best.step)
+        files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        names = sorted(files - _UNVERIFIED)
+        write_manifest(folder, names, format=FORMAT, best_step=self._best.step)
 
     @contextlib.contextmanager
     def _failed_write(self) -> Iterator[None]:
@@ -210,7 +201,7 @@ def _is_old(folder: pathlib.Path) -> bool:
 
 
 def _verify(folder: pathlib.Path) -> int:
-    """The best step as of a checkpoint. Raises UserError if one of its files is damaged."""
+    """Return the best step of a checkpoint; UserError if one of its files is damaged."""
     manifest = read_manifest(folder, format=FORMAT)
     for name in manifest["files"]:
         verify(folder, name, manifest)

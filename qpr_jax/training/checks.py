@@ -7,15 +7,7 @@ from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import (
-    Setting,
-    TrainConfig,
-    declarations,
-    flatten,
-    has_teacher,
-    trains,
-    weighted_losses,
-)
+from qpr_jax.training.config import Setting, TrainConfig, declarations, flatten, has_teacher, trains
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
@@ -39,8 +31,7 @@ def unused_settings(config: TrainConfig) -> list[str]:
     """Names of the settings that differ from their default but that nothing reads, in order."""
     unused = _unused_loss_settings(config) | _unused_data_settings(config)
     if not has_teacher(config):
-        unused |= {"data.unlabeled", "data.spliced"}
-        unused |= {name for name in declarations() if name.startswith("teacher.")}
+        unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"}
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
@@ -49,6 +40,10 @@ def unused_settings(config: TrainConfig) -> list[str]:
             unused |= family.settings
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
+
+
+def _of_section(section: str) -> set[str]:
+    return {name for name in declarations() if name.startswith(f"{section}.")}
 
 
 def _check_range(name: str, value: Any) -> None:
@@ -77,8 +72,8 @@ def _violated_range(declared: Setting, value: float) -> str:
         return "" if value <= _LARGEST else "below 2**32"
     if inside and value < float("inf"):
         return ""
-    unset = f", or {declared.unset:g}" if declared.unset is not None else ""
     if at_most is not None:
+        unset = f", or {declared.unset:g}" if declared.unset is not None else ""
         return f"from {at_least:g} to {at_most:g}{unset}"
     start = f"at least {at_least:g}" if above is None else f"above {above:g}"
     end = "" if isinstance(value, int) else " and finite"
@@ -157,13 +152,13 @@ def _check_teacher(config: TrainConfig) -> None:
 
 def _check_distributed(config: TrainConfig) -> None:
     distributed = config.distributed
-    who = (distributed.coordinator, distributed.num_processes, distributed.process_id)
-    port = distributed.coordinator.rpartition(":")[2]
-    whole = port.isdecimal() and 0 <= who[2] < who[1] and distributed.enabled
-    if who != ("", 0, -1) and not whole:
+    address, count = distributed.coordinator, distributed.num_processes
+    number, port = distributed.process_id, address.rpartition(":")[2]
+    whole = port.isdecimal() and 0 <= number < count and distributed.enabled
+    if (address, count, number) != ("", 0, -1) and not whole:
         raise UserError(
             "expected HOST:PORT, the number of processes and the number of this one, with "
-            f"distributed.enabled, or none of the three, got {who[0]!r}, {who[1]} and {who[2]}, "
+            f"distributed.enabled, or none of the three, got {address!r}, {count} and {number}, "
             f"enabled: {distributed.enabled}",
             remedy="set {distributed.coordinator}, {distributed.num_processes}, "
             "{distributed.process_id} and {distributed.enabled=True}",
@@ -179,22 +174,22 @@ def _check_distributed(config: TrainConfig) -> None:
 
 def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
-    specs = [LOSSES[name] for name in weighted_losses(config)]
-    known = {name for spec in LOSSES.values() for name in spec.settings.values()} | {"scale"}
-    used = {
-        name
-        for spec in specs
-        for name in {*spec.settings.values(), "scale"} - {*spec.unused(config.loss)}
-    }
-    unused = {f"loss.{name}" for name in known - used}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
+    if not config.max_epochs:
+        return of_pairs | _of_section("loss") | {"optimizer.learning_rate"}
+    specs = [LOSSES[name] for name in config.loss.names]
+    known, used = {"scale"}, set[str]()
+    for spec in LOSSES.values():
+        known |= {*spec.settings.values()}
+    for spec in specs:
+        used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}
+    unused = {f"loss.{name}" for name in known - used}
     if all(spec.data == "labeled" for spec in specs):
         unused |= of_pairs
     if len(specs) == 1:
-        unused |= {"loss.alternate"} | ({"loss.weights"} if not config.teacher.weight else set())
-    if not config.max_epochs:
-        unused |= {name for name in declarations() if name.startswith("loss.")} | of_pairs
-        unused |= {"optimizer.learning_rate"}
+        unused |= (
+            {"loss.alternate"} if config.teacher.weight else {"loss.alternate", "loss.weights"}
+        )
     return unused
 
 

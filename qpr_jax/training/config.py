@@ -195,7 +195,7 @@ class OptimizerConfig:
     warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
     weight_decay: float = setting(0.0, "of AdamW, for matrices other than the embedding", min=0)
     ema_steps: int = setting(
-        0, "score and keep an average of the weights of about so many steps; 0: the last", min=0
+        0, "score and keep the weights averaged over about this many steps; 0: the last", min=0
     )
 
 
@@ -270,24 +270,18 @@ class TrainConfig:
 @functools.cache
 def declarations() -> dict[str, tuple[Setting, Any]]:
     """All settings by dotted name: the declaration and the type."""
+    return _declarations_of(TrainConfig, "")
+
+
+def _declarations_of(section: type, prefix: str) -> dict[str, tuple[Setting, Any]]:
     found: dict[str, tuple[Setting, Any]] = {}
-    for name, (section, fields) in _sections().items():
-        types = typing.get_type_hints(section)
-        prefix = f"{name}." if name else ""
-        found |= {f"{prefix}{f.name}": (f.metadata["setting"], types[f.name]) for f in fields}
-    return found
-
-
-def _sections() -> dict[str, tuple[type, list[dataclasses.Field[Any]]]]:
-    """The sections by name, the settings at the top under ""."""
-    top, sections = [], {}
-    for f in dataclasses.fields(TrainConfig):
+    types = typing.get_type_hints(section)
+    for f in dataclasses.fields(section):
         if "setting" in f.metadata:
-            top.append(f)
+            found[prefix + f.name] = f.metadata["setting"], types[f.name]
         else:
-            section = typing.cast(type, f.default_factory)
-            sections[f.name] = section, [*dataclasses.fields(section)]
-    return {"": (TrainConfig, top), **sections}
+            found |= _declarations_of(types[f.name], f"{f.name}.")
+    return found
 
 
 def flatten(config: TrainConfig) -> dict[str, Any]:

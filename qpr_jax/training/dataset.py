@@ -135,10 +135,10 @@ def _unlabeled_questions(
 
     Questions whose normalized text a held-out question has are left out.
     """
+    if not (config.data.unlabeled or config.data.spliced):
+        return [], []
     found: list[str] = []
     spliced: list[str] = []
-    if not (config.data.unlabeled or config.data.spliced):
-        return found, spliced
     held_out = {normalized_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
 
@@ -169,6 +169,7 @@ def _make_report(
     token_ids: np.ndarray,
 ) -> dict[str, Any]:
     hashed = (token_ids >= tokenizer.first_bin).sum() / max(1, (token_ids > 0).sum())
+    members = {name: np.flatnonzero(splits.split_of == i) for i, name in enumerate(SPLITS)}
     return {
         "questions": len(data.questions),
         **data.report,
@@ -180,35 +181,26 @@ def _make_report(
         "unlabelled": 0,
         "splits": {
             name: {
-                "questions": int((splits.split_of == i).sum()),
-                "clusters": len(np.setdiff1d(clusters[np.flatnonzero(splits.split_of == i)], -1)),
+                "questions": len(rows),
+                "clusters": len(np.setdiff1d(clusters[rows], -1)),
                 "pairs": len(splits.pairs[name]),
                 "queries": len(np.unique(splits.pairs[name][:, 0])),
                 "non_duplicates": len(splits.non_duplicates[name]),
             }
-            for i, name in enumerate(SPLITS)
+            for name, rows in members.items()
         },
     }
 
 
 def _log_report(report: dict[str, Any]) -> None:
+    names = ("questions", "clusters", "largest_cluster", "non_duplicates_inside_clusters")
     log.info(
         "data: %s questions, %s clusters, largest %s, %s non-duplicates inside a cluster",
-        *(
-            f"{report[name]:,}"
-            for name in (
-                "questions",
-                "clusters",
-                "largest_cluster",
-                "non_duplicates_inside_clusters",
-            )
-        ),
+        *(f"{report[name]:,}" for name in names),
     )
-    if report["skipped_rows"]:
-        log.warning("data: %s malformed rows skipped", f"{report['skipped_rows']:,}")
-    if report["questions_cut"]:
-        log.info(
-            "data: %s questions truncated to `text.max_tokens`", f"{report['questions_cut']:,}"
-        )
+    if skipped := report["skipped_rows"]:
+        log.warning("data: %s malformed rows skipped", f"{skipped:,}")
+    if truncated := report["questions_cut"]:
+        log.info("data: %s questions truncated to `text.max_tokens`", f"{truncated:,}")
     for name, split in report["splits"].items():
         log.info("data: %s: %s", name, ", ".join(f"{v:,} {k}" for k, v in split.items()))

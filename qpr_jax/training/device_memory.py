@@ -7,8 +7,6 @@ import jax
 from qpr_jax.errors import UserError
 from qpr_jax.machine import available_memory
 
-GIB = 2**30
-
 
 def available(device: jax.Device) -> int:
     """Bytes that a training may allocate: on CPU for all devices together, else on this one."""
@@ -27,17 +25,18 @@ def needed(compiled: jax.stages.Compiled) -> int:
 
 
 def require_memory(compiled: jax.stages.Compiled, *, sharing: int, limit: int) -> int:
-    """Raise UserError where a step needs more memory than there is; else what it needs.
+    """Return the bytes that a step needs; UserError if they are more than there are.
 
     Args:
       compiled: the step.
-      sharing: devices that share `limit` bytes.
-      limit: bytes, as `available` gives them before the state of the training is allocated.
+      sharing: number of devices that share `limit`.
+      limit: bytes, from `available` before the state of the training is allocated.
     """
     need = sharing * needed(compiled)
     if need > limit:
         raise UserError(
-            f"a step needs {need / GIB:.1f} GiB of memory, but {limit / GIB:.1f} GiB are available",
+            f"a step needs {need / 2**30:.1f} GiB of memory, but {limit / 2**30:.1f} GiB are "
+            "available",
             remedy="set {batch.encode_chunk=4096} or less, which changes no result, or lower "
             "{batch_size}",
         )

@@ -29,7 +29,7 @@ def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
     """Make a mesh of one axis, `data`, which a batch is split over.
 
     Args:
-      batch_size: pairs of the global batch; every device takes an equal share.
+      batch_size: pairs of the global batch, of which every device takes an equal share.
       devices: how many to use, the first of all processes; 0 for all.
 
     Raises:
@@ -96,7 +96,7 @@ def connect_processes(distributed: DistributedConfig) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         if not jax.distributed.is_initialized():
             raise
-        line, status = format_error(error) or _format_lost_process(error) or ("", 1)
+        line, status = format_error(error) or (_format_lost_process(error), 1)
         if line:
             print(f"process {jax.process_index()}: {line}", file=sys.stderr)
         else:
@@ -106,16 +106,15 @@ def connect_processes(distributed: DistributedConfig) -> Iterator[None]:
     disconnect()
 
 
-def _format_lost_process(error: BaseException) -> tuple[str, int] | None:
-    """The line to print and the exit status if another process does not answer, else None."""
+def _format_lost_process(error: BaseException) -> str:
+    """The line to print if another process does not answer, else ""."""
     signs = ("heartbeat", "UNAVAILABLE", "DEADLINE_EXCEEDED", "Gloo", "NCCL", "onnection")
     if not isinstance(error, jax.errors.JaxRuntimeError) or not any(s in str(error) for s in signs):
-        return None
+        return ""
     reason = str(error).split("\n")[0].split(". ")[0]
     return (
         f"error: lost another process ({reason}); see what it printed; the same command in all "
-        "processes continues from the last checkpoint",
-        1,
+        "processes resumes from the last checkpoint"
     )
 
 
@@ -126,17 +125,17 @@ def disconnect() -> None:
 
 
 def _initialize(distributed: DistributedConfig) -> None:
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {"heartbeat_timeout_seconds": distributed.heartbeat}
     if distributed.coordinator:
-        given = {
-            "coordinator_address": distributed.coordinator,
+        options |= {"coordinator_address": distributed.coordinator}
+        options |= {
             "num_processes": distributed.num_processes,
             "process_id": distributed.process_id,
         }
     # The service would catch SIGTERM, which the training loop handles.
     jax.config.update("jax_enable_preemption_service", False)
     try:
-        jax.distributed.initialize(**given, heartbeat_timeout_seconds=distributed.heartbeat)
+        jax.distributed.initialize(**options)
     except (RuntimeError, ValueError) as error:
         reason = str(error).split("\n")[0]
         raise UserError(
@@ -154,11 +153,7 @@ def _initialize(distributed: DistributedConfig) -> None:
 
 
 def broadcast_from_first(make: Callable[[], Any]) -> Any:
-    """Call `make` in process 0 and return its value in all processes.
-
-    Args:
-      make: returns a value that JSON can hold, of any size.
-    """
+    """Call `make` in process 0 and return its value, of JSON and any size, in all processes."""
     if jax.process_count() == 1:
         return make()
     message = np.frombuffer(json.dumps(make()).encode(), np.uint8) if is_first() else None

@@ -27,6 +27,5 @@ class EarlyStopping:
         """Return the state after the evaluation of `step`."""
         best = (step, score) if score > self.best_score else (self.best_step, self.best_score)
         gain = score > self.reference + min_delta
-        return EarlyStopping(
-            *best, score if gain else self.reference, 0 if gain else self.without_gain + 1
-        )
+        reference, without_gain = (score, 0) if gain else (self.reference, self.without_gain + 1)
+        return EarlyStopping(*best, reference, without_gain)

@@ -9,16 +9,10 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.retrieval import (
-    exact_search,
-    index_recall,
-    rank,
-    retrieval_scores,
-    roc_auc,
-)
+from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.teacher import NEIGHBOURS, neighbours
+from qpr_jax.training.teacher import NEIGHBOURS, Teacher, neighbours
 
 MAX_QUERIES = 2000  # questions of a split to measure agreement on
 
@@ -32,10 +26,10 @@ def make_evaluator(
     watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher. These two need an exact
     search over all questions, so all are encoded.
     """
-    pairs = dataset.splits.pairs["validation"]
-
-    metric = config.early_stopping.metric
-    agreement = make_agreement(dataset, "validation") if metric == "agreement" else None
+    pairs, metric = dataset.splits.pairs["validation"], config.early_stopping.metric
+    agreement = None
+    if metric == "agreement" and dataset.teacher:
+        agreement = make_agreement(dataset, dataset.teacher, "validation")
 
     def score(encoder: Encoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
@@ -59,19 +53,20 @@ def make_evaluator(
     return score
 
 
-def make_agreement(dataset: TrainDataset, split: str) -> Callable[[np.ndarray], float]:
+def make_agreement(
+    dataset: TrainDataset, teacher: Teacher, split: str
+) -> Callable[[np.ndarray], float]:
     """Make a function from the vectors of all Q questions to their agreement with the teacher.
 
     Agreement is the share of the teacher's nearest `teacher.NEIGHBOURS` questions that are among
     the student's nearest, averaged over at most MAX_QUERIES questions of the split.
     """
-    assert dataset.teacher
     queries = _sampled(dataset, split)
-    wanted = neighbours(dataset.teacher, len(dataset.data.questions), queries)
+    expected = neighbours(teacher, len(dataset.data.questions), queries)
 
     def agreement(vectors: np.ndarray) -> float:
         found = rank(exact_search(vectors), queries, NEIGHBOURS)
-        return index_recall(found, wanted, NEIGHBOURS)
+        return index_recall(found, expected, NEIGHBOURS)
 
     return agreement
 
@@ -92,13 +87,8 @@ def pair_roc_auc(
 ) -> float:
     """ROC AUC of minus the distance: pairs against their queries with candidates of other clusters.
 
-    Args:
-      vectors_of: a function from rows of questions to their vectors.
-      dataset: with pairs, and a negative for each.
-      split: of the pairs.
-
-    Returns:
-      From 0 to 1; NaN if a distance is not finite.
+    `vectors_of` is a function from rows of questions to their vectors. NaN if a distance is not
+    finite.
     """
     triplets = np.column_stack([dataset.splits.pairs[split], dataset.negatives_for_auc[split]])
     distinct, at = np.unique(triplets, return_inverse=True)

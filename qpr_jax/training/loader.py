@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Sequence
 
 import numpy as np
 from jax.sharding import Mesh
@@ -22,12 +22,16 @@ from qpr_jax.training.sampler import (
     make_pairs_sampler,
 )
 
+ALL_STEPS = range(sys.maxsize)
+
 
 class BatchLoader:
     """The batches of one objective, each a function of its step, counted from 0.
 
     Attributes:
-      sampler: the questions of a step.
+      indices: the questions of a step, as `Sampler.indices`.
+      epoch: steps that read the data once.
+      size: pairs of a batch, or half its questions.
       shapes: of a batch, from the tightest to one that holds any batch.
     """
 
@@ -40,21 +44,21 @@ class BatchLoader:
         devices: int,
         own: slice = slice(None),
         targets: bool = False,
-        global_step: Callable[[int], int] = lambda step: step,
+        steps: Sequence[int] = ALL_STEPS,
     ) -> None:
         """Plan the shapes of the batches.
 
         Args:
           config: of the objective.
           dataset: the data.
-          sampler: the questions of a step.
+          sampler: of the objective.
           devices: that share a batch.
           own: those of them whose shares this process lays out.
           targets: whether a batch has the teacher's vectors of its questions.
-          global_step: own step -> step of the training, by which tokens are dropped.
+          steps: own step -> step of the training, by which tokens are dropped.
         """
-        self.sampler, self._global_step = sampler, global_step
-        self._config, self._dataset = config, dataset
+        self.indices, self.epoch, self.size, self._of_pairs = sampler
+        self._config, self._dataset, self._steps = config, dataset, steps
         self._devices, self._own = devices, own
         self._teacher = dataset.teacher if targets else None
         first = sampler.indices(0)
@@ -69,24 +73,10 @@ class BatchLoader:
         self._candidates = slice(share, 2 * share + len(first.extra_candidates) // devices)
         self.shapes = plan_shapes(
             self._token_ids,
-            steps=sampler.epoch,
+            steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
             blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
         )
-
-    @property
-    def size(self) -> int:
-        """Pairs of a batch, or half its questions."""
-        return self.sampler.size
-
-    @property
-    def epoch(self) -> int:
-        """Steps that read the data once."""
-        return self.sampler.epoch
-
-    def indices(self, step: int) -> BatchIndices:
-        """The questions of a step."""
-        return self.sampler.indices(step)
 
     def batch(self, step: int, mesh: Mesh) -> Batch:
         """The batch of a step on the devices of `mesh`."""
@@ -113,7 +103,7 @@ class BatchLoader:
     def metrics(self, step: int) -> dict[str, float]:
         """The shares of false negatives in the batch of a step; nothing if it has no pairs."""
         indices = self.indices(step)
-        if not self.sampler.of_pairs or not len(indices.pairs):
+        if not self._of_pairs or not len(indices.pairs):
             return {}
         candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
         return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
@@ -121,10 +111,9 @@ class BatchLoader:
     def _token_ids(self, step: int) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
         token_ids = self._dataset.token_ids[self.indices(step).questions]
-        rate = self._config.batch.token_dropout
+        rate, seed = self._config.batch.token_dropout, self._config.seed
         if rate:  # before the rows are split, so that it is the same on any number of devices
-            step = self._global_step(step)
-            token_ids = drop_tokens(token_ids, rate, seed=self._config.seed, step=step)
+            token_ids = drop_tokens(token_ids, rate, seed=seed, step=self._steps[step])
         return token_ids[self._positions]
 
 
@@ -134,17 +123,18 @@ def pairs_loader(
     *,
     devices: int,
     own: slice = slice(None),
-    turn: int = 0,
-    turns: int = 1,
-    global_step: Callable[[int], int] = lambda step: step,
+    turn_of: tuple[int, int] = (0, 1),
+    steps: Sequence[int] = ALL_STEPS,
 ) -> BatchLoader:
-    """Batches of the pairs that the losses of `config` read; see `make_pairs_sampler`.
+    """Batches of the pairs that the losses read, and of targets if imitation has a weight.
 
-    They have the teacher's vectors where `teacher.weight` is not 0.
+    See `make_pairs_sampler` for `turn_of`, `BatchLoader` for the rest.
     """
-    sampler = make_pairs_sampler(config, dataset, devices=devices, turn=turn, turns=turns)
-    shared: dict[str, Any] = {"devices": devices, "own": own, "global_step": global_step}
-    return BatchLoader(config, dataset, sampler, targets=config.teacher.weight > 0, **shared)
+    sampler = make_pairs_sampler(config, dataset, devices=devices, turn_of=turn_of)
+    targets = config.teacher.weight > 0
+    return BatchLoader(
+        config, dataset, sampler, devices=devices, own=own, targets=targets, steps=steps
+    )
 
 
 def imitation_loader(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -23,35 +23,19 @@ from qpr_jax.training.config import LossConfig, TrainConfig, weighted_losses
 from qpr_jax.training.train_step import LossTerms
 
 
-class LossInputs(NamedTuple):
-    """What one device gives the losses: n queries, k extra candidates, l labeled pairs.
-
-    queries: [n, d], candidates: [n + k, d], left, right: [l, d], times the setting `loss.scale`.
-    clusters: int32 [n + k] where candidates of the own cluster are masked, else None. labels:
-    int32 [l]. vectors: all of them, unscaled, [r, d]. targets: the teacher's, [r, d] or [r, 0].
-    """
-
-    queries: jax.Array
-    candidates: jax.Array
-    clusters: jax.Array | None
-    left: jax.Array
-    right: jax.Array
-    labels: jax.Array
-    vectors: jax.Array
-    targets: jax.Array
-    key: jax.Array
-    axis_name: str
-
-
 @dataclass(frozen=True)
 class LossSpec:
-    """A loss as the settings name it.
+    """A loss that the settings can name.
 
-    fn: of `qpr_jax.losses`. data: what it reads; "targets" is imitation's alone. settings: its
-    arguments, and the setting of the section `loss` that each gets; `loss.scale` is read by every
-    loss. reduction: a sum is divided by the labeled pairs of the global batch. needs_key: whether
-    it takes `key`. angular: whether it compares directions, so that vectors should have length 1.
-    unused: settings of the section that it does not read after all.
+    Attributes:
+      fn: of `qpr_jax.losses`.
+      data: what it reads: `queries, candidates` and `clusters=`, or `left, right, labels`, all
+        times `loss.scale`, or, imitation alone, the unscaled vectors and the teacher's.
+      settings: arguments, and the setting of the section `loss` that each gets.
+      reduction: a sum is divided by the labeled pairs of the global batch.
+      needs_key: whether it takes a random `key`.
+      angular: whether it compares directions, so that vectors should have length 1.
+      unused: settings of the section that it does not read after all.
     """
 
     fn: Callable[..., jax.Array]
@@ -64,15 +48,17 @@ class LossSpec:
 
 
 def _same(names: str) -> dict[str, str]:
-    """Arguments that bear the name of their setting."""
+    """Arguments with the name of their setting."""
     return {name: name for name in names.split()}
 
 
-def _cosine(config: LossConfig) -> bool:
-    return config.pair_distance == "cosine"
-
-
-_CONTRASTIVE = {"distance": "pair_distance", "margin": "margin"}
+_CONTRASTIVE = LossSpec(
+    contrastive_loss,
+    "labeled",
+    {"distance": "pair_distance", "margin": "margin"},
+    angular=lambda config: config.pair_distance == "cosine",
+    unused=lambda config: ("scale",) if config.pair_distance == "cosine" else (),
+)
 
 LOSSES = {
     "sdml": LossSpec(
@@ -89,31 +75,12 @@ LOSSES = {
         angular=lambda config: True,
         unused=lambda config: () if config.similarity == "dot" else ("scale",),
     ),
-    "contrastive": LossSpec(
-        contrastive_loss,
-        "labeled",
-        _CONTRASTIVE,
-        angular=_cosine,
-        unused=lambda config: ("scale",) if _cosine(config) else (),
-    ),
-    "online_contrastive": LossSpec(
-        online_contrastive_loss,
-        "labeled",
-        _CONTRASTIVE,
-        reduction="sum",
-        angular=_cosine,
-        unused=lambda config: ("scale",) if _cosine(config) else (),
-    ),
+    "contrastive": _CONTRASTIVE,
+    "online_contrastive": replace(_CONTRASTIVE, fn=online_contrastive_loss, reduction="sum"),
     "imitation": LossSpec(imitation_loss, "targets", {}),
 }
 # Losses that the setting `loss.names` may name.
 LOSS_NAMES = tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
-
-_ARRAYS = {
-    "pairs": ("queries", "candidates"),
-    "labeled": ("left", "right", "labels"),
-    "targets": ("vectors", "targets"),
-}
 
 
 def loss_terms(config: TrainConfig) -> LossTerms:
@@ -133,13 +100,25 @@ def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
     def terms(
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
+        queries, candidates, left, right = batch.split(config.loss.scale * vectors)
         clusters = jnp.asarray(batch.clusters) if config.loss.mask_own_cluster else None
         labels, targets = jnp.asarray(batch.labels), jnp.asarray(batch.targets)
+        arrays = {
+            "pairs": (queries, candidates),
+            "labeled": (left, right, labels),
+            "targets": (vectors, targets),
+        }
 
         def value(spec: LossSpec) -> jax.Array:
-            queries, candidates, left, right = batch.split(config.loss.scale * vectors)
-            shares = (queries, candidates, clusters, left, right, labels, vectors, targets)
-            return _value(spec, config.loss, LossInputs(*shares, key, axis_name))
+            """The mean over rows or labeled pairs."""
+            options = {arg: getattr(config.loss, name) for arg, name in spec.settings.items()}
+            if spec.data == "pairs":
+                options["clusters"] = clusters
+            if spec.needs_key:
+                options["key"] = key
+            loss = spec.fn(*arrays[spec.data], axis_name=axis_name, **options)
+            pairs = len(labels) * lax.axis_size(axis_name)
+            return loss / pairs if spec.reduction == "sum" else loss
 
         return {
             name: weight * value(LOSSES[name])
@@ -148,17 +127,3 @@ def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
         }
 
     return terms
-
-
-def _value(spec: LossSpec, config: LossConfig, inputs: LossInputs) -> jax.Array:
-    """One loss of a batch, the mean over its rows or labeled pairs."""
-    options = {argument: getattr(config, name) for argument, name in spec.settings.items()}
-    if spec.data == "pairs":
-        options["clusters"] = inputs.clusters
-    if spec.needs_key:
-        options["key"] = inputs.key
-    arrays = (getattr(inputs, name) for name in _ARRAYS[spec.data])
-    value = spec.fn(*arrays, axis_name=inputs.axis_name, **options)
-    if spec.reduction == "sum":
-        value /= len(inputs.labels) * lax.axis_size(inputs.axis_name)
-    return value

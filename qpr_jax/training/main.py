@@ -45,7 +45,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     the report, the others return an empty dictionary.
 
     Args:
-      config: see `TrainConfig`.
+      config: of the run.
       workdir: a folder that is new, empty or holds this run; BUILD.md lists what is written there.
 
     Returns:
@@ -60,8 +60,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
         names = ", ".join(spell(f"{{{name}}}") for name in unused)
         log.warning("no effect with the other settings: %s", names)
     angular = [name for name in config.loss.names if LOSSES[name].angular(config.loss)]
-    lengths_vary = config.encoder.kind == "cnn" and not config.encoder.normalize
-    if angular and config.max_epochs and lengths_vary:
+    if angular and config.max_epochs and MODEL_FAMILIES[config.encoder.kind].lengths_vary(config):
         log.warning(
             "the loss %s compares directions, but searches go by distance, which orders vectors of "
             "different lengths differently; %s",

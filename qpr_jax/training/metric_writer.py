@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
+import socket
+import time
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors
-
-_unclosed: list[Any] = []  # TensorBoard's writers that failed
 
 
 class JsonLines:
@@ -23,7 +26,6 @@ class JsonLines:
     """
 
     def __init__(self, path: pathlib.Path, *, resume_at: int) -> None:
-        """Open `path` and keep its lines up to step `resume_at`."""
         kept = 0
         with open(path, "a+b") as file:
             file.seek(0)
@@ -71,56 +73,53 @@ def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
 class MetricWriter:
     """Writes metrics.jsonl (a line per step), evaluations.jsonl and TensorBoard events.
 
-    Methods that write raise OSError, which names the file, if the disk is full.
+    Opening removes what comes after step `resume_at`. Methods that write raise OSError, which names
+    the file, if the disk is full.
     """
 
     def __init__(self, workdir: pathlib.Path, *, resume_at: int) -> None:
-        """Open the files of `workdir` and remove what comes after step `resume_at`."""
         self._metrics = JsonLines(workdir / "metrics.jsonl", resume_at=resume_at)
         self._evaluations = JsonLines(workdir / "evaluations.jsonl", resume_at=resume_at)
-        self._events = SummaryWriter(
-            str(workdir / "tensorboard"), purge_step=resume_at + 1 if resume_at else None
-        )
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+        self._path = workdir / "tensorboard" / name
+        self._path.parent.mkdir(exist_ok=True)
+        # Not SummaryWriter: its thread prints a traceback when the disk is full.
+        self._events = RecordWriter(str(self._path))
+        first = [Event(file_version="brain.Event:2")]
+        if resume_at:  # TensorBoard hides what older files have from this step on
+            start = SessionLog(status=SessionLog.START)
+            first.append(Event(step=resume_at + 1, session_log=start))
+        self._write_events(first)
 
     def steps(self, rows: list[dict[str, Any]]) -> None:
         """Write the metrics of training steps."""
         self._metrics.write(rows)
-        self._to_events("train", rows)
+        self._write_events([_event("train", row) for row in rows])
 
     def evaluation(self, row: dict[str, Any]) -> None:
         """Write the scores of an evaluation."""
         self._evaluations.write([row])
-        self._to_events("validation", [row])
+        self._write_events([_event("validation", row)])
 
     def close(self) -> None:
         """Close all files."""
         self._metrics.close()
         self._evaluations.close()
-        try:
+        with contextlib.suppress(OSError):  # a full disk, which `_write_events` has reported
             self._events.close()
-        except OSError:  # a full disk, which `_to_events` has reported
-            # Else tensorboardX tries again when the program ends, and prints a traceback; so does
-            # its thread once the writer is deleted.
-            _unclosed.append(self._events.file_writer.event_writer)
-            self._events.file_writer.event_writer = NullWriter()
 
-    def _to_events(self, group: str, rows: list[dict[str, Any]]) -> None:
-        with name_in_errors(self._events.logdir):
-            for row in rows:
-                for name, value in row.items():
-                    if name != "step":
-                        self._events.add_scalar(f"{group}/{name}", value, row["step"])
+    def _write_events(self, events: list[Any]) -> None:
+        with name_in_errors(self._path):
+            for event in events:
+                event.wall_time = time.time()
+                self._events.write(event.SerializeToString())
             self._events.flush()
 
 
-class NullWriter:
-    """A `MetricWriter` that writes nothing, for all processes but the first."""
-
-    def steps(self, rows: list[dict[str, Any]]) -> None:
-        """Write nothing."""
-
-    def evaluation(self, row: dict[str, Any]) -> None:
-        """Write nothing."""
-
-    def close(self) -> None:
-        """Close nothing."""
+def _event(group: str, row: dict[str, Any]) -> Any:
+    values = [
+        Summary.Value(tag=f"{group}/{name}", simple_value=value)
+        for name, value in row.items()
+        if name != "step"
+    ]
+    return Event(step=row["step"], summary=Summary(value=values))

@@ -16,8 +16,6 @@ from qpr_jax.old_names import OLD_NAMES
 from qpr_jax.training.config import TrainConfig, declarations, flatten, read, write
 from qpr_jax.training.presets import PRESETS, smoke_changes
 
-_WORDS = {int: "int", float: "float", bool: "bool", str: "str"}
-
 
 def load_config(spec: str, *, python_files: bool = False) -> TrainConfig:
     """The config that `spec` names: NAME of a preset, PATH.toml, or one of them with `:smoke`.
@@ -110,14 +108,13 @@ def _converted(name: str, value: Any) -> Any:
     _, kind = declarations()[name]
     several = typing.get_origin(kind) is tuple
     element = typing.get_args(kind)[0] if several else kind
-    given = value
+    elements = list(value) if several and isinstance(value, list | tuple) else [value]
     if several and isinstance(value, str):
         parts = [part.strip(" '\"") for part in value.strip("()[] ").split(",")]
-        given = [_number(part, element) for part in parts if part]
-    elements = list(given) if several and isinstance(given, list | tuple) else [given]
+        elements = [_number(part, element) for part in parts if part]
     elements = [float(v) if element is float and type(v) is int else v for v in elements]
     if any(type(v) is not element for v in elements):
-        what = f"one or more of {_WORDS[element]}" if several else _WORDS[element]
+        what = "one or more of " * several + element.__name__
         raise UserError(
             f"expected {what}, as {read(TrainConfig(), name)!r}, got {value!r}", setting=name
         )
@@ -146,9 +143,8 @@ def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as one dictionary of dotted names."""
     flat: dict[str, Any] = {}
     for name, value in tables.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        )
+        full = prefix + name
+        flat |= _flat(value, f"{full}.") if isinstance(value, dict) else {full: value}
     return flat
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import (
@@ -25,6 +26,7 @@ from qpr_jax.evaluation.retrieval import (
 )
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.machine import cpu_count, peak_memory
+from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
@@ -53,7 +55,8 @@ def write_report(
 
     Args:
       folder: the work directory.
-      dataset: of the training.
+      config: of the run.
+      dataset: of the run.
       retriever: encoder and index of the run.
       vectors: of all questions, float32 [Q, d].
       encode_seconds: how long it took to encode them.
@@ -82,20 +85,17 @@ def write_report(
         }
         report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
         if dataset.teacher:
-            report[split]["agreement"] = make_agreement(dataset, split)(vectors)
+            report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
     report["encoder"] = retriever.encoder.identity
     report["data"] = dataset.report
     report["index"] = {
-        "factory": index.recipe.factory,
-        "probes": index.recipe.probes,
-        "assignments": index.recipe.assignments,
+        **{name: getattr(index.recipe, name) for name in ("factory", "probes", "assignments")},
         "questions": len(index),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
+    timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
     report["timing"] = {
-        **time_queries(
-            retriever, [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
-        ),
+        **time_queries(retriever, timed),
         **_training_times(folder, config, dataset),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": peak_memory() / 2**30,
@@ -109,8 +109,9 @@ def write_report(
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
     evaluations = read_json_lines(folder / "evaluations.jsonl")
+    metrics = read_json_lines(folder / "metrics.jsonl")
     if evaluations:
-        _plot_training(folder, read_json_lines(folder / "metrics.jsonl"), evaluations)
+        _plot_training(folder, metrics, evaluations)
     if "exact" in report["test"]:
         _plot_recall(folder, report)
     with write_atomically(folder / "report.md", "w") as file:
@@ -230,86 +231,25 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
 
 
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
-    data, index, timing = report["data"], report["index"], report["timing"]
-    shown = data["splits"]["train"]["questions"] + data["unlabelled"]
-    trained = "Nothing was trained. "
-    if evaluations:
-        unit = "pairs" if "pairs_per_second" in timing else "questions"
-        trained = (
-            f"Training: {timing['steps']:,} steps in {timing['train_seconds']:.0f} s, "
-            f"{timing['epoch_seconds']:.0f} s an epoch of {unit}, "
-            f"{timing[f'{unit}_per_second']:,.0f} {unit}/s. "
-        )
-    taught = (
-        f"a teacher's vectors of {shown:,} questions, none of them held out "
-        "(see splits/questions.tsv); "
-    )
-    lines = [
-        "# Report",
-        "",
-        f"{data['questions']:,} questions, {data['clusters']:,} clusters; "
-        + (taught if "agreement" in report["test"] else "")
-        + f"{data['splits']['train']['pairs']:,} training pairs. "
-        f"Index {index['factory']}, {index['probes']} probes, recall@10 of exact search "
-        f"{index['recall@10']:.3f}.",
-        "",
-        *_scores_of(report),
-        f"A query takes {timing['query_ms_p50']:.2f} ms (median; 99th percentile "
-        f"{timing['query_ms_p99']:.2f} ms) from text to hits. {trained}"
-        f"Encoding: {timing['encode_questions_per_second']:,.0f} questions/s. "
-        f"Peak memory {timing['peak_memory_gib']:.2f} GiB.",
-        "",
-        *(["![training](plots/training.png)"] if evaluations else []),
-        *(["![retrieval](plots/retrieval.png)"] if "exact" in report["test"] else []),
-        "",
-        *(_table_of(evaluations) if evaluations else []),
-        "## Data, config, machine",
-        "",
-        "| | |",
-        "|---|---|",
-    ]
-    facts = {k: v for k, v in data.items() if not isinstance(v, dict)}
+    data = report["data"]
+    facts = {name: value for name, value in data.items() if not isinstance(value, dict)}
     for split, counts in data["splits"].items():
         facts |= {f"{split}: {name}": value for name, value in counts.items()}
-    lines += [f"| {k} | {v} |" for k, v in (facts | report["settings"] | report["machine"]).items()]
-    return "\n".join(lines) + "\n"
-
-
-def _table_of(evaluations: list[dict[str, Any]]) -> list[str]:
-    rows = [
-        [f"{v:.5g}" if isinstance(v, float) else f"{v}" for v in e.values()] for e in evaluations
+    facts |= report["settings"] | report["machine"]
+    names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
+    scores = [
+        (split, search, label, [of_search[over][name] for name in names])
+        for split in HELD_OUT
+        if "exact" in report[split]
+        for search, of_search in (("index", report[split]), ("exact", report[split]["exact"]))
+        for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
     ]
-    return [
-        "## Evaluations",
-        "",
-        "| " + " | ".join(evaluations[0]) + " |",
-        "|---" * len(evaluations[0]) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
-        "",
-    ]
-
-
-def _scores_of(report: dict[str, Any]) -> list[str]:
-    """Scores of pairs, if there are any, and agreement with the teacher, if there is one."""
-    lines = []
-    if "exact" in report["test"]:
-        lines += [
-            "| split | search | averaged over | H@1 | H@10 | MRR | recall@10 | MAP@20 | nDCG@10 |",
-            "|---|---|---|---|---|---|---|---|---|",
-        ]
-        names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
-        for split in HELD_OUT:
-            for search, scores in (("index", report[split]), ("exact", report[split]["exact"])):
-                for over, label in (("per_pair", "pairs"), ("per_query", "queries")):
-                    values = " | ".join(f"{scores[over][name]:.4f}" for name in names)
-                    lines.append(f"| {split} | {search} | {label} | {values} |")
-        aucs = ", ".join(f"{split} {report[split]['roc_auc']:.4f}" for split in HELD_OUT)
-        lines += ["", f"ROC AUC of the pairs against permuted candidates: {aucs}.", ""]
-    if "agreement" in report["test"]:
-        values = ", ".join(f"{split} {report[split]['agreement']:.4f}" for split in HELD_OUT)
-        lines += [
-            f"Agreement, the share of the teacher's nearest {NEIGHBOURS} questions that are among "
-            f"the student's nearest {NEIGHBOURS} (exact search): {values}.",
-            "",
-        ]
-    return lines
+    return render(
+        "report.md",
+        **report,
+        evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
+        facts={Markup(name): Markup(value) for name, value in facts.items()},
+        neighbours=NEIGHBOURS,
+        scores=scores,
+        unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
+    )

@@ -54,9 +54,11 @@ class BatchIndices(NamedTuple):
 class Sampler(NamedTuple):
     """The questions of every step.
 
-    indices: step, counted from 0 -> `BatchIndices`. epoch: steps that read the data once. size:
-    pairs of a batch, or half its questions. of_pairs: whether `BatchIndices.pairs` are pairs, not
-    questions for imitation.
+    Attributes:
+      indices: step, counted from 0 -> `BatchIndices`.
+      epoch: steps that read the data once.
+      size: pairs of a batch, or half its questions.
+      of_pairs: whether `BatchIndices.pairs` are pairs, not questions for imitation.
     """
 
     indices: Callable[[int], BatchIndices]
@@ -66,7 +68,7 @@ class Sampler(NamedTuple):
 
 
 def make_pairs_sampler(
-    config: TrainConfig, dataset: TrainDataset, *, devices: int, turn: int = 0, turns: int = 1
+    config: TrainConfig, dataset: TrainDataset, *, devices: int, turn_of: tuple[int, int] = (0, 1)
 ) -> Sampler:
     """Sample what the losses of `config` read: pairs, labeled pairs, or `batch_size` of both.
 
@@ -74,9 +76,9 @@ def make_pairs_sampler(
       config: of one objective.
       dataset: the data.
       devices: must be able to share each part of a batch evenly.
-      turn: of the `turns` objectives that read one kind of data, and share its batches in turns.
-      turns: their number.
+      turn_of: from `turn_of_kind`; objectives that read one kind of data share its batches.
     """
+    turn, turns = turn_of
     parts = [
         (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset, devices)
         for kind in data_kinds(config)
@@ -91,7 +93,7 @@ def make_pairs_sampler(
 
 
 def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
-    """Sample trainable questions, `teacher.batch_size` a step, laid out as if they were pairs."""
+    """Sample trainable questions, `teacher.batch_size` a step, in the fields of pairs."""
     count = config.teacher.batch_size
     _require_shares("teacher.batch_size", count, 2 * devices)
     rows = dataset.trainable_rows.astype(np.int32)
@@ -198,12 +200,10 @@ def cluster_sampled_pairs(
         return np.where(rng.integers(0, 2, (len(rows), 1)) == 1, pairs[rows, ::-1], pairs[rows])
 
     def at(step: int) -> np.ndarray:
-        parts, start, missing = [], step * batch_size, batch_size
-        while missing:
-            number, first = divmod(start, len(sizes))
-            parts.append(pairs_of_pass(number)[first : first + missing])
-            start, missing = start + len(parts[-1]), missing - len(parts[-1])
-        return np.concatenate(parts)
+        first, end = step * batch_size, (step + 1) * batch_size
+        start, stop = first // len(sizes), -(-end // len(sizes))
+        passes = np.concatenate([pairs_of_pass(number) for number in range(start, stop)])
+        return passes[first - start * len(sizes) :][:batch_size]
 
     return at
 

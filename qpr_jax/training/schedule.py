@@ -32,30 +32,29 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
       et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
       for Adam).
     """
-    if config.optimizer.warmup_steps > (imitation or total):
+    optimizer, teacher = config.optimizer, config.teacher
+    warmup, first_steps = optimizer.warmup_steps, imitation or total
+    if warmup > first_steps:
         raise UserError(
-            f"expected at most the {imitation or total} steps of the training, got "
-            f"{config.optimizer.warmup_steps}",
+            f"expected at most the {first_steps} steps of the training, got {warmup}",
             setting="optimizer.warmup_steps",
         )
-    power = SCALINGS[config.optimizer.learning_rate_scaling]
-    factor = (config.batch_size / BASE_BATCH) ** power
-    factor_alone = (config.teacher.batch_size / BASE_BATCH) ** power
-    warmup, decays = config.optimizer.warmup_steps, config.optimizer.learning_rate_decay == "linear"
 
-    def part(peak: float, steps: int, warmup: int) -> optax.Schedule:
+    def part(peak: float, batch_size: int, steps: int, warmup: int) -> optax.Schedule:
+        peak *= (batch_size / BASE_BATCH) ** SCALINGS[optimizer.learning_rate_scaling]
+
         def rate(done: jax.Array) -> jax.Array:
             rates = jnp.full(jnp.shape(done), peak)
             if warmup:
                 rates *= jnp.minimum(1, (done + 1) / warmup)
-            if decays:
+            if optimizer.learning_rate_decay == "linear":
                 rates *= jnp.maximum(0, 1 - done / steps)
             return rates
 
         return rate
 
     if not imitation:
-        return part(config.optimizer.learning_rate * factor, total, warmup)
-    first = part(config.teacher.learning_rate * factor_alone, imitation, warmup)
-    then = part(config.optimizer.learning_rate * factor, max(1, total - imitation), 0)
+        return part(optimizer.learning_rate, config.batch_size, total, warmup)
+    first = part(teacher.learning_rate, teacher.batch_size, imitation, warmup)
+    then = part(optimizer.learning_rate, config.batch_size, max(1, total - imitation), 0)
     return lambda done: jnp.where(done < imitation, first(done), then(done - imitation))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
+import sys
 from typing import NamedTuple
 
 import jax
@@ -99,18 +99,7 @@ class Plan(NamedTuple):
                 local = self.mesh.local_devices
                 sharing = len(local) if local[0].platform == "cpu" else 1
                 need = device_memory.require_memory(compiled, sharing=sharing, limit=self.memory)
-                log.info(
-                    "memory of a step: %.2f GiB of %.1f",
-                    *(need / device_memory.GIB, self.memory / device_memory.GIB),
-                )
-
-
-class _Part(NamedTuple):
-    """A stage before its steps are compiled."""
-
-    rate: str
-    loaders: list[tuple[BatchLoader, LossTerms]]
-    steps: int
+                log.info("memory of a step: %.2f GiB of %.1f", need / 2**30, self.memory / 2**30)
 
 
 def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
@@ -122,11 +111,20 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     size = config.batch_size if config.max_epochs else config.teacher.batch_size // 2
     mesh = make_mesh(size, config.devices)
     memory = device_memory.available(mesh.local_devices[0])
-    parts = _imitation_part(config, dataset, mesh)
-    parts += _pairs_part(config, dataset, mesh, begins=sum(part.steps for part in parts))
-    ends = list(itertools.accumulate(part.steps for part in parts))
-    alone = parts[0].steps if parts[0].rate == "teacher.learning_rate" else 0
-    schedule = make_schedule(config, ends[-1], imitation=alone)
+    imitation_loaders, pairs_loaders = [], []
+    imitation = pairs = 0  # steps
+    if dataset.teacher and config.teacher.epochs:
+        loader = imitation_loader(config, dataset, devices=mesh.size, own=own_devices(mesh))
+        size, epoch = 2 * loader.size, loader.epoch
+        log.info("imitation: %d questions a batch, %d steps an epoch", size, epoch)
+        imitation_loaders.append(loader)
+        imitation = imitation_steps(config, dataset)
+        if config.max_steps and not config.max_epochs:
+            imitation = config.max_steps
+    if config.max_epochs:
+        pairs_loaders = _make_pairs_loaders(config, dataset, mesh, begins=imitation)
+        pairs = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
+    schedule = make_schedule(config, imitation + pairs, imitation=imitation)
     graph, params = init_model(config, dataset)
     decay = config.optimizer.weight_decay
 
@@ -137,12 +135,15 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         )
         return Objective(loader, train)
 
-    stages = [
-        Stage(
-            tuple(itertools.starmap(make_objective, part.loaders)), end - part.steps, end, part.rate
+    stages = []
+    if imitation:
+        alone = tuple(
+            make_objective(loader, imitation_terms(config)) for loader in imitation_loaders
         )
-        for part, end in zip(parts, ends, strict=True)
-    ]
+        stages.append(Stage(alone, 0, imitation, "teacher.learning_rate"))
+    if pairs:
+        turns = tuple(map(make_objective, pairs_loaders, map(loss_terms, objectives(config))))
+        stages.append(Stage(turns, imitation, imitation + pairs, "optimizer.learning_rate"))
     state = init_state(params, average=config.optimizer.ema_steps > 0, weight_decay=decay)
     return Plan(mesh, tuple(stages), replicate(state, mesh), memory)
 
@@ -153,52 +154,30 @@ def init_model(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef
     return family.init(config, dataset.start, dataset.tokenizer, dataset.teacher)
 
 
-def _imitation_part(config: TrainConfig, dataset: TrainDataset, mesh: Mesh) -> list[_Part]:
-    """The stage of imitation alone, if there is one."""
-    if not (dataset.teacher and config.teacher.epochs):
-        return []
-    loader = imitation_loader(config, dataset, devices=mesh.size, own=own_devices(mesh))
-    log.info("imitation: %d questions a batch, %d steps an epoch", 2 * loader.size, loader.epoch)
-    steps = imitation_steps(config, dataset)
-    if config.max_steps and not config.max_epochs:
-        steps = config.max_steps
-    return [_Part("teacher.learning_rate", [(loader, imitation_terms(config))], steps)]
-
-
-def _pairs_part(
+def _make_pairs_loaders(
     config: TrainConfig, dataset: TrainDataset, mesh: Mesh, *, begins: int
-) -> list[_Part]:
-    """The stage of pairs, if there is one, which begins at step `begins`."""
-    if not config.max_epochs:
-        return []
-    loaders, configs = [], objectives(config)
-    for number, own_config in enumerate(configs):
-        turn, turns = turn_of_kind(configs, number)
-
-        def global_step(own_step: int, number: int = number) -> int:
-            return begins + own_step * len(configs) + number
-
-        loader = pairs_loader(
-            *(own_config, dataset),
+) -> list[BatchLoader]:
+    """The batches of each objective of the stage of pairs, which begins at step `begins`."""
+    configs = objectives(config)
+    loaders = [
+        pairs_loader(
+            own_config,
+            dataset,
             devices=mesh.size,
             own=own_devices(mesh),
-            turn=turn,
-            turns=turns,
-            global_step=global_step,
+            turn_of=turn_of_kind(configs, number),
+            steps=range(begins + number, sys.maxsize, len(configs)),
         )
-        _log_batch_size(loader, mesh)
-        loaders.append((loader, loss_terms(own_config)))
-    steps = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
-    return [_Part("optimizer.learning_rate", loaders, steps)]
-
-
-def _log_batch_size(loader: BatchLoader, mesh: Mesh) -> None:
-    size, shape, device = loader.size, loader.shapes[0], mesh.devices[0]
+        for number, own_config in enumerate(configs)
+    ]
     here = len(mesh.local_devices)
-    log.info(
-        "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d steps an "
-        "epoch; %s positions and %s distinct tokens a device",
-        *(f"{size:,}", f"{size * here // mesh.size:,}", jax.process_count()),
-        *(f"{size // mesh.size:,}", mesh.size, device.platform, loader.epoch),
-        *(f"{shape.positions:,}", f"{shape.unique_ids:,}"),
-    )
+    for loader in loaders:
+        size, shape = loader.size, loader.shapes[0]
+        log.info(
+            "batch: %s pairs, %s in each of %d process(es), %s on each of %d %s device(s); %d "
+            "steps an epoch; %s positions and %s distinct tokens a device",
+            *(f"{size:,}", f"{size * here // mesh.size:,}", jax.process_count()),
+            *(f"{size // mesh.size:,}", mesh.size, mesh.devices[0].platform, loader.epoch),
+            *(f"{shape.positions:,}", f"{shape.unique_ids:,}"),
+        )
+    return loaders

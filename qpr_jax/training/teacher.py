@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,8 +36,7 @@ _SAMPLE = 50_000  # questions to compute principal components from
 _CHUNK = 16_384
 
 
-@dataclass(frozen=True, eq=False)
-class Teacher:
+class Teacher(NamedTuple):
     """Vectors of the Q questions of a training, followed by U unlabelled ones.
 
     Attributes:
@@ -68,15 +66,14 @@ class Teacher:
 
 
 def word_vectors(
-    teacher: Teacher, cache: StrPath, words: Sequence[str], dimension: int
+    encoder: Encoder, cache: StrPath, words: Sequence[str], dimension: int
 ) -> np.ndarray:
-    """The teacher's vectors of words, each encoded like a question: float32 [n, dimension].
+    """The encoder's vectors of words, each encoded like a question: float32 [n, dimension].
 
-    Their mean is subtracted, and they are projected to their principal components. The teacher's
+    Their mean is subtracted, and they are projected to their principal components. The encoder's
     vectors are cached in `cache`.
     """
-    assert teacher.encoder  # `validate` has checked this
-    vectors = _normalized(np.asarray(cached_vectors(cache, teacher.encoder, words)))
+    vectors = _normalized(np.asarray(cached_vectors(cache, encoder, words)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 
@@ -85,26 +82,26 @@ def make_teacher(
     config: TrainConfig,
     encoder: Encoder | None,
     questions: Sequence[Sequence[str]],
-    shown: np.ndarray,
-    wanted: int,
+    trainable: np.ndarray,
+    dimension: int,
 ) -> Teacher:
     """Make the teacher of a training; its vectors are computed unless they are cached.
 
     Args:
-      settings: of the training.
+      config: of the training.
       encoder: of `teacher.model`; None if `teacher.vectors` names a file.
       questions: lists of questions; the vectors of each list are cached separately.
-      shown: int [S], rows of the joined lists that a student trains on.
-      wanted: the dimension of the student's vectors.
+      trainable: int [S], rows of the joined lists that a student trains on.
+      dimension: of the student's vectors.
 
     Raises:
       UserError: the student has more dimensions than the teacher, or the file does not fit.
     """
     parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]
-    if wanted > size:
+    if dimension > size:
         raise UserError(
-            f"expected vectors of at most {size} dimensions, as the teacher's, got {wanted}",
+            f"expected vectors of at most {size} dimensions, as the teacher's, got {dimension}",
             setting="encoder.output_dim",
             remedy=f"set {ref('encoder.output_dim', size)}, or, for a transformer, another teacher",
         )
@@ -119,22 +116,17 @@ def make_teacher(
         cache = config.teacher.cache
         parts = tuple(cached_vectors(cache, encoder, part) for part in questions if len(part))
     teacher = Teacher(parts, None, encoder)
-    if wanted < size:
-        sample = np.random.default_rng(0).permutation(shown)[:_SAMPLE]
-        components = _components(teacher.vectors(np.sort(sample)), wanted)
-        teacher = dataclasses.replace(teacher, components=components)
-    return teacher
+    if dimension == size:
+        return teacher
+    sample = np.sort(np.random.default_rng(0).permutation(trainable)[:_SAMPLE])
+    return teacher._replace(components=_components(teacher.vectors(sample), dimension))
 
 
 def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     """The teacher's nearest of the first `count` rows to each query: int64 [n, NEIGHBOURS]."""
-    vectors = np.concatenate(
-        [
-            teacher.vectors(np.arange(start, min(start + _CHUNK, count)))
-            for start in range(0, count, _CHUNK)
-        ]
-    )
-    return rank(exact_search(vectors), queries, NEIGHBOURS)
+    starts = range(0, count, _CHUNK)  # in chunks, since normalizing copies
+    parts = [teacher.vectors(np.arange(i, min(i + _CHUNK, count))) for i in starts]
+    return rank(exact_search(np.concatenate(parts)), queries, NEIGHBOURS)
 
 
 def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
@@ -147,14 +139,13 @@ def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -
         if (folder / MANIFEST).is_file():
             verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
         else:
-            _encode(folder / VECTORS, encoder, questions)
+            if not (folder / VECTORS).is_file():  # else a kill came before the manifest
+                _encode(folder / VECTORS, encoder, questions)
             write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
     return np.load(folder / VECTORS, mmap_mode="r")
 
 
 def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> None:
-    if path.is_file():  # whole, since it is renamed last; a kill came before its manifest
-        return
     log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", path.parent)
     done = 0
 
@@ -165,21 +156,13 @@ def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> N
         log.info("teacher: %s questions encoded", f"{done:,}")
         return vectors
 
-    encode_to_file(
-        path,
-        questions,
-        encode,
-        dimension=encoder.dimension,
-        encoder=encoder.identity,
-        log=log.info,
-    )
+    dimension, identity = encoder.dimension, encoder.identity
+    encode_to_file(path, questions, encode, dimension=dimension, encoder=identity, log=log.info)
 
 
 def cache_folder(given: StrPath) -> pathlib.Path:
     """The folder of cached vectors: the one given or, if it is "", in the user's cache."""
-    if given:
-        return pathlib.Path(given).expanduser()
-    return user_cache() / "teacher"
+    return pathlib.Path(given).expanduser() if given else user_cache() / "teacher"
 
 
 def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.ndarray:

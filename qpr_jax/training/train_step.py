@@ -43,13 +43,12 @@ class TrainState(NamedTuple):
 
 
 class CompiledStep:
-    """A jitted step, compiled ahead once for each shape of a batch.
+    """A jitted step, compiled once for each shape of a batch.
 
-    What `compile` gives, to read its memory, is what runs: nothing is compiled twice.
+    `compile` returns what runs, so that its memory can be read without compiling twice.
     """
 
     def __init__(self, step: Any) -> None:
-        """Wrap a jitted function of state and batch."""
         self.jitted = step
         self._compiled: dict[tuple[tuple[int, ...], ...], jax.stages.Compiled] = {}
 

@@ -1,4 +1,4 @@
-"""The training loop: from prepared data to the best parameters, resumable at any step."""
+"""The training loop: from a dataset to the best parameters, resumable at any step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.evaluator import make_evaluator
-from qpr_jax.training.metric_writer import MetricWriter, NullWriter
+from qpr_jax.training.metric_writer import MetricWriter
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.stages import Plan, build_plan
 from qpr_jax.training.train_step import Params, TrainState
@@ -59,10 +59,10 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     with open_checkpoints(workdir / "checkpoints") as checkpoints:
         state, stopping = restore_latest(checkpoints, plan.state)
         done = int(state.step)
-        writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else NullWriter()
+        writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
         buffer = MetricBuffer(writer, dataset, plan, workdir)
         with (
-            contextlib.closing(writer),
+            contextlib.closing(writer) if writer else contextlib.nullcontext(),
             progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
             _catch_signals() as signals,
         ):
@@ -90,7 +90,8 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                     scores = distributed.broadcast_from_first(functools.partial(score, encoder))
                     if not all(map(np.isfinite, scores.values())):
                         buffer.refuse(done, f"the scores {scores}")
-                    writer.evaluation({"step": done, **scores})
+                    if writer:
+                        writer.evaluation({"step": done, **scores})
                     stopping = stopping.update(
                         done, scores[stops.metric], min_delta=stops.min_delta
                     )
@@ -141,13 +142,9 @@ class MetricBuffer:
     """
 
     def __init__(
-        self,
-        writer: MetricWriter | NullWriter,
-        dataset: TrainDataset,
-        plan: Plan,
-        workdir: Path,
+        self, writer: MetricWriter | None, dataset: TrainDataset, plan: Plan, workdir: Path
     ) -> None:
-        """Write to `writer`; `dataset`, `plan` and `workdir` name a batch that is not finite."""
+        """Write to `writer`, if any; the rest is to report a batch that is not finite."""
         self._writer, self._dataset, self._plan, self._workdir = writer, dataset, plan, workdir
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
         self.restart_clock()
@@ -161,7 +158,7 @@ class MetricBuffer:
         self._kept.append((step, pairs, metrics))
 
     def flush(self) -> str:
-        """Write what is kept, and return a line on it; UserError where a loss is not finite."""
+        """Write what is kept, and return a line on it; UserError if a loss is not finite."""
         if not self._kept:
             return ""
         steps, pairs, metrics = zip(*self._kept, strict=True)
@@ -174,7 +171,8 @@ class MetricBuffer:
         ]
         self._kept, self._since = [], now
         finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
-        self._writer.steps(finite)
+        if self._writer:
+            self._writer.steps(finite)
         if len(finite) < len(rows):
             row = rows[len(finite)]
             self.refuse(row["step"], f"the loss {row['loss']} and gradient {row['grad_norm']}")
