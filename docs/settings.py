@@ -45,8 +45,7 @@ filters = 200
 kernel_sizes = [1, 3, 5]
 ```
 
-Without a config the values are the defaults below, then those of the config count, then those of
-flags. An unknown name is refused with the nearest one. A training warns of changed settings that
+A flag goes before the config, and the config before the defaults below. An unknown name is refused with the nearest one. A training warns of changed settings that
 it does not read. A run may be resumed with another value of the settings marked `*`; with another
 value of any other setting it is refused.
 """

@@ -111,6 +111,18 @@ def test_toml_is_read(page):
         override(load_config("quora_sdml"), flat)
 
 
+def test_the_readme_counts_the_verdicts_of_the_pages():
+    counted = []
+    for page in ("quora", "openqa", "noise"):
+        parts = read(pathlib.Path("results", page, "README.md")).split("# Coherence: ")
+        for part in parts[1:] or parts:
+            ends = ("holds |", "not decided |", "does not hold |")
+            lines = [line for line in part.splitlines() if line.startswith("| ")]
+            counted.append([sum(line.endswith(f"| {end}") for line in lines) for end in ends])
+    rows = re.findall(r"\| (\d+) \| (\d+) \| (\d+) \|$", read(pathlib.Path("README.md")), re.M)
+    assert [[*map(int, row)] for row in rows] == counted
+
+
 def test_each_config_has_a_page():
     files = {path.stem for path in ROOT.glob("experiments/configs/[!_]*.py")}
     assert files == set(PRESETS)
