@@ -15,7 +15,6 @@ from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
-pytestmark = pytest.mark.usefixtures("optimised")
 VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
 
 
@@ -108,6 +107,7 @@ def run(devices, objective=sdml, extras=0, labeled=0, **changes):
     return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
 
 
+@pytest.mark.usefixtures("optimised")
 def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
     """Loss, gradient and parameters, though a step reads and changes the words of a batch only."""
     words, _, draws, _ = case(1)
@@ -228,7 +228,7 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     graph, params = nnx.split(encoder(compute_dtype=dtype))
     state = jax.device_put(init_state(params), replicated(mesh))
     train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
-    exported = jax.export.export(train.step, platforms=["cpu", "cuda", "tpu"])(
+    exported = jax.export.export(train.step.jitted, platforms=["cpu", "cuda", "tpu"])(
         state, batches[0].placed(mesh)
     )
     assert exported.platforms == ("cpu", "cuda", "tpu")
