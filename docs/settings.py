@@ -45,9 +45,10 @@ filters = 200
 kernel_sizes = [1, 3, 5]
 ```
 
-A flag goes before the config, and the config before the defaults below. An unknown name is refused with the nearest one. A training warns of changed settings that
-it does not read. A run may be resumed with another value of the settings marked `*`; with another
-value of any other setting it is refused.
+A flag goes before the config, and the config before the defaults below. An unknown name is refused
+with the nearest one. A training warns of changed settings that it does not read. A run may be
+resumed with another value of the settings marked `*`; with another value of any other setting it is
+refused.
 """
 
 
