@@ -112,14 +112,10 @@ def plan_shapes(
 ) -> tuple[BatchShape, ...]:
     """Plan the shapes of a batch, from the tightest to one that holds any batch.
 
-    The tightest holds the sampled batches of the first epoch, with a little room; a batch that does
-    not fit takes the next one, which compiles once more.
-
-    Args:
-      token_ids_at: step -> the token ids of its questions, int32 [devices, rows, L].
-      steps: steps of an epoch, over which the samples are spread.
-      vocabulary_size: all token ids are smaller.
-      blocks: the most blocks, each of which is compiled separately.
+    The tightest holds the batches sampled from the `steps` of an epoch, with a little room; a batch
+    that does not fit takes the next one, which compiles once more. `token_ids_at` is a function
+    from a step to the token ids of its questions, int32 [devices, rows, L]. Each of at most
+    `blocks` blocks is compiled separately.
     """
     sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
     devices, rows, widest = token_ids_at(0).shape

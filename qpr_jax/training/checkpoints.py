@@ -88,14 +88,10 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
-        """Read and verify the checkpoint of `step`.
+        """Read and verify the checkpoint of `step`, one of `steps`.
 
-        Args:
-          like: arrays, or abstract ones, with the shapes, types and shardings to restore to.
-          step: one of `steps`.
-
-        Raises:
-          UserError: the checkpoint is damaged, or of another model.
+        `like` has the shapes, types and shardings to restore to. UserError if the checkpoint is
+        damaged, or of another model.
         """
         folder = self._folder / str(step)
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
@@ -134,7 +130,7 @@ class Checkpoints:
             raise UserError(
                 f"{self._folder / str(self._saving)}: cannot write the checkpoint "
                 f"({_reason(error)})",
-                remedy="make room, then run the same command again, which continues from the "
+                remedy="make room, then run the same command again, which resumes from the "
                 "checkpoint before",
             ) from error
 
@@ -144,10 +140,8 @@ def open_checkpoints(folder: StrPath) -> Iterator[Checkpoints]:
     """Open the checkpoints of a run; leaving the context waits for the last save.
 
     If the latest checkpoint is damaged or has no manifest, it is removed and the one before it
-    becomes the latest, with a line in the log.
-
-    Raises:
-      UserError: there are checkpoints but none is whole, or they are of version 0.1.
+    becomes the latest, with a line in the log. UserError if there are checkpoints but none is
+    whole, or they are of version 0.1.
     """
     folder = pathlib.Path(folder).absolute()
     broadcast_from_first(lambda: _remove_damaged(folder))

@@ -76,10 +76,8 @@ def load_dataset(
 ) -> TrainDataset:
     """Read, cluster, split and tokenize the data.
 
-    Args:
-      config: of the training.
-      path: of the data, as `Source.find` and `Source.prepare` give it; None if it is generated.
-      start: what training starts from, as `ModelFamily.start` gives it.
+    `path` comes from `Source.find` and `Source.prepare`, None if the data is generated; `start`
+    from `ModelFamily.start`.
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     negatives = {

@@ -26,14 +26,9 @@ AXIS = "data"
 
 
 def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
-    """Make a mesh of one axis, `data`, which a batch is split over.
+    """Make a mesh of one axis, `data`, of the first `devices` of all processes; 0 for all.
 
-    Args:
-      batch_size: pairs of the global batch, of which every device takes an equal share.
-      devices: how many to use, the first of all processes; 0 for all.
-
-    Raises:
-      UserError: the batch cannot be split evenly, or there are fewer devices.
+    UserError if there are fewer, or if they cannot share `batch_size` pairs evenly.
     """
     available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     if devices > len(available):

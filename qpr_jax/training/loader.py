@@ -48,14 +48,9 @@ class BatchLoader:
     ) -> None:
         """Plan the shapes of the batches.
 
-        Args:
-          config: of the objective.
-          dataset: the data.
-          sampler: of the objective.
-          devices: that share a batch.
-          own: those of them whose shares this process lays out.
-          targets: whether a batch has the teacher's vectors of its questions.
-          steps: own step -> step of the training, by which tokens are dropped.
+        `devices` share a batch, and this process lays out the shares of its `own`. With `targets`
+        a batch has the teacher's vectors. `steps` are those of the training that are this
+        objective's, by which tokens are dropped.
         """
         self.indices, self.epoch, self.size, self._of_pairs = sampler
         self._config, self._dataset, self._steps = config, dataset, steps

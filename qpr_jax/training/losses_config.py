@@ -83,20 +83,12 @@ LOSSES = {
 LOSS_NAMES = tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
 
 
-def loss_terms(config: TrainConfig) -> LossTerms:
-    """The losses of the config, and imitation where it has a weight: weighted, by name."""
-    weights = weighted_losses(config)
-    if config.teacher.weight:
-        weights["imitation"] = config.teacher.weight
-    return _terms(config, weights)
+def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
+    """The losses of the config and, if it has a weight, imitation, or it alone; by name."""
+    weights = weighted_losses(config) | {"imitation": config.teacher.weight}
+    if imitation_alone:
+        weights = {"imitation": 1.0}
 
-
-def imitation_terms(config: TrainConfig) -> LossTerms:
-    """Imitation alone."""
-    return _terms(config, {"imitation": 1.0})
-
-
-def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
     def terms(
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
     ) -> dict[str, jax.Array]:
@@ -123,7 +115,7 @@ def _terms(config: TrainConfig, weights: Mapping[str, float]) -> LossTerms:
         return {
             name: weight * value(LOSSES[name])
             for name, weight in weights.items()
-            if name != "imitation" or targets.shape[1]
+            if weight and (name != "imitation" or targets.shape[1])
         }
 
     return terms

@@ -38,18 +38,13 @@ _WARMED = 256  # questions
 
 
 def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
-    """Run the experiment of `config` in `workdir`, or resume it, and return its report.
+    """Run the experiment of `config` in `workdir`, or resume it, and return its report.json.
 
     A run can be killed at any moment: the same call resumes it; a finished run is not repeated.
     Several processes (`config.distributed`) share a work directory: process 0 writes it and returns
     the report, the others return an empty dictionary.
 
-    Args:
-      config: of the run.
-      workdir: a folder that is new, empty or holds this run; BUILD.md lists what is written there.
-
-    Returns:
-      What report.json holds: scores, times, config, machine.
+    The work directory is new, empty or holds this run; BUILD.md lists what is written there.
 
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.

@@ -21,13 +21,8 @@ def load_config(spec: str, *, python_files: bool = False) -> TrainConfig:
     """The config that `spec` names: NAME of a preset, PATH.toml, or one of them with `:smoke`.
 
     `:smoke` shrinks it to tiny shapes, few rows and 12 steps; NAME_smoke is read as NAME:smoke.
-
-    Args:
-      spec: as above.
-      python_files: whether PATH.py, a file with `get_config() -> TrainConfig`, is read too.
-
-    Raises:
-      UserError: there is no such preset or file, or it has an unknown setting or a wrong value.
+    With `python_files`, PATH.py with `get_config() -> TrainConfig` is read too. UserError if there
+    is no such preset or file, or it has an unknown setting or a wrong value.
     """
     name, _, variant = spec.partition(":")
     if name not in PRESETS and name.removesuffix("_smoke") in PRESETS:
@@ -51,14 +46,10 @@ def load_config(spec: str, *, python_files: bool = False) -> TrainConfig:
 
 
 def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
-    """A copy of `config` with some settings changed.
+    """A copy of `config` with some settings changed, by dotted name.
 
-    Args:
-      config: is left as it is.
-      changes: values by dotted name; one of several elements may be a text with commas.
-
-    Raises:
-      UserError: there is no such setting, or the value has the wrong type.
+    The value of a tuple may be a text with commas. UserError if there is no such setting, or the
+    value has the wrong type.
     """
     changed = copy.deepcopy(config)
     for name, value in changes.items():

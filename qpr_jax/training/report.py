@@ -53,39 +53,12 @@ def write_report(
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    Args:
-      folder: the work directory.
-      config: of the run.
-      dataset: of the run.
-      retriever: encoder and index of the run.
-      vectors: of all questions, float32 [Q, d].
-      encode_seconds: how long it took to encode them.
-
-    Returns:
-      What report.json holds.
+    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. Returns what
+    report.json holds.
     """
     index = retriever.index
-    searches = {"index": index_search(index, vectors), "exact": exact_search(vectors)}
-    report: dict[str, Any] = {split: {} for split in HELD_OUT}
-    rankings: BySearch = {}
-    if dataset.negatives_for_auc:
-        scores, rankings, ranks = score_searches(searches, dataset)
-        for split in HELD_OUT:
-            report[split] = {
-                **scores[split]["index"],
-                "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
-                "exact": scores[split]["exact"],
-            }
-        with write_atomically(folder / RANKS) as file:
-            np.savez_compressed(file, allow_pickle=False, **ranks)
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
-    for split in HELD_OUT:
-        found = rankings.get(split) or {
-            name: rank(search, queries[split]) for name, search in searches.items()
-        }
-        report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
-        if dataset.teacher:
-            report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+    report = _score_splits(folder, dataset, retriever, vectors, queries)
     report["encoder"] = retriever.encoder.identity
     report["data"] = dataset.report
     report["index"] = {
@@ -122,6 +95,37 @@ def write_report(
 
 
 BySearch = dict[str, dict[str, Any]]
+
+
+def _score_splits(
+    folder: pathlib.Path,
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    queries: dict[str, np.ndarray],
+) -> dict[str, Any]:
+    """Score the held-out splits, and write ranks.npz if they have pairs."""
+    searches = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+    report: dict[str, Any] = {split: {} for split in HELD_OUT}
+    rankings: BySearch = {}
+    if dataset.negatives_for_auc:
+        scores, rankings, ranks = score_searches(searches, dataset)
+        for split in HELD_OUT:
+            report[split] = {
+                **scores[split]["index"],
+                "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
+                "exact": scores[split]["exact"],
+            }
+        with write_atomically(folder / RANKS) as file:
+            np.savez_compressed(file, allow_pickle=False, **ranks)
+    for split in HELD_OUT:
+        found = rankings.get(split) or {
+            name: rank(search, queries[split]) for name, search in searches.items()
+        }
+        report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
+        if dataset.teacher:
+            report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+    return report
 
 
 def score_searches(

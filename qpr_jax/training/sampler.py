@@ -23,8 +23,11 @@ _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 class BatchIndices(NamedTuple):
     """The questions of a batch, as rows of the dataset.
 
-    pairs: int32 [N, 2], (query, candidate). extra_candidates: int32 [K], of no query.
-    labeled_pairs: int32 [M, 2]. labels: int32 [M], 1 for duplicates, else 0.
+    Attributes:
+      pairs: int32 [N, 2], (query, candidate).
+      extra_candidates: int32 [K], of no query.
+      labeled_pairs: int32 [M, 2].
+      labels: int32 [M], 1 for duplicates, else 0.
     """
 
     pairs: np.ndarray = _NO_PAIRS
@@ -70,13 +73,10 @@ class Sampler(NamedTuple):
 def make_pairs_sampler(
     config: TrainConfig, dataset: TrainDataset, *, devices: int, turn_of: tuple[int, int] = (0, 1)
 ) -> Sampler:
-    """Sample what the losses of `config` read: pairs, labeled pairs, or `batch_size` of both.
+    """Sample what the losses of one objective read: pairs, labeled pairs, or `batch_size` of both.
 
-    Args:
-      config: of one objective.
-      dataset: the data.
-      devices: must be able to share each part of a batch evenly.
-      turn_of: from `turn_of_kind`; objectives that read one kind of data share its batches.
+    The `devices` must be able to share each part of a batch evenly. Objectives that read one kind
+    of data share its batches by `turn_of`, from `turn_of_kind`.
     """
     turn, turns = turn_of
     parts = [
@@ -86,8 +86,10 @@ def make_pairs_sampler(
 
     @functools.lru_cache(maxsize=1)  # read by the batch and by its metrics
     def indices(step: int) -> BatchIndices:
-        position = step * turns + turn
-        return BatchIndices(**{name: rows for part in parts for name, rows in part(position)})
+        fields: dict[str, np.ndarray] = {}
+        for part in parts:
+            fields |= part(step * turns + turn)
+        return BatchIndices(**fields)
 
     return Sampler(indices, max(1, _data_steps(config, dataset) // turns), pairs_per_batch(config))
 
@@ -239,16 +241,11 @@ def hard_negatives(
 
 
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
-    """The share of a batch's other candidates that are known paraphrases.
+    """How many candidates of a batch are paraphrases of a query, but not its own candidate.
 
-    Args:
-      clusters: int [m], the cluster of each candidate, -1 for none; the first `pairs` of them are
-        those of the pairs, and of their queries.
-      pairs: number of queries.
-
-    Returns:
-      false_negatives: share of a query's other candidates that are of its cluster.
-      rows_with_false_negatives: share of the queries that have one.
+    `clusters` int [m] are those of the candidates, -1 for none; the first `pairs` of them are also
+    those of the queries. `false_negatives` is the share of a query's other candidates that are of
+    its cluster, `rows_with_false_negatives` the share of queries that have one.
     """
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
@@ -277,7 +274,7 @@ def _random(seed: int, stream: int, number: int) -> np.random.Generator:
 
 
 # A step -> fields of its `BatchIndices`, by name.
-_Part = Callable[[int], list[tuple[str, np.ndarray]]]
+_Part = Callable[[int], dict[str, np.ndarray]]
 
 
 def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
@@ -291,9 +288,9 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _
     non_duplicates = dataset.splits.non_duplicates["train"]
     candidates_at = hard_negatives(non_duplicates, len(dataset.token_ids), count, seed=seed)
 
-    def at(step: int) -> list[tuple[str, np.ndarray]]:
+    def at(step: int) -> dict[str, np.ndarray]:
         chosen = pairs_at(step)
-        return [("pairs", chosen), ("extra_candidates", candidates_at(step, chosen))]
+        return {"pairs": chosen, "extra_candidates": candidates_at(step, chosen)}
 
     return at
 
@@ -309,9 +306,9 @@ def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) ->
         )
     rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=_LABELED)
 
-    def at(step: int) -> list[tuple[str, np.ndarray]]:
+    def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)
-        return [("labeled_pairs", chosen[:, :2]), ("labels", chosen[:, 2])]
+        return {"labeled_pairs": chosen[:, :2], "labels": chosen[:, 2]}
 
     return at
 

@@ -43,10 +43,13 @@ class SplitData(NamedTuple):
 class Source:
     """A kind of data.
 
-    read: the data at a path, None if it is generated. settings: of the section `data` that this
-    kind reads and another does not. find: the path that the config names, downloaded if need be.
-    digest: hash of what is read there. prepare: (config, path, work directory) -> the path to read
-    instead, made once, by process 0. has_pairs: whether there are pairs to train on.
+    Attributes:
+      read: the data at a path, which generated data ignores.
+      settings: of the section `data` that this kind reads and another does not.
+      find: the path that the config names, downloaded if need be; None if data is generated.
+      digest: hash of what is read there.
+      prepare: (config, path, work directory) -> the path to read instead, made by process 0.
+      has_pairs: whether there are pairs to train on.
     """
 
     read: Callable[[TrainConfig, pathlib.Path], SplitData]
@@ -124,9 +127,8 @@ def _read_list(config: TrainConfig, path: pathlib.Path) -> SplitData:
     none = np.zeros((0, 2), np.int32)
     ids = np.arange(len(questions))
     data = QuestionPairs(questions, ids, none, np.zeros(0, np.bool_), {"skipped_rows": 0})
-    split_of = split_by_text(
-        questions, seed=config.data.split_seed, most=config.data.held_out_pairs
-    )
+    seed, most = config.data.split_seed, config.data.held_out_pairs
+    split_of = split_by_text(questions, seed=seed, most=most)
     pairs = dict.fromkeys(SPLITS, none)
     return SplitData(data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs))
 

@@ -15,7 +15,7 @@ from qpr_jax.training.config import TrainConfig, objectives
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import make_mesh, own_devices, replicate
 from qpr_jax.training.loader import BatchLoader, imitation_loader, pairs_loader
-from qpr_jax.training.losses_config import imitation_terms, loss_terms
+from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import BatchIndices, epoch_steps, imitation_steps, turn_of_kind
 from qpr_jax.training.schedule import make_schedule
@@ -137,9 +137,8 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
 
     stages = []
     if imitation:
-        alone = tuple(
-            make_objective(loader, imitation_terms(config)) for loader in imitation_loaders
-        )
+        terms = loss_terms(config, imitation_alone=True)
+        alone = tuple(make_objective(loader, terms) for loader in imitation_loaders)
         stages.append(Stage(alone, 0, imitation, "teacher.learning_rate"))
     if pairs:
         turns = tuple(map(make_objective, pairs_loaders, map(loss_terms, objectives(config))))

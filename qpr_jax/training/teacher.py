@@ -92,10 +92,7 @@ def make_teacher(
       encoder: of `teacher.model`; None if `teacher.vectors` names a file.
       questions: lists of questions; the vectors of each list are cached separately.
       trainable: int [S], rows of the joined lists that a student trains on.
-      dimension: of the student's vectors.
-
-    Raises:
-      UserError: the student has more dimensions than the teacher, or the file does not fit.
+      dimension: of the student's vectors; UserError if the teacher's have less.
     """
     parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]

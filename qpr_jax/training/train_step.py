@@ -25,21 +25,13 @@ LossFn = Callable[[Params, Batch, jax.Array], tuple[jax.Array, dict[str, jax.Arr
 
 
 class TrainState(NamedTuple):
-    """All that a step changes.
+    """All that a step changes."""
 
-    Attributes:
-      params: all parameters but the embedding.
-      optimizer: the state of the optimizer of `params`.
-      table: the embedding with its moments, each row as of the last step that read it.
-      average: the moving average of all parameters, or empty.
-      step: the steps done, int32 [].
-    """
-
-    params: Params
-    optimizer: optax.OptState
-    table: sparse_adam.TableState
-    average: Params
-    step: jax.Array
+    params: Params  # all but the embedding
+    optimizer: optax.OptState  # of `params`
+    table: sparse_adam.TableState  # the embedding, each row as of the last step that read it
+    average: Params  # the moving average of all parameters, or empty
+    step: jax.Array  # the steps done, int32 []
 
 
 class CompiledStep:
@@ -133,12 +125,9 @@ def make_train_step(
 ) -> TrainStep:
     """Make the step of Adam over all parameters, whose time does not grow with the vocabulary.
 
-    Args:
-      loss: from `make_loss`.
-      learning_rate: of all steps, or a function of the steps done.
-      seed: of the random key of each step.
-      weight_decay: of AdamW (Loshchilov and Hutter, 2019), for matrices but not the embedding.
-      named: whether a single loss is in the metrics under its name too.
+    `learning_rate` may be a function of the steps done. `weight_decay` is that of AdamW
+    (Loshchilov and Hutter, 2019), for matrices but not the embedding. `named`: a single loss is in
+    the metrics under its name too.
     """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
     optimizer = _dense(schedule, weight_decay)

@@ -49,8 +49,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     _, update_average, params_of = last.objectives[0].train
     stops = config.early_stopping
     evaluates_at = functools.partial(plan.evaluates, every=stops.every_steps)
-    score = make_evaluator(dataset, config)
-    family = MODEL_FAMILIES[config.encoder.kind]
+    score = _make_scorer(config, dataset)
     averages = config.optimizer.ema_steps > 0
 
     def current(state: TrainState) -> Params:
@@ -84,21 +83,12 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                     show(done, buffer.flush())
                 if evaluates:
                     buffer.flush()
-                    encoder = family.export(
-                        config, dataset.start, dataset.tokenizer, current(state)
-                    )
-                    scores = distributed.broadcast_from_first(functools.partial(score, encoder))
-                    if not all(map(np.isfinite, scores.values())):
-                        buffer.refuse(done, f"the scores {scores}")
-                    if writer:
-                        writer.evaluation({"step": done, **scores})
-                    stopping = stopping.update(
-                        done, scores[stops.metric], min_delta=stops.min_delta
-                    )
+                    scores = score(current(state))
+                    buffer.write_scores(done, scores)
+                    watched = scores[stops.metric]
+                    stopping = stopping.update(done, watched, min_delta=stops.min_delta)
                     if done <= last.begins:  # patience counts in the last stage alone
                         stopping = dataclasses.replace(stopping, without_gain=0)
-                    named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-                    log.info("step %d: %s", done, named)
                     checkpoints.save(state, stopping)
                     buffer.restart_clock()
                 elif stop or done % config.checkpoint_every == 0:
@@ -112,6 +102,21 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         log.info("best %s at step %d", stops.metric, stopping.best_step)
         best, _ = checkpoints.restore(state, stopping.best_step)
     return current(best)
+
+
+def _make_scorer(
+    config: TrainConfig, dataset: TrainDataset
+) -> Callable[[Params], dict[str, float]]:
+    """Make a function from parameters to their validation scores, which process 0 computes."""
+    evaluate = make_evaluator(dataset, config)
+    family = MODEL_FAMILIES[config.encoder.kind]
+
+    def score(params: Params) -> dict[str, float]:
+        encoder = family.export(config, dataset.start, dataset.tokenizer, params)
+        scores: dict[str, float] = distributed.broadcast_from_first(lambda: evaluate(encoder))
+        return scores
+
+    return score
 
 
 def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> float:
@@ -175,10 +180,19 @@ class MetricBuffer:
             self._writer.steps(finite)
         if len(finite) < len(rows):
             row = rows[len(finite)]
-            self.refuse(row["step"], f"the loss {row['loss']} and gradient {row['grad_norm']}")
+            self._refuse(row["step"], f"the loss {row['loss']} and gradient {row['grad_norm']}")
         return f"loss {rows[-1]['loss']:.4f}, {rate:,.0f} pairs/s"
 
-    def refuse(self, step: int, what: str) -> NoReturn:
+    def write_scores(self, step: int, scores: dict[str, float]) -> None:
+        """Write and log the scores after a step; UserError if one is not finite."""
+        if not all(map(np.isfinite, scores.values())):
+            self._refuse(step, f"the scores {scores}")
+        if self._writer:
+            self._writer.evaluation({"step": step, **scores})
+        named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        log.info("step %d: %s", step, named)
+
+    def _refuse(self, step: int, what: str) -> NoReturn:
         """Save the question ids of the batch of `step`, and raise UserError."""
         path = self._workdir / "non_finite.json"
         indices, ids = self._plan.indices(step - 1), self._dataset.data.ids

@@ -42,12 +42,9 @@ LEFTOVERS = (".*.part", ".*.old")
 def open_workdir(
     workdir: StrPath, run: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[pathlib.Path]:
-    """Lock `workdir` and write there what identifies the run.
+    """Lock `workdir`, a folder made if it is missing, and write there what identifies the run.
 
-    Args:
-      workdir: the folder, made if it is missing.
-      run: what identifies the run, flat, as JSON holds it.
-      overwrite: whether to remove a run that is there.
+    `overwrite` removes a run that is there.
 
     Raises:
       UserError: the folder holds a run with other settings (with a list of the differences), or
