@@ -16,7 +16,7 @@ def questions(count=500, longest=30, seed=0):
 
 
 def words_of_steps(words, rows, devices, seed=1):
-    """step -> the words of so many random questions on each device."""
+    """step -> the words of random questions on each device."""
 
     def at(step):
         chosen = np.random.default_rng([seed, step]).integers(0, len(words), (devices, rows))

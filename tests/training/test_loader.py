@@ -63,13 +63,13 @@ def test_a_batch_is_a_function_of_the_step(config, dataset):
     assert ahead[0] != ahead[1]
 
 
-def test_pairs_share_the_cluster_that_the_loss_is_told(config, dataset):
+def test_pairs_share_the_cluster_that_the_loss_reads(config, dataset):
     feed = pairs_loader(config, dataset, devices=1)
     draw = feed.indices(2)
     clusters = dataset.clusters[draw.pairs]
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
-    told = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
-    np.testing.assert_array_equal(feed.layout(2).clusters, told)
+    expected = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
+    np.testing.assert_array_equal(feed.layout(2).clusters, expected)
 
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):

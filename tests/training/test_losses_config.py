@@ -143,10 +143,10 @@ def test_labelled_pairs_are_those_of_contrastive_losses(
 ):
     settings = override(TrainConfig(), changes | {"loss.names": (loss,)})
     *_, left, right = parts_of(vectors)
-    wanted = float(function(left, right, LABELS, **expected))
+    expected_value = float(function(left, right, LABELS, **expected))
     per = len(LABELS) if loss == "online_contrastive" else 1
-    assert wanted > 0
-    assert value_of(settings, vectors, clusters) == pytest.approx(wanted / per, rel=1e-5)
+    assert expected_value > 0
+    assert value_of(settings, vectors, clusters) == pytest.approx(expected_value / per, rel=1e-5)
 
 
 def test_several_losses_are_weighed(vectors, clusters):

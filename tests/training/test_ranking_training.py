@@ -50,5 +50,5 @@ def test_vectors_of_different_lengths_are_warned_of(tmp_path, caplog):
             train_and_evaluate(
                 config_of(**{"encoder.normalize": normalize, **nothing}), tmp_path / "run"
             )
-        told = [line for line in caplog.messages if "set `--config.encoder.normalize=True`" in line]
-        assert len(told) == times
+        warnings = [line for line in caplog.messages if "set `encoder.normalize=True`" in line]
+        assert len(warnings) == times

@@ -1,4 +1,4 @@
-"""A teacher's vectors: computed once, kept, taken up again, brought by the user, shown or not."""
+"""A teacher's vectors: computed once, cached, resumed, given by the user, trained on or not."""
 
 import json
 import pathlib
@@ -137,11 +137,11 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     assert dataset.unlabeled == texts[1:]
     assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.tokenizer.words)
     feed = imitation_loader(config, dataset, devices=1)
-    shown = np.concatenate([feed.indices(step).questions for step in range(feed.epoch)])
+    trained = np.concatenate([feed.indices(step).questions for step in range(feed.epoch)])
     everything = dataset.data.questions + dataset.unlabeled
-    texts = {normalized_text(everything[i]) for i in shown}
+    texts = {normalized_text(everything[i]) for i in trained}
     assert not texts & {normalized_text(everything[i]) for i in held_out}
-    assert len(np.unique(shown)) == len(shown) > 0.9 * len(dataset.trainable_rows)
+    assert len(np.unique(trained)) == len(trained) > 0.9 * len(dataset.trainable_rows)
     feed = pairs_loader(config, dataset, devices=1)
     pairs = np.concatenate([feed.indices(step).pairs for step in range(feed.epoch)])
     assert (dataset.splits.split_of[pairs] == 0).all()
@@ -313,7 +313,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
     config.teacher.vectors = str(listed / "no.npy")
     with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
         train_and_evaluate(config, tmp_path / "run")
-    config.teacher.vectors = str(listed / "vectors.npy")  # and the same command goes on
+    config.teacher.vectors = str(listed / "vectors.npy")  # and the same command resumes
     report = train_and_evaluate(config, tmp_path / "run")
     assert report["test"]["agreement"] > 0.3
     assert report["data"]["splits"]["test"]["questions"] >= 30
@@ -345,7 +345,7 @@ def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_on
     assert load_dataset(config, None).unlabeled == dataset.unlabeled
 
 
-def test_unlabeled_questions_that_are_not_there_are_told(config, tmp_path):
+def test_unlabeled_questions_that_are_not_there_are_named(config, tmp_path):
     config.data.unlabeled = str(tmp_path / "none")
     with pytest.raises(UserError, match=r"`data.unlabeled`: expected a file of questions"):
         taught(config)

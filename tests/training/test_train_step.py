@@ -165,8 +165,8 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
     seen = []
 
     def objective(vectors, batch, key, axis_name):
-        told = batch.clusters, batch.labels, jax.random.key_data(key)
-        jax.debug.callback(lambda *given: seen.append(given), *told)
+        shown = batch.clusters, batch.labels, jax.random.key_data(key)
+        jax.debug.callback(lambda *given: seen.append(given), *shown)
         parts = [len(part) for part in batch.split(vectors)]
         assert parts == [PAIRS, PAIRS + EXTRAS, LABELLED, LABELLED]
         return {"length": jax.lax.pmean((vectors**2).sum(), axis_name)}
