@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 from collections import Counter
@@ -27,6 +28,7 @@ from qpr_jax.files import (
 
 CLUSTERS, QUESTIONS, REPORT = "clusters.jsonl", "questions.jsonl", "report.json"
 PAIR_COLUMNS = ("question1", "question2")
+_METHOD = ("coherence", "least", "pairs_of_a_cluster", "seed")  # keys of `Method` in the report
 _REMEDY = "make the folder again with `qpr clusters`"
 
 
@@ -159,12 +161,7 @@ def _report(
         "questions_kept": int(result.sizes[kept].sum()),
         "clusters_lost_to_overlap": int(kept.sum()) - written,
         "splits": {split: dict(counts) for split, counts in splits.items()},
-        "method": {
-            "coherence": method.coherence,
-            "least": method.least,
-            "pairs_of_a_cluster": method.pairs,
-            "seed": method.seed,
-        },
+        "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
         "histogram": histogram(result.coherences, result.sizes),
         "largest_removed": _shown(result.largest_removed),
         "largest_kept": _shown(result.largest_kept),
@@ -205,12 +202,8 @@ def read_clusters(folder: StrPath) -> ClusterData:
     split_of = np.full(len(questions), -1, np.int8)
     for line, row in _rows(path / CLUSTERS, ["cluster", "split", "questions"]):
         number, split, texts = row["cluster"], row["split"], row["questions"]
-        if (
-            type(number) is not int
-            or not 0 <= number < len(questions)
-            or split not in SPLITS
-            or not isinstance(texts, list)
-        ):
+        valid = type(number) is int and 0 <= number < len(questions) and split in SPLITS
+        if not valid or not isinstance(texts, list):
             raise _inconsistent(path / CLUSTERS, line)
         members = [_row_of(row_of, text, path / CLUSTERS, line) for text in texts]
         clusters[members] = number

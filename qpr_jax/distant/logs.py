@@ -42,9 +42,7 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
     files: list[str] = []
     for path in paths:
         if not path:
-            raise UserError(
-                "expected files of logs, got an empty name", remedy="name a file or folder"
-            )
+            raise UserError("expected files, got an empty name", remedy="name a file or a folder")
         if not os.path.isdir(path):
             files.append(path)
             continue
@@ -88,5 +86,5 @@ def bad_row_error(file: str, bad: BadRow) -> UserError:
     return UserError(
         f"{file}, line {bad.line}: {bad.reason}",
         remedy="correct the line, name the columns with {question_column} and {answer_column}, or "
-        "leave such rows out with {skip_bad_rows=True}",
+        "leave such rows out with {skip_bad_rows}",
     )

@@ -56,8 +56,8 @@ def tfidf_search(questions: Sequence[str]) -> RankFn:
 def _top_k(scores: np.ndarray, k: int) -> np.ndarray:
     """Rows of the `k` largest positive scores, largest first, of equal ones the first row first."""
     best = np.full(k, -1, np.int64)
-    reach = min(k, len(scores))
-    kth = np.partition(scores, len(scores) - reach)[len(scores) - reach]
+    last = len(scores) - min(k, len(scores))
+    kth = np.partition(scores, last)[last]
     candidates = np.flatnonzero((scores >= kth) & (scores > 0))
     order = np.argsort(-scores[candidates], kind="stable")[:k]
     best[: len(order)] = candidates[order]

@@ -144,8 +144,7 @@ def names(text: str) -> frozenset[str]:
     """
     text = nfkc(text.translate(_APOSTROPHES))
     words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
-    letters = [c for c in text if c.isalpha()]
-    if len(words) > 3 and not any(c.islower() for c in letters):
+    if len(words) > 3 and not any(c.islower() and c.isalpha() for c in text):
         return frozenset()
     titled = _in_title_case([word for word, _, _ in words])
     found, before, end = set(), "", 0

@@ -80,9 +80,8 @@ def triplet_loss(
     candidates = candidates.astype(jnp.float32)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
-    allowed = ~non_negatives(
-        own, all_candidates.shape[0], gather_clusters(clusters, n, m, axis_name)
-    )
+    all_clusters = gather_clusters(clusters, n, m, axis_name)
+    allowed = ~non_negatives(own, all_candidates.shape[0], all_clusters)
 
     if negatives == "random":
         if key is None:
