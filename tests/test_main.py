@@ -214,7 +214,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
         (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
         (("--config=synthetic_sdml", "--config.batch_size=0"), r"expected at least 1, got 0"),
         (("--config=synthetic_sdml", "quora_sdml"), r"expected flags only, got 'quora_sdml'"),
-        (("--config=quora_sdml", "--config.data.path=no.tsv"), r"`data\.path`.*'no\.tsv'"),
+        (("--config=quora_sdml", "--config.data.path=no.tsv"), r"data\.path`.*'no\.tsv'"),
         (
             ("--config=synthetic_sdml", "--config.devices=9"),
             r"devices.*: expected at most 1, got 9",
@@ -264,7 +264,9 @@ def test_logs_of_questions_and_answers_train(tmp_path):
     assert again["test"] == report["test"]
     assert not (tmp_path / "again" / "clusters").exists()
     config.data.coherence = "paper"
-    with pytest.raises(UserError, match=r"expected clusters made with `data.coherence` paper, got"):
+    with pytest.raises(
+        UserError, match=r"`data.coherence`: .*: expected clusters made with paper, got"
+    ):
         train_and_evaluate(config, tmp_path / "fourth")
     assert not (tmp_path / "fourth" / "run.json").exists()
     # Another training in the same folder has clusters of its own.
