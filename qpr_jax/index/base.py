@@ -110,11 +110,11 @@ class VectorIndex(Protocol):
 
 def backend(factory: str) -> type[VectorIndex]:
     """The class of BACKENDS that indexes by this factory."""
-    for prefix, name in BACKENDS.items():
-        if isinstance(factory, str) and factory.startswith(prefix):
-            found: type[VectorIndex] = pkgutil.resolve_name(name)
-            return found
-    raise UserError(
-        "index `factory`: expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, `SQ8` or "
-        f"`PQ50` (with numbers of your own), got {factory!r}"
-    )
+    prefixes = [p for p in BACKENDS if isinstance(factory, str) and factory.startswith(p)]
+    if not prefixes:
+        raise UserError(
+            f"index `factory`: expected a text that begins with {', '.join(BACKENDS)}, as "
+            f"`IVF2000,Flat`, got {factory!r}"
+        )
+    found: type[VectorIndex] = pkgutil.resolve_name(BACKENDS[max(prefixes, key=len)])
+    return found

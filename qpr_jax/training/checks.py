@@ -35,9 +35,8 @@ def unused_settings(config: TrainConfig) -> list[str]:
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"}
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
-    for kind, family in MODEL_FAMILIES.items():
-        if kind != config.encoder.kind:
-            unused |= family.settings
+    known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
+    unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
 
@@ -101,10 +100,21 @@ def _check_losses(config: TrainConfig) -> None:
 
 
 def _check_encoder(config: TrainConfig) -> None:
-    MODEL_FAMILIES[config.encoder.kind].check(config)
-    if not config.encoder.pretrained:  # else the dimension is known when the folder is read
-        recipe = Recipe(config.index.factory, probes=config.index.probes)
-        check_recipe(recipe, config.encoder.output_dim)
+    family, settings = MODEL_FAMILIES[config.encoder.kind], config.encoder
+    starts = "encoder.pretrained" in family.settings
+    if starts != bool(settings.pretrained):
+        raise UserError(
+            f"expected a folder to start from for {settings.kind}, got none"
+            if starts
+            else f"expected none for {settings.kind}, got {settings.pretrained!r}",
+            setting="encoder.pretrained",
+            remedy="set it, or another {encoder.kind}",
+        )
+    family.check(config)
+    index = config.index
+    recipe = Recipe(index.factory, probes=index.probes, assignments=index.assignments)
+    if not starts:  # else the dimension is known when the folder is read
+        check_recipe(recipe, settings.output_dim)
 
 
 def _check_teacher(config: TrainConfig) -> None:

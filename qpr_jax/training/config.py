@@ -111,10 +111,8 @@ class TextConfig:
 class EncoderConfig:
     """The model."""
 
-    kind: str = setting("cnn", "convolutional (cnn), or a transformer trained further (bert)")
-    pretrained: str = setting(
-        "", "what a transformer starts from: a folder, or minilm", result=False
-    )
+    kind: str = setting("cnn", "kind of model, as of `training/model_families.py`")
+    pretrained: str = setting("", "what training starts from: a folder, or minilm", result=False)
     embedding_dim: int = setting(300, "dimension of a token's embedding", min=1)
     kernel_sizes: tuple[int, ...] = setting(
         (5,), "tokens of a convolution; several sizes have filters of their own", min=1

@@ -32,7 +32,8 @@ class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder.
 
     Attributes:
-      settings: dotted names of those that this family alone reads.
+      settings: dotted names of those that it reads and another may not. With
+        `encoder.pretrained` it starts from an encoder; else vectors have `encoder.output_dim`.
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
       start: the encoder that training starts from; None for fresh parameters.
@@ -53,12 +54,6 @@ class ModelFamily:
 
 
 def _check_cnn(config: TrainConfig) -> None:
-    if config.encoder.pretrained:
-        raise UserError(
-            "expected `bert` with a folder to start from, or `cnn` without one, got "
-            f"{config.encoder.kind!r} and {config.encoder.pretrained!r}",
-            remedy="set {encoder.kind=bert}, or leave {encoder.pretrained} out",
-        )
     if not config.encoder.kernel_sizes:
         raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
 
@@ -101,15 +96,6 @@ def _export_cnn(config: TrainConfig, vocabulary: Vocabulary, params: nnx.State) 
     )
 
 
-def _check_bert(config: TrainConfig) -> None:
-    if not config.encoder.pretrained:
-        raise UserError(
-            "expected `bert` with a folder to start from, or `cnn` without one, got "
-            f"{config.encoder.kind!r} and {config.encoder.pretrained!r}",
-            remedy="set {encoder.pretrained=minilm}, or another folder",
-        )
-
-
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
     path = config.encoder.pretrained
     try:
@@ -148,7 +134,8 @@ MODEL_FAMILIES = {
             {f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins")}
             | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters")}
             | {f"encoder.{name}" for name in ("output_dim", "bag_of_words", "normalize")}
-            | {"text.char_ngrams", "teacher.init_embeddings"}
+            | {"text.char_ngrams", "encoder.compute_dtype", "batch.encode_chunk"}
+            | {"teacher.init_embeddings"}
         ),
         length_blocks=8,
         check=_check_cnn,
@@ -169,9 +156,9 @@ MODEL_FAMILIES = {
         ),
     ),
     "bert": ModelFamily(
-        settings=frozenset({"encoder.pretrained"}),
+        settings=frozenset({"encoder.pretrained", "encoder.compute_dtype", "batch.encode_chunk"}),
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
-        check=_check_bert,
+        check=lambda config: None,
         start=_read_bert,
         tokenizer=lambda config, start, questions: cast(TransformerEncoder, start).tokenizer,
         lengths_vary=lambda config: False,

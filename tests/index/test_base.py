@@ -86,5 +86,11 @@ def test_a_backend_is_a_class_and_an_entry(factory, tmp_path, monkeypatch):
 def test_an_unknown_factory_is_refused(monkeypatch):
     assert backend("IVF20,Flat") is backend("SQ8") is FaissIndex
     for factory in ("Plain", "", None):
-        with pytest.raises(UserError, match="index `factory`: expected `Flat`"):
+        with pytest.raises(UserError, match="index `factory`: expected .* Flat"):
             backend(factory)
+
+
+def test_the_longest_beginning_names_the_kind(monkeypatch):
+    monkeypatch.setitem(base.BACKENDS, "FlatTable", "builtins:dict")
+    assert base.backend("FlatTable9") is dict
+    assert base.backend("Flat") is FaissIndex

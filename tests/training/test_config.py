@@ -167,9 +167,12 @@ def test_processes_are_named_whole_or_not_at_all(changed, message):
         ),
         (
             {"encoder.kind": "bert"},
-            "expected `bert` with a folder to start from, or `cnn` without one",
+            "`encoder.pretrained`: expected a folder to start from for bert, got none",
         ),
-        ({"encoder.pretrained": "minilm"}, "got 'cnn' and 'minilm'"),
+        (
+            {"encoder.pretrained": "minilm"},
+            "`encoder.pretrained`: expected none for cnn, got 'minilm'",
+        ),
     ],
     ids=str,
 )
@@ -262,3 +265,8 @@ def test_what_nothing_reads_is_named(changed, unread):
     settings = TrainConfig()
     settings = override(settings, changed)
     assert sorted(unused_settings(settings)) == sorted(unread)
+
+
+def test_assignments_are_checked_before_the_training():
+    with pytest.raises(UserError, match="`assignments`: expected"):
+        validate(override(TrainConfig(), {"index.assignments": 2_000_000}))
