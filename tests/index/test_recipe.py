@@ -58,11 +58,11 @@ def test_few_rows_get_a_smaller_recipe(factory, count, built):
         ),
         (Recipe(probes=2.5), "index `probes`: expected a number 1 to 1000000, got 2.5"),
         (Recipe(probes=True), "index `probes`: expected a number 1 to 1000000, got True"),
-        (Recipe(None), "index `factory`: expected .* Flat"),
+        (Recipe(None), "index `factory`: expected .*Flat"),
         ("Flat", "`recipe`: expected a Recipe, got 'Flat'"),
         (Recipe(assignments=0), "index `assignments`: expected a number 1 to 1000000, got 0"),
         (Recipe("HNSW99999999"), "expected HNSW1 to HNSW1024, got 'HNSW99999999'"),
-        (Recipe("IVF20_HNSW0,Flat"), "index `factory`: expected .* Flat"),
+        (Recipe("IVF20_HNSW0,Flat"), "index `factory`: expected .*Flat"),
     ],
 )
 def test_impossible_recipes_are_refused(recipe, message):
