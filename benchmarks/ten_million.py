@@ -61,9 +61,9 @@ def build(folder: str, count: int, recipe: dict[str, Any]) -> dict[str, Any]:
     where.mkdir()
     start = time.perf_counter()
     store = write_store(where, (StoredQuestion(i, str(i)) for i in range(count)), name, count)
-    vectors = build_vectors(encode, store, wanted := Recipe(**recipe), folder=where)
+    vectors = build_vectors(encode, store, requested := Recipe(**recipe), folder=where)
     built = time.perf_counter()
-    write_index(where, QuestionIndex(vectors, store, wanted, "generated"), name, "export")
+    write_index(where, QuestionIndex(vectors, store, requested, "generated"), name, "export")
     return {
         "build_s": built - start,
         "save_s": time.perf_counter() - built,

@@ -250,7 +250,7 @@ class Retriever:
                 return
             with new_files(where):
                 store = write_store(where, index.store, build, index.next_id)
-                index = QuestionIndex(index.vectors, store, index.wanted, index.encoder)
+                index = QuestionIndex(index.vectors, store, index.requested, index.encoder)
                 self._write(where, index, build)
 
     def _rebuild(
@@ -264,14 +264,14 @@ class Retriever:
         """Index questions in place of the present ones, in `folder` if there is one."""
         old, build = self.index, new_build()
         if folder is None:
-            self.index = _index_of(questions, self.encoder, old.wanted, old.next_id, log)
+            self.index = _index_of(questions, self.encoder, old.requested, old.next_id, log)
             return
         folder = folder.absolute()
         with new_files(folder):
             store = write_store(folder, questions, build, old.next_id, check)
-            vectors = build_vectors(self.encoder.encode, store, old.wanted, folder=folder)
-            log_build(vectors, old.wanted, log)
-            self._write(folder, QuestionIndex(vectors, store, old.wanted, old.encoder), build)
+            vectors = build_vectors(self.encoder.encode, store, old.requested, folder=folder)
+            log_build(vectors, old.requested, log)
+            self._write(folder, QuestionIndex(vectors, store, old.requested, old.encoder), build)
 
     def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
         """Write the index to its folder, with the encoder beside it, and keep changes there.
@@ -313,7 +313,7 @@ def upgrade_index(run: StrPath, log: Log = lambda line: None) -> bool:
     if old is None:
         return False
     encoder = run_encoder(run)
-    retriever = Retriever(encoder, _index_of([], encoder, old.wanted, old.next_id))
+    retriever = Retriever(encoder, _index_of([], encoder, old.requested, old.next_id))
     with retriever._lock.hold(folder):
         if (old := read_old_index(folder)) is not None:  # else another process was faster
             retriever._rebuild(folder, old.questions(), log)

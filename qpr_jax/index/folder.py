@@ -80,11 +80,11 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
         "build": build,
         "export": export,
         "factory": built.factory,
-        "wanted_factory": index.wanted.factory,
+        "wanted_factory": index.requested.factory,
         "metric": built.metric,
         "probes": built.probes,
         "assignments": built.assignments,
-        "wanted_assignments": index.wanted.assignments,
+        "wanted_assignments": index.requested.assignments,
         "count": len(index),
         "dimension": index.dimension,
         "recall@10": index.vectors.recall,
@@ -215,7 +215,7 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -
     for name in _verified_files(build):
         verify(folder, name, manifest)
     recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
-    wanted = Recipe(
+    requested = Recipe(
         manifest["wanted_factory"], recipe.metric, recipe.probes, manifest["wanted_assignments"]
     )
     try:
@@ -230,6 +230,6 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -
         raise UserError(f"{folder}: cannot read the index ({reason}); build it again") from None
     changes = ChangesFile(folder.absolute() / changes_file.NAME.format(build))
     store = QuestionStore(built, changes, next_id=manifest["next_id"])
-    index = QuestionIndex(vectors, store, wanted, manifest["encoder"])
+    index = QuestionIndex(vectors, store, requested, manifest["encoder"])
     index.catch_up()
     return index

@@ -27,7 +27,7 @@ class OldIndex(NamedTuple):
 
     folder: pathlib.Path
     build: str
-    wanted: Recipe
+    requested: Recipe
     encoder: str
     next_id: int
     changes_bytes: int
@@ -60,8 +60,10 @@ def read_old_index(folder: pathlib.Path) -> OldIndex | None:
     build = manifest["build"]
     for name in _FILES:
         verify(folder, name.format(build), manifest, growing=name.startswith("changes"))
-    wanted = Recipe(
+    requested = Recipe(
         *(manifest[k] for k in ("wanted_factory", "metric", "probes", "wanted_assignments"))
     )
     changes_bytes = manifest["files"][_FILES[-1].format(build)]["bytes"]
-    return OldIndex(folder, build, wanted, manifest["encoder"], manifest["next_id"], changes_bytes)
+    return OldIndex(
+        folder, build, requested, manifest["encoder"], manifest["next_id"], changes_bytes
+    )

@@ -30,15 +30,15 @@ class QuestionIndex:
 
     Attributes:
       vectors: row i is that of the question in row i of `store`.
-      wanted: the recipe that was asked for; `vectors.recipe` is as built.
+      requested: the recipe that was asked for; `vectors.recipe` is as built.
       encoder: the identity of the encoder.
       stale: a change failed half way, so that the index must be read from its folder again.
     """
 
     def __init__(
-        self, vectors: VectorIndex, store: QuestionStore, wanted: Recipe, encoder: str
+        self, vectors: VectorIndex, store: QuestionStore, requested: Recipe, encoder: str
     ) -> None:
-        self.vectors, self.store, self.wanted, self.encoder = vectors, store, wanted, encoder
+        self.vectors, self.store, self.requested, self.encoder = vectors, store, requested, encoder
         self.stale = False
         self._lock = ReadersWriterLock()
 
@@ -160,7 +160,7 @@ class QuestionIndex:
 
 
 def build_vectors(
-    encode: Encode, store: QuestionStore, wanted: Recipe, *, folder: pathlib.Path | None = None
+    encode: Encode, store: QuestionStore, requested: Recipe, *, folder: pathlib.Path | None = None
 ) -> VectorIndex:
     """Index the questions of a store without changes, by as much of a recipe as they can train.
 
@@ -168,8 +168,8 @@ def build_vectors(
     """
     (first,) = store.get([0]) if len(store) else (StoredQuestion(0, ""),)
     dimension = encode([first.question]).shape[1]
-    check_recipe(wanted, dimension)
-    recipe = fit_recipe(wanted, len(store))
+    check_recipe(requested, dimension)
+    recipe = fit_recipe(requested, len(store))
     kind = backend(recipe.factory)
     if not len(store):
         return kind.empty(recipe, dimension)
@@ -208,14 +208,14 @@ def build_index(
     return QuestionIndex(vectors, store, recipe, encoder)
 
 
-def log_build(vectors: VectorIndex, wanted: Recipe, log: Callable[[str], object]) -> None:
+def log_build(vectors: VectorIndex, requested: Recipe, log: Callable[[str], object]) -> None:
     """Log what was built, and a warning where it misses too many of the nearest."""
     built, recall, note = vectors.recipe, vectors.recall, ""
-    if built.factory != wanted.factory:
+    if built.factory != requested.factory:
         # A recipe may have so few lists that a search would read them all, of however many rows.
-        enough = fit_recipe(wanted, _MANY).factory == wanted.factory
-        reason = "is for more questions" if enough else f"has no more than {wanted.probes} lists"
-        note = f" ({wanted.factory} {reason})"
+        enough = fit_recipe(requested, _MANY).factory == requested.factory
+        reason = "is for more questions" if enough else f"has no more than {requested.probes} lists"
+        note = f" ({requested.factory} {reason})"
     log(f"index: {built.factory}{note}, {len(vectors):,} questions, recall@10 {recall:.3f}")
     if recall < GOOD_RECALL:
         log(

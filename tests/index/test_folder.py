@@ -44,12 +44,12 @@ def encode(questions) -> np.ndarray:
 def write(folder: pathlib.Path, questions: dict[int, str], **recipe) -> QuestionIndex:
     """An index of these questions by their ids."""
     folder.mkdir(exist_ok=True)
-    build, wanted = new_build(), Recipe(**recipe)
+    build, requested = new_build(), Recipe(**recipe)
     with new_files(folder):
         entries = [StoredQuestion(*entry) for entry in questions.items()]
         store = write_store(folder, entries, build, 5000)
-        vectors = build_vectors(encode, store, wanted)
-        index = QuestionIndex(vectors, store, wanted, "abc")
+        vectors = build_vectors(encode, store, requested)
+        index = QuestionIndex(vectors, store, requested, "abc")
         write_index(folder, index, build, "export")
     return index
 
@@ -91,8 +91,8 @@ def test_it_comes_back_whole(tmp_path, count):
     assert dict(index) == questions
     lists = len(questions) // 39
     factory = f"IVF{lists},Flat" if lists > 4 else "Flat"
-    assert (index.recipe.factory, index.wanted.factory) == (factory, "IVF2000,Flat")
-    assert (index.recipe.probes, index.wanted.assignments) == (4, 2)
+    assert (index.recipe.factory, index.requested.factory) == (factory, "IVF2000,Flat")
+    assert (index.recipe.probes, index.requested.assignments) == (4, 2)
     assert index.next_id == 2**63
     (found,) = index.find(encode(["\ud800 alone"]), 3)
     assert found[0].distance == pytest.approx(0, abs=1e-5)

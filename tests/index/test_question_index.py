@@ -32,7 +32,7 @@ def put(index: QuestionIndex, questions: dict[int, str]) -> None:
 def rebuild(index: QuestionIndex) -> QuestionIndex:
     """As a compaction does."""
     ids, questions = zip(*index, strict=True)
-    return build_index(encode, questions, ids, recipe=index.wanted, encoder="abc", log=len)
+    return build_index(encode, questions, ids, recipe=index.requested, encoder="abc", log=len)
 
 
 def test_small_sets_get_an_exact_index():
@@ -41,7 +41,7 @@ def test_small_sets_get_an_exact_index():
     assert lines == [
         "index: Flat (IVF2000,Flat is for more questions), 400 questions, recall@10 1.000"
     ]
-    assert (index.recipe.factory, index.wanted.factory) == ("Flat", "IVF2000,Flat")
+    assert (index.recipe.factory, index.requested.factory) == ("Flat", "IVF2000,Flat")
     distances, rows = index.search(POINTS[:5], 7)
     squares = ((POINTS[:5, None] - POINTS[:400]) ** 2).sum(axis=2)
     np.testing.assert_array_equal(rows, np.argsort(squares, axis=1)[:, :7])

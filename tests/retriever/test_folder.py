@@ -296,7 +296,7 @@ def test_compact_upgrades_format_4_and_all_else_refuses_it(tmp_path):
     retriever = Retriever.load(tmp_path)
     expected = {7: QUESTIONS[0], 4: QUESTIONS[3], 9: "\ud800 added", 3: "replaced"}
     assert [*retriever.index] == [*expected.items()]
-    assert retriever.index.wanted == Recipe("IVF2000,Flat", "ip", 7, 2)
+    assert retriever.index.requested == Recipe("IVF2000,Flat", "ip", 7, 2)
     assert retriever.add(["new"]) == [31]
     assert not upgrade_index(tmp_path)
     assert not [*(tmp_path / "index").glob("offsets-*")]
