@@ -248,7 +248,7 @@ class Retriever:
             if index.changed:
                 self._rebuild(where, index.store, lambda line: None)
                 return
-            with new_files(where):
+            with new_files(where, build):
                 store = write_store(where, index.store, build, index.next_id)
                 index = QuestionIndex(index.vectors, store, index.requested, index.encoder)
                 self._write(where, index, build)
@@ -267,7 +267,7 @@ class Retriever:
             self.index = _index_of(questions, self.encoder, old.requested, old.next_id, log)
             return
         folder = folder.absolute()
-        with new_files(folder):
+        with new_files(folder, build):
             store = write_store(folder, questions, build, old.next_id, check)
             vectors = build_vectors(self.encoder.encode, store, old.requested, folder=folder)
             log_build(vectors, old.requested, log)
@@ -279,7 +279,11 @@ class Retriever:
         An encoder of another index is not touched before the new index stands.
         """
         encoder = self.encoder
-        taken = index_manifest(folder.parent).get("encoder", encoder.identity) != encoder.identity
+        try:
+            present = index_manifest(folder.parent).get("encoder", encoder.identity)
+        except UserError:  # a damaged manifest, whose encoder is kept
+            present = ""
+        taken = present != encoder.identity
         name = "export"
         if taken and not contains_encoder(folder.parent / name, encoder):
             name = f"export-{build}"

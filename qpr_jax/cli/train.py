@@ -36,7 +36,7 @@ def train(workdir: str, pairs: str, config: str, changes: tuple[str, ...]) -> in
     set_spelling(command_spelling(train, config if config.endswith(".toml") else ""))
     from qpr_jax.training.overrides import load_config, override, parse_value
 
-    settings = override(load_config(config), {"data.source": "quora", "data.path": pairs})
+    settings = load_config(config, {"data.source": "quora", "data.path": pairs})
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:

@@ -42,7 +42,7 @@ _BUILD = re.compile(r"[0-9a-f]{16}")
 _OURS = re.compile(
     r"\.?(vectors|texts|rows|questions|changes|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
 )
-_EXPORT = re.compile(r"\.?export-[0-9a-f]{16}(\.part|\.old)?")
+_EXPORT = re.compile(r"export-[0-9a-f]{16}|\.export(-[0-9a-f]{16})?\.(part|old)")
 
 
 def new_build() -> str:
@@ -162,42 +162,59 @@ def seal(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def refuse_links(folder: pathlib.Path) -> None:
-    """Raise a UserError where the folder has a symbolic link, which a writer would follow."""
-    for path in folder.iterdir() if folder.is_dir() else ():
+    """Raise a UserError where the folder is or has a symbolic link, which a writer would follow."""
+    for path in [folder, *(folder.iterdir() if folder.is_dir() else ())]:
         if path.is_symlink():
             raise UserError(
-                f"{path}: expected a plain file, got a symbolic link", remedy="remove the link"
+                f"{path}: expected a plain {'folder' if path == folder else 'file'}, got a symbolic "
+                "link",
+                remedy="replace it by what it links to",
             )
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
     """Remove what builds left in the folder, and beside it, that its manifest does not name.
 
-    Needs the folder's `WriteLock`.
+    Needs the folder's `WriteLock`. Without a manifest that is whole nothing is removed, since the
+    files may be all that is left of an index.
     """
     refuse_links(folder)
-    manifest: dict[str, Any] = {}
-    if (folder / MANIFEST).exists():
-        manifest = read_json(folder / MANIFEST)
-    for path in folder.iterdir() if folder.is_dir() else ():
+    manifest = _whole_manifest(folder)
+    if manifest is None:
+        return
+    for path in folder.iterdir():
         match = _OURS.fullmatch(path.name)
         if path.name.startswith(SHARDS) and path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif match and (match[2] != manifest.get("build") or match[3] == ".part"):
+        elif match and (match[2] != manifest["build"] or match[3] == ".part"):
             path.unlink()
-    for path in folder.parent.iterdir() if folder.parent.is_dir() else ():
+    for path in folder.parent.iterdir():
         if _EXPORT.fullmatch(path.name) and path.name != manifest.get("export"):
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _whole_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    """The manifest, of this format or of the one before, if it is whole."""
+    for format in (FORMAT, OLD_FORMAT):
+        with contextlib.suppress(UserError):
+            return read_manifest(folder, format=format)
+    return None
+
+
 @contextlib.contextmanager
-def new_files(folder: pathlib.Path) -> Iterator[None]:
-    """Remove what an unfinished build left, and what the block leaves when it fails."""
+def new_files(folder: pathlib.Path, build: str) -> Iterator[None]:
+    """Remove what unfinished builds left, and the files of `build` when the block fails."""
     remove_leftovers(folder)
     try:
         yield
     except BaseException:
-        remove_leftovers(folder)
+        manifest = _whole_manifest(folder)
+        for path in folder.iterdir() if folder.is_dir() else ():
+            match = _OURS.fullmatch(path.name)
+            if path.name.startswith(SHARDS) and path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif match and match[2] == build and (not manifest or manifest["build"] != build):
+                path.unlink()
         raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
@@ -12,6 +13,8 @@ from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
 from qpr_jax.index.recipe import Recipe
+
+_EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 
 def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
@@ -40,7 +43,9 @@ def run_encoder(run: StrPath) -> Encoder:
     if is_encoder(folder):
         return read_encoder(folder)
     named = index_manifest(folder).get("export")
-    export = folder / (pathlib.PurePath(named).name if isinstance(named, str) else "export")
+    if not isinstance(named, str) or not _EXPORT.fullmatch(named):  # it may name any folder
+        named = "export"
+    export = folder / named
     if export.is_dir():
         return read_encoder(export)
     if (folder / "run.json").is_file():

@@ -25,21 +25,25 @@ log = logging.getLogger(__name__)
 AXIS = "data"
 
 
-def make_mesh(batch_size: int, devices: int = 0) -> Mesh:
+def make_mesh(
+    batch_size: int, devices: int = 0, *, setting: str = "batch_size", parts: int = 1
+) -> Mesh:
     """Make a mesh of one axis, `data`, of the first `devices` of all processes; 0 for all.
 
-    UserError if there are fewer, or if they cannot share `batch_size` pairs evenly.
+    UserError if there are fewer, or if they cannot share `batch_size` evenly, in multiples of
+    `parts`; it names the `setting` of the size.
     """
     available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     if devices > len(available):
         raise UserError(f"expected at most {len(available)}, got {devices}", setting="devices")
     chosen = available[: devices or len(available)]
-    if batch_size % len(chosen):
-        nearest = batch_size // len(chosen) * len(chosen) or len(chosen)
+    share = parts * len(chosen)
+    if batch_size % share:
+        times = f"{parts} times " if parts > 1 else ""
         raise UserError(
-            f"expected a multiple of the {len(chosen)} devices, got {batch_size}",
-            setting="batch_size",
-            remedy=f"try {ref('batch_size', nearest)}",
+            f"expected a multiple of {times}the {len(chosen)} devices, got {batch_size}",
+            setting=setting,
+            remedy=f"try {ref(setting, batch_size // share * share or share)}",
         )
     return Mesh(np.array(chosen), (AXIS,))
 

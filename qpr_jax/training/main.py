@@ -102,7 +102,8 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
-            path = pathlib.Path(distributed.broadcast_from_first(lambda: str(path)))
+            if not trained:  # else the others have disconnected
+                path = pathlib.Path(distributed.broadcast_from_first(lambda: str(path)))
         dataset = load_dataset(config, path, start)
         if first:  # process 0 computes the teacher's vectors, and the others read them
             data, ready = dataset.data, with_teacher(config, dataset, teacher)

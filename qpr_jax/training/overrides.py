@@ -17,7 +17,9 @@ from qpr_jax.training.config import TrainConfig, declarations, flatten, read, wr
 from qpr_jax.training.presets import PRESETS, smoke_changes
 
 
-def load_config(spec: str, *, python_files: bool = False) -> TrainConfig:
+def load_config(
+    spec: str, changes: Mapping[str, Any] | None = None, *, python_files: bool = False
+) -> TrainConfig:
     """The config that `spec` names: NAME of a preset, PATH.toml, or one of them with `:smoke`.
 
     `:smoke` shrinks it to tiny shapes, few rows and 12 steps; NAME_smoke is read as NAME:smoke.
@@ -42,6 +44,7 @@ def load_config(spec: str, *, python_files: bool = False) -> TrainConfig:
             f"expected one of {', '.join(sorted(PRESETS))}, or {kinds}, got {name!r}",
             setting="config",
         )
+    config = override(config, changes or {})
     return override(config, smoke_changes(flatten(config))) if variant else config
 
 
@@ -103,7 +106,7 @@ def _converted(name: str, value: Any) -> Any:
     if several and isinstance(value, str):
         parts = [part.strip(" '\"") for part in value.strip("()[] ").split(",")]
         elements = [_number(part, element) for part in parts if part]
-    elements = [float(v) if element is float and type(v) is int else v for v in elements]
+    elements = [_number(v, float) if element is float and type(v) is int else v for v in elements]
     if any(type(v) is not element for v in elements):
         what = "one or more of " * several + element.__name__
         raise UserError(
@@ -112,12 +115,12 @@ def _converted(name: str, value: Any) -> Any:
     return tuple(elements) if several else elements[0]
 
 
-def _number(text: str, kind: type) -> Any:
-    """The text as a number where one is expected and it is one; else the text."""
+def _number(value: str | int, kind: type) -> Any:
+    """The value as a number of `kind` where it is one; else as it is."""
     try:
-        return text if kind is str else kind(text)
-    except ValueError:
-        return text
+        return value if kind is str else kind(value)
+    except (ValueError, OverflowError):
+        return value
 
 
 def _read_toml(path: pathlib.Path) -> TrainConfig:

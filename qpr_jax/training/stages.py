@@ -91,15 +91,22 @@ class Plan(NamedTuple):
         objective, own_step = self.objective_at(step)
         return objective.loader.indices(own_step)
 
-    def compile(self) -> None:
-        """Compile the step of each objective; UserError where one does not fit into memory."""
+    def compile(self, done: int = 0) -> None:
+        """Compile the step of each objective, but of stages that end with `done` steps.
+
+        UserError where one does not fit into memory, also later, when a batch has another shape.
+        """
+        local = self.mesh.local_devices
+        sharing = len(local) if local[0].platform == "cpu" else 1
+
+        def check(compiled: jax.stages.Compiled) -> None:
+            need = device_memory.require_memory(compiled, sharing=sharing, limit=self.memory)
+            log.info("memory of a step: %.2f GiB of %.1f", need / 2**30, self.memory / 2**30)
+
         for stage in self.stages:
-            for loader, train in stage.objectives:
-                compiled = train.step.compile(self.state, loader.batch(0, self.mesh))
-                local = self.mesh.local_devices
-                sharing = len(local) if local[0].platform == "cpu" else 1
-                need = device_memory.require_memory(compiled, sharing=sharing, limit=self.memory)
-                log.info("memory of a step: %.2f GiB of %.1f", need / 2**30, self.memory / 2**30)
+            for loader, train in stage.objectives if done < stage.ends else ():
+                check(train.step.compile(self.state, loader.batch(0, self.mesh)))
+                train.step.check = check
 
 
 def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
@@ -108,8 +115,11 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     Imitation of a teacher comes first, if there is one, then the pairs, if there are any. The
     sizes are logged. UserError where the devices cannot share a batch.
     """
-    size = config.batch_size if config.max_epochs else config.teacher.batch_size // 2
-    mesh = make_mesh(size, config.devices)
+    if config.max_epochs:
+        mesh = make_mesh(config.batch_size, config.devices)
+    else:  # questions are laid out as pairs
+        size, name = config.teacher.batch_size, "teacher.batch_size"
+        mesh = make_mesh(size, config.devices, setting=name, parts=2)
     memory = device_memory.available(mesh.local_devices[0])
     imitation_loaders, pairs_loaders = [], []
     imitation = pairs = 0  # steps

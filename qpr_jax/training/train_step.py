@@ -37,11 +37,13 @@ class TrainState(NamedTuple):
 class CompiledStep:
     """A jitted step, compiled once for each shape of a batch.
 
-    `compile` returns what runs, so that its memory can be read without compiling twice.
+    `compile` returns what runs, so that its memory can be read without compiling twice; `check` is
+    called with it.
     """
 
     def __init__(self, step: Any) -> None:
         self.jitted = step
+        self.check: Callable[[jax.stages.Compiled], object] = lambda compiled: None
         self._compiled: dict[tuple[tuple[int, ...], ...], jax.stages.Compiled] = {}
 
     def compile(self, state: TrainState, batch: Batch) -> jax.stages.Compiled:
@@ -49,6 +51,7 @@ class CompiledStep:
         shapes = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             self._compiled[shapes] = self.jitted.lower(state, batch).compile()
+            self.check(self._compiled[shapes])
         return self._compiled[shapes]
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:

@@ -44,7 +44,6 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     processes all call this with the same arguments; process 0 writes, scores and reports.
     """
     plan = build_plan(config, dataset)
-    plan.compile()
     last = plan.stages[-1]
     _, update_average, params_of = last.objectives[0].train
     stops = config.early_stopping
@@ -58,6 +57,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
     with open_checkpoints(workdir / "checkpoints") as checkpoints:
         state, stopping = restore_latest(checkpoints, plan.state)
         done = int(state.step)
+        plan.compile(done)
         writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
         buffer = MetricBuffer(writer, dataset, plan, workdir)
         with (

@@ -45,7 +45,7 @@ def write(folder: pathlib.Path, questions: dict[int, str], **recipe) -> Question
     """An index of these questions by their ids."""
     folder.mkdir(exist_ok=True)
     build, requested = new_build(), Recipe(**recipe)
-    with new_files(folder):
+    with new_files(folder, build):
         entries = [StoredQuestion(*entry) for entry in questions.items()]
         store = write_store(folder, entries, build, 5000)
         vectors = build_vectors(encode, store, requested)

@@ -371,3 +371,53 @@ def test_damaged_files_are_refused(retriever, tmp_path, name):
     path.write_bytes(data)
     with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
         Retriever.load(tmp_path / "saved")
+
+
+def names_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("damage", ["flip build", "flip export", "missing", "list", "cut"])
+def test_nothing_is_removed_for_a_damaged_manifest(retriever, tmp_path, damage):
+    """The files may be all that is left of the index."""
+    folder = tmp_path / "saved"
+    retriever.save(folder)
+    loaded = Retriever.load(folder)
+    loaded.save(tmp_path / "other")
+    manifest = folder / "index" / "manifest.json"
+    text = manifest.read_text()
+    if damage.startswith("flip"):
+        key = damage.split()[1]
+        start = text.index(f'"{key}": "') + len(key) + 5
+        manifest.write_text(text[:start] + ("0" if text[start] != "0" else "1") + text[start + 1 :])
+    elif damage == "missing":
+        manifest.unlink()
+    else:
+        manifest.write_text("[]" if damage == "list" else text[: len(text) // 2])
+    before = names_in(folder)
+    fresh = Retriever.load(tmp_path / "other")
+    with pytest.raises(UserError):
+        retriever.add(["What is rye?"])
+    assert [name for name in names_in(folder) if not name.endswith(".lock")] == [
+        name for name in before if not name.endswith(".lock")
+    ]
+    fresh.save(folder)  # building again is the remedy
+    assert Retriever.load(folder).search(["rice"]) == fresh.search(["rice"])
+
+
+def test_a_folder_that_is_a_link_itself_is_refused(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    (tmp_path / "received").mkdir()
+    (tmp_path / "received" / "export").symlink_to(tmp_path / "saved" / "export")
+    (tmp_path / "received" / "index").symlink_to(tmp_path / "saved" / "index")
+    with pytest.raises(UserError, match="expected a plain folder, got a symbolic link"):
+        Retriever.load(tmp_path / "received")
+
+
+def test_what_a_kill_leaves_of_an_encoder_is_removed(retriever, tmp_path):
+    folder = tmp_path / "saved"
+    retriever.save(folder)
+    (folder / ".export.old").mkdir()
+    (folder / ".export.part").mkdir()
+    Retriever.load(folder).add(["What is rye?"])
+    assert sorted(path.name for path in folder.iterdir()) == ["export", "index"]

@@ -66,3 +66,9 @@ def test_a_batch_that_the_devices_cannot_share_is_refused(batch_size, devices, m
     with pytest.raises(UserError) as error:
         make_mesh(batch_size, devices)
     assert str(error.value) == message
+
+
+def test_a_batch_of_imitation_that_devices_cannot_share_names_its_own_setting():
+    with pytest.raises(UserError, match=r"`teacher.batch_size`: expected a multiple of 2 times"):
+        make_mesh(102, 2, setting="teacher.batch_size", parts=2)
+    assert make_mesh(104, 2, setting="teacher.batch_size", parts=2).devices.size == 2

@@ -73,6 +73,7 @@ def test_a_value_is_read_from_a_word(name, text, value):
     ("name", "value", "message"),
     [
         ("batch_size", "many", "`batch_size`: expected int, as 512, got 'many'"),
+        ("loss.scale", 10**400, "`loss.scale`: expected float, as 1.0, got 1000"),
         ("batch_size", 1.5, "`batch_size`: expected int, as 512, got 1.5"),
         ("batch_size", True, "`batch_size`: expected int, as 512, got True"),
         ("loss.symmetric", 1, "`loss.symmetric`: expected bool, as False, got 1"),
@@ -173,3 +174,8 @@ def test_options_of_readers_are_settings_of_a_training():
     assert error.line(command_spelling(TRAIN)) == (
         "no; set `--set data.skip_bad_rows=True`, or another `FOLDER`"
     )
+
+
+def test_changes_come_before_the_config_is_shrunk():
+    config = load_config("synthetic_sdml:smoke", {"data.source": "quora"})
+    assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
