@@ -165,9 +165,9 @@ def refuse_links(folder: pathlib.Path) -> None:
     """Raise a UserError where the folder is or has a symbolic link, which a writer would follow."""
     for path in [folder, *(folder.iterdir() if folder.is_dir() else ())]:
         if path.is_symlink():
+            kind = "folder" if path == folder else "file"
             raise UserError(
-                f"{path}: expected a plain {'folder' if path == folder else 'file'}, got a symbolic "
-                "link",
+                f"{path}: expected a plain {kind}, got a symbolic link",
                 remedy="replace it by what it links to",
             )
 
