@@ -1,4 +1,4 @@
-"""Throughput of a transformer from strings: this package and sentence-transformers in turns.
+"""Transformer throughput from text: this package and sentence-transformers, measured alternately.
 
     python -m venv other && other/bin/pip install torch sentence-transformers
     [taskset -c 0] python -m benchmarks.transformer_encoding --torch-python other/bin/python

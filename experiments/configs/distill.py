@@ -1,4 +1,4 @@
-"""A student of all-MiniLM-L6-v2 on any list of questions, without a label.
+"""A student of all-MiniLM-L6-v2 on any list of questions, without labels.
 
     python -m experiments.main --config=distill --config.data.path=questions.txt
 

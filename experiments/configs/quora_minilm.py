@@ -12,5 +12,5 @@ from qpr_jax.training.overrides import load_config
 
 
 def get_config() -> TrainConfig:
-    """No step at all."""
+    """The pretrained encoder, without training."""
     return load_config("quora_minilm")

@@ -35,8 +35,8 @@ _RECIPE = ("factory", "metric", "probes", "assignments")
 def index(folder: str, questions: str, run: str, **how: Any) -> None:
     """Index QUESTIONS in FOLDER, with the encoder of --run, which is copied there.
 
-    Ids are those of the input, or 0, 1, 2, ... where it has none. Options that are not given are
-    as in the run. An index that is there is replaced when the new one is complete.
+    Ids come from the input, otherwise 0, 1, 2, ...; other options default to the run's settings.
+    An index that is there is replaced when the new one is complete.
 
     Example: qpr index my_index questions.jsonl --run runs/quora_sdml
     """
@@ -55,7 +55,9 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
 @click.argument("folder", type=NamedPath())
 @click.argument("queries", default="-")
 @click.option("-k", default=5, type=click.IntRange(min=1), help="Questions a query.")
-@click.option("--query", multiple=True, help="Ask this instead of reading QUERIES; repeatable.")
+@click.option(
+    "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
+)
 @click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 @questions_input
 def search(
@@ -108,12 +110,12 @@ def add(folder: str, questions: str, **how: Any) -> None:
                 pairs = zip(ids, texts, strict=True)
                 sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
             sys.stdout.flush()
-    finally:  # also of a command that is stopped: running it again would add these twice
+    finally:  # also if interrupted: running it again would add these twice
         log.info("%s: %s added, %s questions", folder, f"{count:,}", f"{len(retriever):,}")
 
 
 def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
-    """Cut the entries into runs: all of a run have ids or none has, and no id stands twice."""
+    """Split into runs that all have ids or all lack them, with no repeated id."""
     run: list[Entry] = []
     seen: set[int | None] = set()
     for entry in batch:
@@ -132,13 +134,13 @@ def _runs(batch: list[Entry]) -> Iterator[tuple[list[Entry], bool]]:
 @click.argument("ids", default="-")
 @click.option("--id", "one", multiple=True, type=int, help="Instead of reading IDS; repeatable.")
 @click.option("--format", type=click.Choice(FORMATS))
-@click.option("--ignore-missing", is_flag=True, help="Pass over ids that no question has.")
+@click.option("--ignore-missing", is_flag=True, help="Ignore ids that are not in the index.")
 def remove(
     folder: str, ids: str, one: tuple[int, ...], format: str | None, ignore_missing: bool
 ) -> None:
     """Remove the questions of IDS (an id a line, or a column `id`) from the index of FOLDER.
 
-    All or, where one is not there, none.
+    If any id is missing, nothing is removed.
 
     Example: qpr remove my_index --id 17 --id 4
     """

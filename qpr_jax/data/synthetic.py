@@ -53,8 +53,8 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     """Generate a question log with about 3.3 questions for each of `clusters`.
 
     A meaning is an action, an object and a context, each said in one of four ways, in one of
-    twelve phrases. About a third of all possible meanings are asked, so that each has neighbours
-    that differ in one concept. As in real logs, some labeled non-duplicates are such neighbours,
+    twelve phrases. About a third of all possible meanings are asked, so that each has neighbors
+    that differ in one concept. As in real logs, some labeled non-duplicates are such neighbors,
     some questions belong to no cluster, and a few meanings belong to two clusters.
     """
     most = _most_clusters()
@@ -84,7 +84,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     for meaning in alone + rng.sample(meanings[:clusters], int(_NEAR_MISSES * clusters)):
         known = asked.get(meaning)
         question = rng.choice(known) if known else ask(random_words(meaning, rng))
-        links.append((question, rng.choice(asked[_neighbour(meaning, asked, rng)]), False))
+        links.append((question, rng.choice(asked[_neighbor(meaning, asked, rng)]), False))
     rng.shuffle(links)
     return gather_pairs(_rows(links, texts, rng))
 
@@ -95,7 +95,7 @@ def _most_clusters() -> int:
 
 def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
     """The meaning of each cluster, then those of the questions in no cluster."""
-    # A number of concepts that keeps the density of neighbours, and so the difficulty, at any size.
+    # A number of concepts that keeps the density of neighbors, and so the difficulty, at any size.
     each = min(*map(len, CONCEPTS.values()), max(4, round((4 * clusters) ** (1 / 3))))
     codes = rng.sample(range(each**3), clusters + int(_ALONE * clusters))
     meanings = [(code // each**2, code // each % each, code % each) for code in codes]
@@ -104,7 +104,7 @@ def _meanings(clusters: int, rng: random.Random) -> list[Meaning]:
     return meanings
 
 
-def _neighbour(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
+def _neighbor(meaning: Meaning, asked: dict[Meaning, list[int]], rng: random.Random) -> Meaning:
     """A meaning that is asked and shares two concepts with `meaning`; if none does, any other."""
     others = [
         (*meaning[:slot], concept, *meaning[slot + 1 :])

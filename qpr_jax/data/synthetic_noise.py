@@ -134,7 +134,7 @@ def _rate_of(size: int, each: int, pairs: int, batch_size: int) -> float:
 
 
 def _meanings(count: int, rng: random.Random) -> list[Meaning]:
-    """Distinct meanings, of so few concepts that most of their neighbours are asked as well."""
+    """Distinct meanings, of so few concepts that most of their neighbors are asked as well."""
     each = next(n for n in range(2, 33) if n**3 >= _GRID * count or n == 32)
     if each**3 < count:
         got = f"one that needs {count:,}"

@@ -200,7 +200,7 @@ def _assign_parts(data: QuestionPairs, groups: np.ndarray, sizes: Sizes) -> np.n
     links = groups[data.pairs[~data.is_duplicate]]
     links = np.concatenate([links, links[:, ::-1]])
     links = links[np.argsort(links[:, 0], kind="stable")]
-    # The neighbours of group i are links[starts[i] : starts[i + 1], 1].
+    # The neighbors of group i are links[starts[i] : starts[i + 1], 1].
     starts = np.searchsorted(links[:, 0], np.arange(count + 1))
     room = {DEV: int(sizes.dev * len(groups)), TEST: int(sizes.test * len(groups))}
     part_of_group = np.full(count, -1, np.int8)

@@ -68,10 +68,10 @@ def retrieval_scores(
       clusters: int [Q], cluster of each indexed question, -1 for none.
 
     Returns:
-      `per_pair`, the means over pairs (as in the paper), where a query counts as often as it is the
-      first of a pair, and `per_query`, the means over queries that are the first of a pair; both of
-      `hits@K` (1, 10), `recall@K`, `precision@K`, `map@K`, `ndcg@K` (1, 3, 5, 10, 20) and `mrr@20`,
-      all in [0, 1].
+      `per_pair` and `per_query`, both of `hits@K` (1, 10), `recall@K`, `precision@K`, `map@K`,
+      `ndcg@K` (1, 3, 5, 10, 20) and `mrr@20`, all in [0, 1]. `per_pair` averages over pairs, as
+      the paper does: a query with three pairs counts three times. `per_query` averages over
+      queries that are the first of a pair.
     """
     if rankings.shape[1] < DEPTH:
         raise UserError(f"rankings: expected {DEPTH} places or more, got {rankings.shape[1]}")
@@ -167,7 +167,7 @@ def time_queries(
 
 
 def _find_rankings(queries: np.ndarray, query_rows: np.ndarray) -> np.ndarray:
-    """Where in `query_rows` each of `queries` is."""
+    """The position of each query in `query_rows`."""
     order = np.argsort(query_rows, kind="stable")
     at = np.searchsorted(query_rows, queries, sorter=order)
     rows = order[np.minimum(at, len(order) - 1)]

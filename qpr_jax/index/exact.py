@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by comparing every query with every vector."""
+"""Exact nearest neighbors by comparing every query with every vector."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ from qpr_jax.index.recipe import (
 )
 
 _CHUNK = 32_768
-# A list grows by doubling, so one index built at once may hold its codes twice. Above this many
-# bytes it is built in shards on disk, whose sizes say how much each list of the whole takes.
+# A list doubles its memory when it grows, so building in one go may take twice the memory. Above
+# this many bytes it is built in shards on disk, whose sizes say how much each list of the whole
+# takes.
 _SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
 
@@ -64,7 +65,7 @@ class FaissIndex:
           vectors_of: rows int64 [n] to float32 [n, d].
           count: 1 or more.
           folder: an existing one for parts of a large index; where None, one in the system's
-            place for temporary files.
+            temporary directory.
         """
         rng = np.random.default_rng(0)
         sample = _sample(rng, count, training_points(recipe.factory))
@@ -125,7 +126,7 @@ class FaissIndex:
         self._update_bits()
 
     def remove(self, rows: np.ndarray) -> None:
-        """Find these rows no more. FAISS keeps them until the index is built again."""
+        """Exclude these rows from searches. FAISS keeps them until the index is built again."""
         rows = np.unique(rows)
         self._removed_count += len(rows) - int(self._removed[rows].sum())
         self._removed[rows] = True
@@ -139,7 +140,7 @@ class FaissIndex:
         """Find the `k` nearest rows of each vector, nearest first.
 
         A query for which the probed lists (of HNSW: the candidates kept) hold fewer than `k` rows
-        is searched again among all, so places stay empty only where there are fewer rows.
+        is searched again among all, so results are padded only if fewer than `k` rows exist.
 
         Returns:
           Distances float32 [n, k], squared Euclidean or the inner product times -1, and rows int64
@@ -164,7 +165,7 @@ class FaissIndex:
         return np.where(rows < 0, np.float32(np.inf), distances), rows
 
     def _parameters(self, k: int, selector: Any) -> tuple[Any, Any]:
-        """What FAISS is asked for: of a usual search, and of one among all rows."""
+        """FAISS search parameters: for the normal search, and for the exhaustive one."""
         index, probes = self.faiss, self.recipe.probes
         if isinstance(index, faiss.IndexIVF):
             probed = faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))

@@ -28,7 +28,7 @@ class Recipe:
       factory: the kind of index, as FAISS names it (see `check_recipe`).
       metric: "l2" (squared Euclidean distance) or "ip" (inner product).
       probes: lists that a search reads, or, for HNSW, a sixteenth of the candidates it keeps.
-      assignments: the nearest lists that a row is stored in. A neighbour just across the border of
+      assignments: the nearest lists that a row is stored in. A neighbor just across the border of
         a list is then found too, for as many times the memory and more time a query.
     """
 

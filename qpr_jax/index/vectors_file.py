@@ -14,7 +14,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, name_in_errors, read_json, write_json
 
-CHUNK = 16_384  # questions between two points from which writing can resume
+CHUNK = 16_384  # questions per checkpoint
 _HEADER = 128  # bytes
 _MAGIC = b"\x93NUMPY"
 
@@ -32,7 +32,7 @@ def encode_to_file(
 
     The next call with the same questions and the same encoder (its identity) resumes what a kill
     left in the hidden files beside `path`; a UserError refuses others. `path` appears when it is
-    complete, and replaces no file but one of its format.
+    complete; an existing file is replaced only if it is .npy.
 
     Args:
       path: the .npy file.
@@ -57,8 +57,7 @@ def encode_to_file(
             rows = _write(path, part, state, questions, encode, dimension, encoder, log)
         os.replace(part, path)
         state.unlink(missing_ok=True)
-        # The lock's file stays: a process that has it open would lock a file that is gone, and the
-        # next one a new file beside it.
+        # Keep the lock file: deleting it would let two processes hold a lock at once.
     return rows
 
 
@@ -84,7 +83,7 @@ def _write(
     if known["rows"] and size >= _HEADER + known["rows"] * row_bytes:
         if known.get("encoder") != encoder:
             raise UserError(
-                f"{part}: was begun with another encoder", remedy="remove the file to start again"
+                f"{part}: was started with another encoder", remedy="remove the file to start again"
             )
         log(f"{path}: resuming after {known['rows']:,} questions")
     else:
@@ -130,7 +129,7 @@ def _refuse_other_file(path: pathlib.Path) -> None:
 
 def _other_questions(part: pathlib.Path) -> UserError:
     return UserError(
-        f"{part}: was begun with other questions", remedy="remove the file to start again"
+        f"{part}: was started with other questions", remedy="remove the file to start again"
     )
 
 

@@ -70,7 +70,8 @@ class DataConfig:
     synthetic_clusters: int = setting(6000, "clusters of the generated log", min=1)
     false_negatives: float = setting(
         -1.0,
-        "share of generated rows with an unlabeled paraphrase in their batch; -1: a few",
+        "share of generated rows with an unlabeled paraphrase in their batch; -1: a few, as in "
+        "real logs",
         min=0,
         max=0.9,
         unset=-1,
@@ -82,7 +83,7 @@ class DataConfig:
     )
     min_coherence: float = setting(
         -1.0,
-        "clusters of logs with less are removed; -1: 0.3, with `paper` 0.1",
+        "minimum coherence of a cluster of logs; -1: 0.3 (0.1 with coherence=paper)",
         min=0,
         max=1,
         unset=-1,
@@ -101,9 +102,11 @@ class TextConfig:
     """From a question to token ids."""
 
     vocabulary_size: int = setting(50_000, "most frequent words of the training questions", min=1)
-    min_count: int = setting(1, "uses of a word in the training questions to be one of them", min=1)
+    min_count: int = setting(
+        1, "minimum count of a word in the training questions to enter the vocabulary", min=1
+    )
     hash_bins: int = setting(5_000, "embeddings that all other words share, by hash", min=1)
-    char_ngrams: int = setting(0, "cut other words into runs of this many characters; 0: no", min=0)
+    char_ngrams: int = setting(0, "split unknown words into n-grams of this length; 0: no", min=0)
     max_tokens: int = setting(64, "tokens of a question that are read", min=1)
 
 
@@ -115,14 +118,14 @@ class EncoderConfig:
     pretrained: str = setting("", "what training starts from: a folder, or minilm", result=False)
     embedding_dim: int = setting(300, "dimension of a token's embedding", min=1)
     kernel_sizes: tuple[int, ...] = setting(
-        (5,), "tokens of a convolution; several sizes have filters of their own", min=1
+        (5,), "widths of the convolution kernels, in tokens; each has `filters` filters", min=1
     )
     filters: int = setting(600, "filters of each kernel size; the paper does not say", min=1)
     output_dim: int = setting(300, "dimension of a question's vector", min=1)
     bag_of_words: bool = setting(False, "the projection also reads the sum of the embeddings")
     normalize: bool = setting(False, "vectors have length 1")
     compute_dtype: str = setting(
-        "float32", "of the encoder's products", choices=("float32", "bfloat16")
+        "float32", "data type of the encoder's matrix products", choices=("float32", "bfloat16")
     )
 
 
@@ -131,35 +134,43 @@ class LossConfig:
     """What is minimized. Which loss reads which setting: `training/losses_config.py`."""
 
     names: tuple[str, ...] = setting(("sdml",), "one loss or several")
-    weights: tuple[float, ...] = setting((), "of several losses; none: 1 each", above=0)
+    weights: tuple[float, ...] = setting((), "weights of several losses; none: 1 each", above=0)
     alternate: bool = setting(
         False,
         "with several losses: alternate between them step by step (otherwise minimize their "
         "weighted sum)",
     )
-    scale: float = setting(1.0, "factor of the vectors, before the loss", above=0)
+    scale: float = setting(1.0, "multiply vectors by this before the loss", above=0)
     distance: str = setting(
         "ssd", "sum of squared differences, or its root", choices=("ssd", "euc")
     )
-    smoothing: float = setting(0.3, "mass of the target on other candidates", min=0, max=1)
-    prior: str = setting("uniform", "how SDML spreads that mass", choices=("uniform", "distance"))
-    temperature: float = setting(1.0, "of the distance prior", above=0)
+    smoothing: float = setting(
+        0.3, "label smoothing: probability spread over all candidates", min=0, max=1
+    )
+    prior: str = setting(
+        "uniform",
+        "how SDML spreads the probability of `smoothing`",
+        choices=("uniform", "distance"),
+    )
+    temperature: float = setting(1.0, "temperature of the distance prior", above=0)
     symmetric: bool = setting(False, "candidates are also scored against all queries")
     mask_own_cluster: bool = setting(
         False, "known paraphrases of a query in its batch are not its negatives"
     )
-    similarity: str = setting("cosine", "of the ranking loss", choices=("cosine", "dot"))
+    similarity: str = setting(
+        "cosine", "similarity measure of the ranking loss", choices=("cosine", "dot")
+    )
     similarity_scale: float = setting(
         20.0, "factor of the similarities; 1 is usual for dot products", above=0
     )
     negatives: str = setting(
         "random",
-        "of triplets: random, closest to the positive, or closest to the anchor",
+        "negatives of triplets: random, closest to the positive, or closest to the anchor",
         choices=("random", "hard", "hard_anchor"),
     )
-    margin: float = setting(0.5, "of triplet and contrastive losses", above=0)
+    margin: float = setting(0.5, "margin of the triplet and contrastive losses", above=0)
     pair_distance: str = setting(
-        "cosine", "of the contrastive losses", choices=("cosine", "euclidean")
+        "cosine", "distance of the contrastive losses", choices=("cosine", "euclidean")
     )
 
 
@@ -181,7 +192,7 @@ class BatchConfig:
 class OptimizerConfig:
     """Adam and its learning rate."""
 
-    learning_rate: float = setting(1e-3, "of Adam, for 512 pairs", above=0)
+    learning_rate: float = setting(1e-3, "learning rate of Adam, for 512 pairs", above=0)
     learning_rate_scaling: str = setting(
         "none",
         "multiply by (batch_size / 512) to the power 0, 0.5 or 1",
@@ -191,7 +202,9 @@ class OptimizerConfig:
         "none", "constant, or linear to 0 at the last step allowed", choices=("none", "linear")
     )
     warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
-    weight_decay: float = setting(0.0, "of AdamW, for matrices other than the embedding", min=0)
+    weight_decay: float = setting(
+        0.0, "weight decay of AdamW, for matrices other than the embedding", min=0
+    )
     ema_steps: int = setting(
         0, "score and keep the weights averaged over about this many steps; 0: the last", min=0
     )
@@ -205,16 +218,18 @@ class TeacherConfig:
         "", "a run, a folder of sentence-transformers, or minilm; empty: none", result=False
     )
     vectors: str = setting(
-        "", "or its vectors: a .npy file, one row a question, in their order", result=False
+        "",
+        "instead of a model: a .npy file of its vectors, one row a question, in their order",
+        result=False,
     )
     cache: str = setting(
         "", "folder of its vectors; empty: in $XDG_CACHE_HOME or ~/.cache", result=False
     )
-    epochs: int = setting(9, "of imitation alone, over all training questions", min=0)
+    epochs: int = setting(9, "epochs of imitation alone, over all training questions", min=0)
     min_steps: int = setting(0, "steps of imitation alone, at least", min=0)
-    batch_size: int = setting(512, "questions of such a step", min=1)
-    learning_rate: float = setting(1e-3, "of such a step", above=0)
-    weight: float = setting(0.0, "of imitation beside the loss on pairs", min=0)
+    batch_size: int = setting(512, "questions of a batch in the imitation stage", min=1)
+    learning_rate: float = setting(1e-3, "learning rate of the imitation stage", above=0)
+    weight: float = setting(0.0, "weight of imitation beside the loss on pairs", min=0)
     init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
 
 
@@ -245,10 +260,14 @@ class IndexConfig:
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
-    seed: int = setting(0, "of the weights and of the order of the pairs", min=0)
+    seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
     batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
-    max_epochs: int = setting(10, "of the pairs; 0: imitate the teacher alone", min=0)
-    max_steps: int = setting(0, "of pairs, or without, of imitation; 0: all epochs", min=0)
+    max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)
+    max_steps: int = setting(
+        0,
+        "most training steps on pairs (on imitation, if there are no pairs); 0: no limit",
+        min=0,
+    )
     devices: int = setting(0, "number of devices; 0: all that JAX finds", min=0, result=False)
     overwrite: bool = setting(False, "replace the run of the work directory", result=False)
     log_every: int = setting(20, "steps between two writes of the metrics", min=1)

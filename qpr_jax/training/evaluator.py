@@ -12,7 +12,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.teacher import NEIGHBOURS, Teacher, neighbours
+from qpr_jax.training.teacher import NEIGHBORS, Teacher, neighbors
 
 MAX_QUERIES = 2000  # questions of a split to measure agreement on
 
@@ -58,15 +58,15 @@ def make_agreement(
 ) -> Callable[[np.ndarray], float]:
     """Make a function from the vectors of all Q questions to their agreement with the teacher.
 
-    Agreement is the share of the teacher's nearest `teacher.NEIGHBOURS` questions that are among
+    Agreement is the share of the teacher's nearest `teacher.NEIGHBORS` questions that are among
     the student's nearest, averaged over at most MAX_QUERIES questions of the split.
     """
     queries = _sampled(dataset, split)
-    expected = neighbours(teacher, len(dataset.data.questions), queries)
+    expected = neighbors(teacher, len(dataset.data.questions), queries)
 
     def agreement(vectors: np.ndarray) -> float:
-        found = rank(exact_search(vectors), queries, NEIGHBOURS)
-        return index_recall(found, expected, NEIGHBOURS)
+        found = rank(exact_search(vectors), queries, NEIGHBORS)
+        return index_recall(found, expected, NEIGHBORS)
 
     return agreement
 

@@ -33,7 +33,7 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
-from qpr_jax.training.teacher import NEIGHBOURS
+from qpr_jax.training.teacher import NEIGHBORS
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         **report,
         evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
-        neighbours=NEIGHBOURS,
+        neighbors=NEIGHBORS,
         scores=scores,
         unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
     )

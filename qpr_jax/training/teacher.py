@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax teacher's vectors 1"
 VECTORS = "vectors.npy"
-NEIGHBOURS = 10
+NEIGHBORS = 10
 _SAMPLE = 50_000  # questions to compute principal components from
 _CHUNK = 16_384
 
 
 class Teacher(NamedTuple):
-    """Vectors of the Q questions of a training, followed by U unlabelled ones.
+    """Vectors of the Q questions of a training, followed by U unlabeled ones.
 
     Attributes:
       parts: memory-mapped, floating [n, t] each, together Q + U rows.
@@ -119,11 +119,11 @@ def make_teacher(
     return teacher._replace(components=_components(teacher.vectors(sample), dimension))
 
 
-def neighbours(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
-    """The teacher's nearest of the first `count` rows to each query: int64 [n, NEIGHBOURS]."""
+def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
+    """The teacher's nearest of the first `count` rows to each query: int64 [n, NEIGHBORS]."""
     starts = range(0, count, _CHUNK)  # in chunks, since normalizing copies
     parts = [teacher.vectors(np.arange(i, min(i + _CHUNK, count))) for i in starts]
-    return rank(exact_search(np.concatenate(parts)), queries, NEIGHBOURS)
+    return rank(exact_search(np.concatenate(parts)), queries, NEIGHBORS)
 
 
 def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:

@@ -151,9 +151,9 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
         assert (status, "another process is writing it" in told) == (1, True)
     status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
     assert status == 1
-    assert "begun with other questions; remove the file to start again" in told
+    assert "started with other questions; remove the file to start again" in told
     status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
-    assert (status, "begun with other questions" in told) == (1, True)
+    assert (status, "started with other questions" in told) == (1, True)
     calls = []
     plain = vectors_file._header
     monkeypatch.setattr(vectors_file, "_header", lambda *a: calls.append(a) or plain(*a))

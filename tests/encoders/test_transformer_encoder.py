@@ -43,7 +43,7 @@ def test_vectors_are_those_of_sentence_transformers():
     found = encoder.encode(sentences)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, vectors, atol=2e-6)
-    # One at a time, and many of all lengths: the order and the neighbours change nothing.
+    # One at a time, and many of all lengths: the order and the neighbors change nothing.
     np.testing.assert_allclose([encoder.encode([s])[0] for s in sentences], vectors, atol=2e-6)
     np.testing.assert_allclose(encoder.encode(sentences * 40), np.tile(vectors, (40, 1)), atol=2e-6)
     assert encoder.encode([]).shape == (0, 16)

@@ -17,7 +17,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import neighbours
+from qpr_jax.training.teacher import neighbors
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
@@ -186,13 +186,13 @@ def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(confi
     assert off < 0.5 * np.abs(plain @ plain.T - vectors @ vectors.T).mean()
 
 
-def test_neighbours_are_the_nearest_by_cosine(config, tmp_path):
+def test_neighbors_are_the_nearest_by_cosine(config, tmp_path):
     dataset = taught(config)
     count = len(dataset.data.questions)
     vectors = dataset.teacher.vectors(np.arange(count))
     similar = vectors[[3]] @ vectors.T
     similar[0, 3] = -2
-    found = neighbours(dataset.teacher, count, np.array([3]))
+    found = neighbors(dataset.teacher, count, np.array([3]))
     np.testing.assert_allclose(
         similar[0, found[0]], np.sort(similar[0])[::-1][: len(found[0])], atol=1e-5
     )
