@@ -24,6 +24,8 @@ log = logging.getLogger("qpr_jax.study")
 
 # The path of the data and their hash; None for generated data.
 Data = tuple[pathlib.Path | None, str | None]
+# Makes a search of questions, and what its report says besides.
+MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
@@ -43,8 +45,7 @@ class Trial:
     Attributes:
       name: of its folder; for several seeds see `seeded`.
       config: the settings of the training; for a search, those of the data.
-      search: makes the search that is scored instead of a training, and what its report says
-        besides: (questions) -> (search, more of the report).
+      search: makes the search that is scored instead of a training.
       group: the subfolder of the results and of the work directory that the trial belongs to.
       keep_export: leave the encoder of a training in the work directory.
       keep_run: train beside the work directory, and leave the whole run there.
@@ -54,7 +55,7 @@ class Trial:
 
     name: str
     config: TrainConfig
-    search: Callable[[list[str]], tuple[RankFn, dict[str, Any]]] | None = None
+    search: MakeSearch | None = None
     group: str = ""
     keep_export: bool = False
     keep_run: bool = False
@@ -97,7 +98,7 @@ def make_trials(
             log.info("%s; next: %s", _time_left(left, results), trial.name)
             try:
                 if trial.search:
-                    _make_search(trial, data, kept)
+                    _make_search(trial, trial.search, data, kept)
                 else:
                     _make_training(trial, workdir, kept)
             except UserError as error:
@@ -145,13 +146,12 @@ def _make_training(trial: Trial, workdir: pathlib.Path, kept: pathlib.Path) -> N
         shutil.rmtree(run)
 
 
-def _make_search(trial: Trial, data: Data, kept: pathlib.Path) -> None:
+def _make_search(trial: Trial, make: MakeSearch, data: Data, kept: pathlib.Path) -> None:
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.report import score_searches
 
-    assert trial.search is not None
     dataset = load_dataset(trial.config, data[0])
-    search, more = trial.search(dataset.data.questions)
+    search, more = make(dataset.data.questions)
     scores, _, ranks = score_searches({"exact": search}, dataset)
     with replace_folder(kept) as part:
         with write_atomically(part / "ranks.npz") as file:
