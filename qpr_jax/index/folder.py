@@ -182,12 +182,7 @@ def remove_leftovers(folder: pathlib.Path) -> None:
     manifest = _whole_manifest(folder)
     if manifest is None:
         return
-    for path in folder.iterdir():
-        match = _OURS.fullmatch(path.name)
-        if path.name.startswith(SHARDS) and path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif match and (match[2] != manifest["build"] or match[3] == ".part"):
-            path.unlink()
+    _remove_files(folder, lambda build, end: build != manifest["build"] or end == ".part")
     for path in folder.parent.iterdir():
         if _EXPORT.fullmatch(path.name) and path.name != manifest.get("export"):
             shutil.rmtree(path, ignore_errors=True)
@@ -208,14 +203,19 @@ def new_files(folder: pathlib.Path, build: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        manifest = _whole_manifest(folder)
-        for path in folder.iterdir() if folder.is_dir() else ():
-            match = _OURS.fullmatch(path.name)
-            if path.name.startswith(SHARDS) and path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif match and match[2] == build and (not manifest or manifest["build"] != build):
-                path.unlink()
+        if (_whole_manifest(folder) or {}).get("build") != build:
+            _remove_files(folder, lambda found, end: found == build)
         raise
+
+
+def _remove_files(folder: pathlib.Path, is_left: Callable[[str, str | None], bool]) -> None:
+    """Remove folders of shards, and each file for which `is_left(build, suffix)`."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _OURS.fullmatch(path.name)
+        if path.name.startswith(SHARDS) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif match and is_left(match[2], match[3]):
+            path.unlink()
 
 
 def _verified_files(build: str) -> list[str]:
