@@ -32,6 +32,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
+from qpr_jax.losses.pallas_blocks import Blocks, chunks
+from qpr_jax.losses.pallas_by_hand import run_by_hand
+
 LOG2E = math.log2(math.e)
 # A maximum before any logit was seen: finite, so that no difference of infinities is NaN.
 _LOWEST = -1e30
@@ -57,15 +60,6 @@ class Side(NamedTuple):
     share: jax.Array
 
 
-class Blocks(NamedTuple):
-    """Rows of a block of anchors and of a tile of others, and parameters of Triton."""
-
-    anchors: int
-    others: int
-    warps: int
-    stages: int
-
-
 def split(values: jax.Array, precision: str) -> tuple[jax.Array, ...]:
     """Round float32 values to one or two operands of a product of this precision."""
     if precision == "highest":
@@ -77,30 +71,9 @@ def split(values: jax.Array, precision: str) -> tuple[jax.Array, ...]:
     if precision == "tf32":  # which the GPU would cut off
         rounded = (bits + np.int32(1 << 12)) & np.int32(-1 << 13)
         rounded = lax.bitcast_convert_type(rounded, jnp.float32)
-        return (jnp.where(values == values, rounded, values),)  # noqa: PLR0124 (not NaN)
+        return (jnp.where(values == values, rounded, values),)
     high = lax.bitcast_convert_type(bits & np.int32(-1 << 16), jnp.float32)
     return high.astype(jnp.bfloat16), (values - high).astype(jnp.bfloat16)
-
-
-def chunks(width: int) -> list[tuple[int, int]]:
-    """Start and width of the column chunks: powers of two, largest first."""
-    found, start = [], 0
-    while start < width:
-        chunk = min(128, 1 << ((width - start).bit_length() - 1))
-        found.append((start, chunk))
-        start += chunk
-    return found
-
-
-def padded_width(dimension: int) -> int:
-    """The columns of the operands for vectors of this dimension: whole chunks of at least 16."""
-    least = 16 if dimension <= 64 else 64
-    return max(least, -(-dimension // least) * least)
-
-
-def block_sizes(width: int, precision: str) -> Blocks:
-    """Choose the blocks for operands of this many columns."""
-    return Blocks(64, 64, 4, 1)
 
 
 def softmax_sums(
@@ -164,6 +137,8 @@ def _call(
         zeros = (0,) * (len(array.shape) - 1)
         return pl.BlockSpec((blocks.anchors, *array.shape[1:]), lambda i: (i, *zeros))
 
+    if interpret and jax.typeof(inputs[0]).manual_axis_type.varying:
+        return run_by_hand(kernel, inputs, blocked, out, blocks.anchors)
     first, second = pl.pallas_call(
         kernel,
         grid=(out[0].shape[0] // blocks.anchors,),
@@ -212,9 +187,7 @@ def _hidden(anchor_keys: jax.Array, keys: jax.Array) -> jax.Array:
     return (anchor_keys[:, None] == keys[None]) | (keys == -1)[None]
 
 
-def _sums_kernel(
-    *refs: Any, parts: int, blocks: Blocks, precision: str, totals: bool
-) -> None:
+def _sums_kernel(*refs: Any, parts: int, blocks: Blocks, precision: str, totals: bool) -> None:
     (*anchor_refs, keys_ref), rest = refs[: parts + 1], refs[parts + 1 :]
     other_refs, (other_keys_ref, squares_ref, lse_ref, total_ref) = rest[:parts], rest[parts:]
     vectors, keys = _load(anchor_refs, slice(None)), keys_ref[...]
@@ -231,7 +204,7 @@ def _sums_kernel(
             total += jnp.where(hidden, 0.0, logits).sum(axis=1)
         return above, summed, total
 
-    zeros = jnp.zeros(blocks.anchors, jnp.float32)
+    zeros = jnp.zeros_like(keys, jnp.float32)
     tiles = np.int32(other_keys_ref.shape[0] // blocks.others)
     top, summed, total = lax.fori_loop(np.int32(0), tiles, step, (zeros + _LOWEST, zeros, zeros))
     lse_ref[...] = top / LOG2E + jnp.log(summed)
@@ -252,7 +225,8 @@ def _products_kernel(
         products, sums = carry
         here = pl.ds(i * np.int32(blocks.others), blocks.others)
         others = _load(other_refs[:parts], here)
-        other_keys, other_squares, other_lse, other_share = (ref[here] for ref in other_refs[parts:])
+        rows = (ref[here] for ref in other_refs[parts:])
+        other_keys, other_squares, other_lse, other_share = rows
         scores = _scores(vectors, others, precision)
         slopes = jnp.zeros_like(scores)
         if directions[0]:
@@ -279,8 +253,8 @@ def _products_kernel(
             sums += part.astype(jnp.float32).sum(axis=1)
         return products, sums
 
-    zeros = jnp.zeros(blocks.anchors, jnp.float32)
-    start = [jnp.zeros((blocks.anchors, chunk), jnp.float32) for _, chunk in columns]
+    zeros = jnp.zeros_like(keys, jnp.float32)
+    start = [jnp.zeros_like(zeros, shape=(blocks.anchors, chunk)) for _, chunk in columns]
     tiles = np.int32(other_refs[parts].shape[0] // blocks.others)
     products, sums = lax.fori_loop(np.int32(0), tiles, step, (start, zeros))
     for (first, chunk), product in zip(columns, products, strict=True):

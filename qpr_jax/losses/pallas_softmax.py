@@ -20,15 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.losses.distances import gather
-from qpr_jax.losses.pallas_kernels import (
-    LOG2E,
-    Side,
-    block_sizes,
-    padded_width,
-    softmax_products,
-    softmax_sums,
-    split,
-)
+from qpr_jax.losses.pallas_blocks import block_sizes, padded_width, precision_name
+from qpr_jax.losses.pallas_kernels import LOG2E, Side, softmax_products, softmax_sums, split
 from qpr_jax.losses.tiled_softmax import (
     Candidates,
     Negatives,
@@ -105,9 +98,7 @@ def _positive(pairs: Pairs) -> tuple[jax.Array, jax.Array]:
     return product - pairs.candidate_squares, product - pairs.query_squares
 
 
-def _sides(
-    pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
-) -> tuple[Side, Side]:
+def _sides(pairs: Pairs, candidates: Candidates, rows: Rows, options: Options) -> tuple[Side, Side]:
     """Both sides without their softmax."""
     own = jnp.arange(len(candidates.squares), dtype=jnp.int32)
     # A row without a cluster is one of its own.
@@ -125,7 +116,7 @@ def _side(vectors: jax.Array, squares: jax.Array, keys: jax.Array, options: Opti
     vectors = jnp.pad(vectors, ((0, extra), (0, padded_width(width) - width)))
     none = jnp.zeros_like(squares, shape=rows + extra)
     side = Side(
-        split(vectors, options.precision),
+        split(vectors, precision_name(options.precision)),
         jnp.pad(keys, (0, extra), constant_values=-1),
         jnp.pad(LOG2E * squares, (0, extra)),
         none + jnp.inf,
@@ -138,7 +129,8 @@ def _side(vectors: jax.Array, squares: jax.Array, keys: jax.Array, options: Opti
 
 def _varying(array: jax.Array, axis_name: Hashable) -> jax.Array:
     """Mark an array as one that differs between devices, as all inputs of a kernel must be."""
-    return array if axis_name in jax.typeof(array).vma else lax.pcast(array, axis_name, to="varying")
+    varying = axis_name in jax.typeof(array).manual_axis_type.varying
+    return array if varying else lax.pcast(array, axis_name, to="varying")
 
 
 def _with_softmax(
@@ -181,8 +173,9 @@ def _on_platform(
     kernel: Any, anchors: Side, others: Side, options: Options, **constants: Any
 ) -> tuple[jax.Array, jax.Array]:
     """The kernel on a GPU; on a CPU what it does, step by step and slowly."""
-    blocks = block_sizes(anchors.parts[0].shape[1], options.precision)
-    run = functools.partial(kernel, blocks=blocks, precision=options.precision, **constants)
+    precision = precision_name(options.precision)
+    blocks = block_sizes(anchors.parts[0].shape[1], precision)
+    run = functools.partial(kernel, blocks=blocks, precision=precision, **constants)
     return lax.platform_dependent(
         anchors,
         others,

@@ -10,7 +10,7 @@ from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
-from qpr_jax.losses.dispatch import Tile
+from qpr_jax.losses.dispatch import Implementation, Tile
 from qpr_jax.losses.distances import check_batch, check_choice, unit_vectors
 from qpr_jax.losses.sdml import sdml_loss
 
@@ -25,6 +25,7 @@ def ranking_loss(
     symmetric: bool = False,
     clusters: jax.Array | None = None,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: lax.PrecisionLike = lax.Precision.HIGHEST,
 ) -> jax.Array:
@@ -46,6 +47,7 @@ def ranking_loss(
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
         candidate and its query, -1 for none. A row skips other candidates of its own cluster.
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
+      implementation: "xla", or "pallas", fused kernels for a GPU, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.
       precision: of the matrix products.
@@ -85,6 +87,7 @@ def ranking_loss(
         symmetric=symmetric,
         clusters=clusters,
         tile=tile,
+        implementation=implementation,
         axis_name=axis_name,
         precision=precision,
     )
