@@ -163,7 +163,7 @@ def _load(refs: Any, rows: Any) -> list[list[jax.Array]]:
 
 def _dot(left: jax.Array, right: jax.Array, precision: str, *, transposed: bool) -> jax.Array:
     highest = precision == "highest"  # else, for float32 operands, Triton multiplies in TF32
-    return pl.dot(
+    return plgpu.dot(
         left,
         right,
         trans_b=transposed,
