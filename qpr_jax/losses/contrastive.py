@@ -16,8 +16,8 @@ from qpr_jax.losses.distances import (
     from_squared,
     gather,
     paired_squared_distances,
-    unit_vectors,
 )
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def contrastive_loss(

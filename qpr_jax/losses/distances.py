@@ -101,14 +101,6 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
 
 
-def unit_vectors(rows: jax.Array) -> jax.Array:
-    """Scale each of the rows [n, d] to length 1; a row of zeros stays, with a gradient of 0."""
-    squares = (rows**2).sum(axis=1, keepdims=True)
-    zero = squares == 0
-    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
-    return jnp.where(zero, 0, rows / jnp.sqrt(jnp.where(zero, 1, squares)))
-
-
 def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
     """All dot products of the rows of left [n, d] and right [m, d], float32 [n, m].
 

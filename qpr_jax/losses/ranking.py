@@ -11,8 +11,9 @@ from jax import lax
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.dispatch import Tile
-from qpr_jax.losses.distances import check_batch, check_choice, unit_vectors
+from qpr_jax.losses.distances import check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def ranking_loss(
