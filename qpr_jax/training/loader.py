@@ -87,7 +87,7 @@ class BatchLoader:
             targets = self._teacher.targets(own.ravel()).reshape(*own.shape, -1)
         return lay_out(
             self._token_ids(step),
-            self._dataset.clusters[rows[:, self._candidates]].astype(np.int32),
+            self._dataset.clusters[rows[:, self._candidates]],
             self.shapes,
             vocabulary_size=self._dataset.tokenizer.size,
             own=self._own,
