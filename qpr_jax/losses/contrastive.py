@@ -146,7 +146,7 @@ def _labeled_distances(
         other = np.asarray((labels != 0) & (labels != 1))
         if other.any():
             raise UserError(
-                f"`labels`: expected 1 or 0, got {np.asarray(labels)[other][0]}",
+                f"`labels`: expected 1 or 0, got {np.asarray(labels)[other][0]!s}",
                 remedy="give 1 for two of one meaning, else 0",
             )
     if not 0 <= margin < float("inf"):
