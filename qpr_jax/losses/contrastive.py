@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from qpr_jax.errors import UserError
@@ -16,8 +17,8 @@ from qpr_jax.losses.distances import (
     from_squared,
     gather,
     paired_squared_distances,
-    unit_vectors,
 )
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def contrastive_loss(
@@ -37,7 +38,8 @@ def contrastive_loss(
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
+        outside `jit`, and unnoticed under it.
       distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
         distance is at most 2.
@@ -88,7 +90,8 @@ def online_contrastive_loss(
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
+        outside `jit`, and unnoticed under it.
       distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
@@ -115,10 +118,11 @@ def online_contrastive_loss(
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
-    too_far = distances > jnp.where(negative.number > 1, negative.min, positive.mean)
-    too_close = distances < jnp.where(positive.number > 1, positive.max, negative.mean)
-    hard = jnp.where(same, too_far, too_close)
-    loss = jnp.where(hard, _squares(distances, same, margin), 0).sum()
+    near_enough = distances <= jnp.where(negative.number > 1, negative.min, positive.mean)
+    far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
+    # A distance that is not a number is neither: its pair is hard, so that the loss shows it.
+    easy = jnp.where(same, near_enough, far_enough)
+    loss = jnp.where(easy, 0, _squares(distances, same, margin)).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
 
 
@@ -138,6 +142,13 @@ def _labeled_distances(
             f"`labels`: expected {left.shape[:1]}, got {labels.shape}",
             remedy="give 1 or 0 for each pair",
         )
+    if not isinstance(labels, jax.core.Tracer):
+        other = np.asarray((labels != 0) & (labels != 1))
+        if other.any():
+            raise UserError(
+                f"`labels`: expected 1 or 0, got {np.asarray(labels)[other][0]!s}",
+                remedy="give 1 for two of one meaning, else 0",
+            )
     if not 0 <= margin < float("inf"):
         raise UserError(
             f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"

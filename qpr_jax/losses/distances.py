@@ -7,6 +7,7 @@ from collections.abc import Hashable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 # The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
@@ -15,7 +16,10 @@ NEAR = 1 / 16
 
 
 def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array | None) -> None:
-    """Raise ValueError unless the shapes are those of a batch of pairs."""
+    """Raise ValueError unless the shapes are those of a batch of pairs, and clusters fit int32.
+
+    Values that are traced, as under `jit`, cannot be looked at.
+    """
     n, m = queries.shape[:1], candidates.shape[:1]
     if (
         (queries.ndim, candidates.ndim) != (2, 2)
@@ -27,13 +31,23 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
             "expected `queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] "
             f"with m > n, got {queries.shape} and {candidates.shape}; row i of both is a pair"
         )
-    if clusters is not None and (
-        clusters.shape not in (n, m) or not jnp.issubdtype(clusters.dtype, jnp.integer)
-    ):
+    if clusters is None:
+        return
+    # A NumPy array is looked at before JAX cuts it to 32 bits.
+    ids = clusters if isinstance(clusters, jax.Array) else np.asarray(clusters)
+    if ids.shape not in (n, m) or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(
             f"expected integer `clusters`, one of each candidate {m} or of each query {n}, got "
-            f"{clusters.dtype} {clusters.shape}"
+            f"{ids.dtype} {ids.shape}"
         )
+    if not isinstance(ids, jax.core.Tracer) and not np.can_cast(ids.dtype, np.int32):
+        fit = np.iinfo(np.int32)
+        low, high = int(ids.min()), int(ids.max())
+        if low < fit.min or high > fit.max:
+            raise ValueError(
+                f"expected `clusters` that fit int32, got {ids.dtype} from {low} to {high}; number "
+                "them anew, as `np.unique(clusters, return_inverse=True)` does"
+            )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -69,8 +83,9 @@ def gather_clusters(
     """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster."""
     if clusters is None:
         return None
-    none = jnp.full(count - clusters.shape[0], -1, jnp.int32)
-    return gather(jnp.concatenate([clusters.astype(jnp.int32), none]), pairs, axis_name)
+    known = jnp.asarray(clusters, jnp.int32)
+    none = jnp.full(count - len(known), -1, jnp.int32)
+    return gather(jnp.concatenate([known, none]), pairs, axis_name)
 
 
 def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
@@ -99,14 +114,6 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     which matters if the mean is large.
     """
     return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
-
-
-def unit_vectors(rows: jax.Array) -> jax.Array:
-    """Scale each of the rows [n, d] to length 1; a row of zeros stays, with a gradient of 0."""
-    squares = (rows**2).sum(axis=1, keepdims=True)
-    zero = squares == 0
-    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
-    return jnp.where(zero, 0, rows / jnp.sqrt(jnp.where(zero, 1, squares)))
 
 
 def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:

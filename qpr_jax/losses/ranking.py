@@ -11,9 +11,10 @@ from jax import lax
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.dispatch import Tile
-from qpr_jax.losses.distances import check_batch, check_choice, unit_vectors
+from qpr_jax.losses.distances import check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.tuning import Tuning
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def ranking_loss(
@@ -46,7 +47,8 @@ def ranking_loss(
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none. A row skips other candidates of its own cluster.
+        candidate and its query, -1 for none; ids fit int32. A row skips other candidates
+        of its own cluster.
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.

@@ -74,8 +74,8 @@ def sdml_loss(
         there is no negative).
       temperature: of the distance prior, above 0.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none. A row skips other candidates of its own cluster in
-        prediction, prior and N.
+        candidate and its query, -1 for none; ids fit int32. A row skips other candidates
+        of its own cluster in prediction, prior and N.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen

@@ -52,7 +52,8 @@ def triplet_loss(
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none. No candidate of a row's cluster is its negative.
+        candidate and its query, -1 for none; ids fit int32. No candidate of a row's
+        cluster is its negative.
       key: decides a random choice, together with the row in the global batch. It must be the same
         on all devices, and a new one at each step.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as

@@ -14,8 +14,7 @@ from jax import lax
 from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.models.products import product
 from qpr_jax.precision import resolve
-
-_MIN_NORM = 1e-12
+from qpr_jax.unit_vectors import unit_vectors
 
 
 class BertLayer(nnx.Module):
@@ -155,8 +154,7 @@ class BertEncoder(nnx.Module):
         """Compute the vectors of questions, float32 [n, h], from the last layer's output."""
         vectors = _pool(x.astype(jnp.float32), mask, self.shape.pooling)
         if self.shape.normalize:
-            norms = jnp.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors / jnp.maximum(norms, _MIN_NORM)
+            vectors = unit_vectors(vectors)
         return vectors
 
     def _stack_layers(self) -> tuple[nnx.GraphDef, nnx.State]:

@@ -13,9 +13,9 @@ from jax import lax
 from qpr_jax.models.conv_max_pool import conv_max_pool
 from qpr_jax.models.products import product
 from qpr_jax.precision import resolve
+from qpr_jax.unit_vectors import unit_vectors
 
 EMBEDDING_SCALE = 0.1
-_MIN_SQUARE = 1e-12  # of a vector's length before the division by it
 
 
 class ConvEncoder(nnx.Module):
@@ -124,8 +124,7 @@ class ConvEncoder(nnx.Module):
                 features.append(_scaled_sum(bag, ids))
             vectors = self._product(jnp.concatenate(features, axis=1), projection)
             if self.normalize:
-                squares = (vectors**2).sum(axis=1, keepdims=True)
-                vectors *= lax.rsqrt(jnp.maximum(squares, _MIN_SQUARE))
+                vectors = unit_vectors(vectors)
             return vectors
 
         dense = ([bias[...] for bias in self.biases], self.projection[...])

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from qpr_jax.errors import spell
 from qpr_jax.precision import HIGHEST, available
 from qpr_jax.training import device_memory
+from qpr_jax.training.batch_layout import Batch
 from qpr_jax.training.checks import unused_settings
 from qpr_jax.training.config import TrainConfig, objectives, read
 from qpr_jax.training.dataset import TrainDataset
@@ -94,6 +95,11 @@ class Plan(NamedTuple):
         """The questions of a step, counted from 0."""
         objective, own_step = self.objective_at(step)
         return objective.loader.indices(own_step)
+
+    def load(self, step: int) -> tuple[Batch, dict[str, float]]:
+        """The batch of a step, counted from 0, on the devices, and its metrics."""
+        objective, own_step = self.objective_at(step)
+        return objective.loader.load(own_step, self.mesh)
 
     def compile(self, done: int = 0) -> None:
         """Compile the step of each objective, but of stages that end with `done` steps.
