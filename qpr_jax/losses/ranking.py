@@ -13,6 +13,7 @@ from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.dispatch import Tile
 from qpr_jax.losses.distances import check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
+from qpr_jax.tuning import Tuning
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -27,7 +28,8 @@ def ranking_loss(
     clusters: jax.Array | None = None,
     tile: Tile = "auto",
     axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the cross-entropy of the pair's own candidate among all candidates.
 
@@ -50,7 +52,8 @@ def ranking_loss(
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.
-      precision: of the matrix products.
+      precision: of the matrix products, as in `sdml_loss`.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, at least 0 to rounding.
@@ -89,4 +92,5 @@ def ranking_loss(
         tile=tile,
         axis_name=axis_name,
         precision=precision,
+        tuning=tuning,
     )

@@ -35,6 +35,8 @@ from qpr_jax.losses.tiled_softmax import (
     target_entropy,
     tiled_softmax_sum,
 )
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import Tuning, default_tuning
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ def sdml_loss(
     symmetric: bool = False,
     tile: Tile = "auto",
     axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the KL divergence of the smoothed targets from the softmax of -D.
 
@@ -82,8 +85,10 @@ def sdml_loss(
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
         the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
         large by the number of devices: take it outside, or leave the check on.
-      precision: of the matrix products. Measure anything below the default, full float32: it can
-        lose what centering gains.
+      precision: of the matrix products, of float32 vectors: "highest", "bf16_3x", "tf32", "bf16"
+        (see `qpr_jax.precision`; "highest" where the platform lacks it) or a value for JAX.
+        BUILD.md has the error of each.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, at least 0 to rounding.
@@ -107,9 +112,11 @@ def sdml_loss(
     if not temperature > 0:
         raise ValueError(f"expected `temperature` above 0, got {temperature}")
 
+    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries = queries.astype(jnp.float32)
     candidates = candidates.astype(jnp.float32)
+    precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
