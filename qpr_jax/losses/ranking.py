@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.dispatch import Tile
-from qpr_jax.losses.distances import check_batch, check_choice
+from qpr_jax.losses.distances import as_floats, check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.unit_vectors import unit_vectors
 
@@ -53,7 +52,7 @@ def ranking_loss(
       precision: of the matrix products.
 
     Returns:
-      float32 scalar, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -76,7 +75,7 @@ def ranking_loss(
             f"`scale`: expected above 0 and finite, got {scale}",
             remedy="20 is usual for cosines, 1 for dot products",
         )
-    queries, candidates = (side.astype(jnp.float32) for side in (queries, candidates))
+    queries, candidates = as_floats(queries, candidates)
     if similarity == "cosine":
         queries, candidates = unit_vectors(queries), unit_vectors(candidates)
     return sdml_loss(
