@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
 from qpr_jax.losses.dispatch import Tile
-from qpr_jax.losses.distances import check_batch, check_choice
+from qpr_jax.losses.distances import as_floats, check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.tuning import Tuning
 from qpr_jax.unit_vectors import unit_vectors
@@ -56,7 +55,7 @@ def ranking_loss(
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -79,7 +78,7 @@ def ranking_loss(
             f"`scale`: expected above 0 and finite, got {scale}",
             remedy="20 is usual for cosines, 1 for dot products",
         )
-    queries, candidates = (side.astype(jnp.float32) for side in (queries, candidates))
+    queries, candidates = as_floats(queries, candidates)
     if similarity == "cosine":
         queries, candidates = unit_vectors(queries), unit_vectors(candidates)
     return sdml_loss(

@@ -15,6 +15,7 @@ from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
 from qpr_jax.losses.dispatch import Tile, choose_method
 from qpr_jax.losses.distances import (
+    as_floats,
     check_batch,
     check_choice,
     from_squared,
@@ -91,7 +92,7 @@ def sdml_loss(
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -114,8 +115,7 @@ def sdml_loss(
 
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
-    queries = queries.astype(jnp.float32)
-    candidates = candidates.astype(jnp.float32)
+    queries, candidates = as_floats(queries, candidates)
     precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
@@ -142,7 +142,7 @@ def sdml_loss(
         back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
         all_queries = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
         directions.append((back, Candidates(*all_queries)))
-    loss = jnp.zeros(())
+    loss = jnp.zeros((), queries.dtype)
     for rows, others in directions:
         known = None if all_clusters is None else all_clusters[: len(others.squares)]
         if method.tile is None:
@@ -210,11 +210,11 @@ def _divergences(
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
 
     if prior == "uniform":
-        count = (~hidden).sum(axis=1) + 1
+        count = ((~hidden).sum(axis=1) + 1).astype(logits.dtype)
         mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
         return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)
     spread = jax.nn.softmax(lax.stop_gradient(others / temperature), axis=1, where=~hidden)
     alone = hidden.all(axis=1)
     mean = jnp.where(alone, positive, jnp.where(hidden, 0, spread * logits).sum(axis=1))
-    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.float32(1 - smoothing))
+    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.asarray(1 - smoothing, logits.dtype))
     return cross_entropy + smoothing * (positive - mean) - jnp.where(alone, 0, entropy)
