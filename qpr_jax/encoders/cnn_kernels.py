@@ -7,6 +7,7 @@ question alone, so a question has the same vector, to the last bit, in any batch
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -217,11 +218,18 @@ def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
 
 @_compile()
 def _normalize(vectors):  # type: ignore[no-untyped-def]
-    """Scale each row to length 1; a row of almost zeros stays short."""
+    """Scale each row to length 1, as `unit_vectors`; a row of zeros stays."""
     for row in vectors:
-        squares = np.float32(0)
+        largest = np.float32(0)
         for value in row:
-            squares += value * value
-        scale = np.float32(1 / np.sqrt(max(squares, np.float32(1e-12))))
+            largest = max(largest, abs(value))
+        if largest == 0:
+            continue
+        power = np.float32(math.ldexp(1.0, math.frexp(largest)[1] - 1))
+        squares = np.float32(0)
+        for i in range(len(row)):
+            row[i] /= power
+            squares += row[i] * row[i]
+        scale = np.float32(1 / np.sqrt(squares))
         for i in range(len(row)):
             row[i] *= scale

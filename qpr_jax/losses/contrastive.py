@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import PAIR_DISTANCES
 from qpr_jax.losses.distances import (
+    as_floats,
     check_choice,
     from_squared,
     gather,
     paired_squared_distances,
-    unit_vectors,
 )
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def contrastive_loss(
@@ -37,7 +39,8 @@ def contrastive_loss(
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
+        outside `jit`, and unnoticed under it.
       distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
         distance is at most 2.
@@ -45,8 +48,9 @@ def contrastive_loss(
         in `sdml_loss`. Neither value nor gradient depends on the devices.
 
     Returns:
-      float32 scalar, at least 0, the mean over the global batch. The gradient is 0 for the
-      Euclidean distance of equal vectors and for the cosine of a vector of zeros.
+      float32 scalar, float64 if the vectors are, at least 0, the mean over the global
+      batch. The gradient is 0 for the Euclidean distance of equal vectors and for the cosine of a
+      vector of zeros.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -88,7 +92,8 @@ def online_contrastive_loss(
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
-      labels: boolean or number [n]: 1 if the two mean the same, else 0.
+      labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
+        outside `jit`, and unnoticed under it.
       distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
@@ -96,7 +101,7 @@ def online_contrastive_loss(
         neither value nor gradient depends on the devices.
 
     Returns:
-      float32 scalar, at least 0.
+      float32 scalar, float64 if the vectors are, at least 0.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -115,17 +120,18 @@ def online_contrastive_loss(
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
-    too_far = distances > jnp.where(negative.number > 1, negative.min, positive.mean)
-    too_close = distances < jnp.where(positive.number > 1, positive.max, negative.mean)
-    hard = jnp.where(same, too_far, too_close)
-    loss = jnp.where(hard, _squares(distances, same, margin), 0).sum()
+    near_enough = distances <= jnp.where(negative.number > 1, negative.min, positive.mean)
+    far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
+    # A distance that is not a number is neither: its pair is hard, so that the loss shows it.
+    easy = jnp.where(same, near_enough, far_enough)
+    loss = jnp.where(easy, 0, _squares(distances, same, margin)).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
 
 
 def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, distance: str, margin: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Check the arguments; the distance of each pair, float32 [n], and its label, bool [n]."""
+    """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
     check_choice("distance", distance, PAIR_DISTANCES)
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
@@ -138,17 +144,24 @@ def _labeled_distances(
             f"`labels`: expected {left.shape[:1]}, got {labels.shape}",
             remedy="give 1 or 0 for each pair",
         )
+    if not isinstance(labels, jax.core.Tracer):
+        other = np.asarray((labels != 0) & (labels != 1))
+        if other.any():
+            raise UserError(
+                f"`labels`: expected 1 or 0, got {np.asarray(labels)[other][0]!s}",
+                remedy="give 1 for two of one meaning, else 0",
+            )
     if not 0 <= margin < float("inf"):
         raise UserError(
             f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
         )
-    left, right, same = left.astype(jnp.float32), right.astype(jnp.float32), labels.astype(bool)
+    (left, right), same = as_floats(left, right), labels.astype(bool)
     if distance == "euclidean":
         return from_squared(paired_squared_distances(left, right), "euc"), same
     left, right = unit_vectors(left), unit_vectors(right)
     # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has
     # no length, so its 1 is added.
-    zeros = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
+    zeros = [(side == 0).all(axis=1).astype(left.dtype) for side in (left, right)]
     return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1]), same
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from jax.typing import DTypeLike
+
 from qpr_jax.losses.choices import IMPLEMENTATIONS
 from qpr_jax.losses.distances import check_choice
+from qpr_jax.tuning import CPU, GPU
 
 # Scores of a tile: 32 MiB, and a few arrays of this size exist at once. Larger tiles do not fit
 # the cache. Smaller tiles, or fewer rows, add to the candidates' gradient too often.
@@ -47,7 +50,8 @@ def choose_method(
     distance: str,
     prior: str,
     implementation: Implementation = "auto",
-    platform: str = "cpu",
+    platform: str = CPU,
+    dtype: DTypeLike = "float32",
 ) -> Method:
     """Choose how to compute a softmax loss over `rows` x `columns` scores.
 
@@ -59,26 +63,27 @@ def choose_method(
       prior: one of `choices.PRIORS`.
       implementation: "xla", dense or in tiles; "pallas", the fused kernel, which does not read
         `tile`; "auto": see `PALLAS_PLATFORMS`.
-      platform: as JAX calls it; a CPU interprets the kernel, slowly.
+      platform: as of `tuning.platform_of`; a CPU interprets the kernel, slowly.
+      dtype: of the vectors.
 
     Raises:
-      ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss or
-        the platform.
+      ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss,
+        the type or the platform.
 
     Example:
       >>> choose_method("auto", 4096, 4096, distance="ssd", prior="uniform")
       Method(name='tiled_softmax', tile=512)
     """
-    by_hand = distance in ("ssd", "dot") and prior == "uniform"
     check_choice("implementation", implementation, IMPLEMENTATIONS)
-    if implementation == "pallas":
-        if not by_hand or platform == "tpu":
-            raise ValueError(
-                'expected `implementation` "xla", since the kernel is for GPUs, the distances ssd '
-                f"and dot and the uniform prior, got distance {distance}, prior {prior}, {platform}"
-            )
-        return Method("pallas_softmax", None)
-    if implementation == "auto" and by_hand and tile == "auto" and platform in PALLAS_PLATFORMS:
+    by_hand = distance in ("ssd", "dot") and prior == "uniform"
+    fusable = by_hand and platform in (CPU, GPU) and dtype == "float32"
+    if implementation == "pallas" and not fusable:
+        raise ValueError(
+            'expected `implementation` "xla", since the kernel has GPUs, float32, the distances '
+            f"ssd and dot and the prior uniform, got {platform}, {dtype}, {distance} and {prior}"
+        )
+    chosen = implementation == "auto" and tile == "auto" and platform in PALLAS_PLATFORMS
+    if implementation == "pallas" or (chosen and fusable):
         return Method("pallas_softmax", None)
     if tile is None:
         return Method("dense", None)

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 # The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
@@ -15,7 +16,10 @@ NEAR = 1 / 16
 
 
 def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array | None) -> None:
-    """Raise ValueError unless the shapes are those of a batch of pairs."""
+    """Raise ValueError unless the shapes are those of a batch of pairs, and clusters fit int32.
+
+    Values that are traced, as under `jit`, cannot be looked at.
+    """
     n, m = queries.shape[:1], candidates.shape[:1]
     if (
         (queries.ndim, candidates.ndim) != (2, 2)
@@ -27,13 +31,23 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
             "expected `queries` and `candidates` of one non-empty [n, d], or [n, d] and [m, d] "
             f"with m > n, got {queries.shape} and {candidates.shape}; row i of both is a pair"
         )
-    if clusters is not None and (
-        clusters.shape not in (n, m) or not jnp.issubdtype(clusters.dtype, jnp.integer)
-    ):
+    if clusters is None:
+        return
+    # A NumPy array is looked at before JAX cuts it to 32 bits.
+    ids = clusters if isinstance(clusters, jax.Array) else np.asarray(clusters)
+    if ids.shape not in (n, m) or not np.issubdtype(ids.dtype, np.integer):
         raise ValueError(
             f"expected integer `clusters`, one of each candidate {m} or of each query {n}, got "
-            f"{clusters.dtype} {clusters.shape}"
+            f"{ids.dtype} {ids.shape}"
         )
+    if not isinstance(ids, jax.core.Tracer) and not np.can_cast(ids.dtype, np.int32):
+        fit = np.iinfo(np.int32)
+        low, high = int(ids.min()), int(ids.max())
+        if low < fit.min or high > fit.max:
+            raise ValueError(
+                f"expected `clusters` that fit int32, got {ids.dtype} from {low} to {high}; number "
+                "them anew, as `np.unique(clusters, return_inverse=True)` does"
+            )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -42,9 +56,22 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"expected `{name}` to be one of {', '.join(choices)}, got {value!r}")
 
 
+def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The arrays in their common floating type, or float32 if that is more precise.
+
+    So half precision is computed in float32, and float64, which JAX has if it is told so, stays.
+    Integers alone become JAX's default floating type.
+    """
+    kind = jnp.result_type(*arrays)
+    if not jnp.issubdtype(kind, jnp.floating):
+        kind = jnp.result_type(float)
+    kind = jnp.promote_types(kind, jnp.float32)
+    return tuple(jnp.asarray(array, kind) for array in arrays)
+
+
 def own_rows(pairs: int, axis_name: Hashable | None) -> jax.Array:
     """The row of each of this device's pairs in the global batch, int32 [n, 1]."""
-    own = jnp.arange(pairs)[:, None]
+    own = jnp.arange(pairs, dtype=jnp.int32)[:, None]
     if axis_name is not None:
         own += lax.axis_index(axis_name) * pairs
     return own
@@ -69,8 +96,9 @@ def gather_clusters(
     """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster."""
     if clusters is None:
         return None
-    none = jnp.full(count - clusters.shape[0], -1, jnp.int32)
-    return gather(jnp.concatenate([clusters.astype(jnp.int32), none]), pairs, axis_name)
+    known = jnp.asarray(clusters, jnp.int32)
+    none = jnp.full(count - len(known), -1, jnp.int32)
+    return gather(jnp.concatenate([known, none]), pairs, axis_name)
 
 
 def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax.Array:
@@ -84,7 +112,7 @@ def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax
     Returns:
       bool [n, N].
     """
-    mask = own == jnp.arange(count)[None]
+    mask = own == jnp.arange(count, dtype=own.dtype)[None]
     if clusters is None:
         return mask
     row_clusters = clusters[own]
@@ -98,19 +126,13 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     rounding the mean, and not in others. Value and gradient would then have different centers,
     which matters if the mean is large.
     """
-    return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
-
-
-def unit_vectors(rows: jax.Array) -> jax.Array:
-    """Scale each of the rows [n, d] to length 1; a row of zeros stays, with a gradient of 0."""
-    squares = (rows**2).sum(axis=1, keepdims=True)
-    zero = squares == 0
-    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
-    return jnp.where(zero, 0, rows / jnp.sqrt(jnp.where(zero, 1, squares)))
+    mean = lax.stop_gradient(rows.mean(axis=0))
+    kind = jnp.finfo(mean.dtype)
+    return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
 
 
 def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
-    """All dot products of the rows of left [n, d] and right [m, d], float32 [n, m].
+    """All dot products of the rows of left [n, d] and right [m, d], [n, m].
 
     Computed as sums of short sums, with half the rounding error of long ones. Large results use
     fewer and longer sums, since each costs a pass over the result.
@@ -140,12 +162,12 @@ def squared_distances(
     pairs, row by row. No array of n x m x d is built.
 
     Args:
-      x: float32 [n, d].
-      y: float32 [m, d].
+      x: floating [n, d].
+      y: of the same type, [m, d].
       precision: of the matrix product.
 
     Returns:
-      float32 [n, m], at least 0. The gradient is as accurate.
+      [n, m] of that type, at least 0. The gradient is as accurate.
     """
     # Subtracting one vector from all changes no distance. Without it, the expanded square of a
     # large common offset would lose them to rounding.

@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from jax import lax
 
+from qpr_jax.precision import PRECISIONS, resolve
+from qpr_jax.tuning import GPU
+
 
 class Blocks(NamedTuple):
     """Rows of a block of anchors and of a tile of others, and parameters of Triton."""
@@ -31,27 +34,14 @@ _BLOCKS = {
 }
 
 
-# Names of precisions, and what else JAX calls them.
-_NAMES = {
-    "highest": (lax.Precision.HIGHEST, lax.DotAlgorithmPreset.F32_F32_F32),
-    "bf16_3x": (lax.DotAlgorithmPreset.BF16_BF16_F32_X3,),
-    # None, DEFAULT and HIGH are TF32 on a GPU.
-    "tf32": (
-        lax.DotAlgorithmPreset.TF32_TF32_F32,
-        lax.Precision.HIGH,
-        lax.Precision.DEFAULT,
-        None,
-    ),
-    "bf16": (lax.DotAlgorithmPreset.BF16_BF16_F32,),
-}
-
-
 def precision_name(precision: lax.PrecisionLike) -> str:
-    """The name of a precision that the kernels have; ValueError if they have it not."""
-    for name, others in _NAMES.items():
-        if precision == name or precision in others:
+    """The name, as of `qpr_jax.precision`, of what JAX makes of a precision on a GPU."""
+    for name in PRECISIONS:
+        if precision in (name, resolve(name, platform=GPU)):
             return name
-    raise ValueError(f"expected `precision` to be one of {', '.join(_NAMES)}, got {precision!r}")
+    if precision in (None, lax.Precision.DEFAULT, lax.Precision.HIGH):
+        return "tf32"
+    raise ValueError(f"expected a precision of {', '.join(PRECISIONS)}, got {precision!r}")
 
 
 def block_sizes(width: int, precision: str) -> Blocks:

@@ -15,6 +15,7 @@ from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
 from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
 from qpr_jax.losses.distances import (
+    as_floats,
     check_batch,
     check_choice,
     from_squared,
@@ -35,6 +36,8 @@ from qpr_jax.losses.tiled_softmax import (
     target_entropy,
     tiled_softmax_sum,
 )
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,8 @@ def sdml_loss(
     tile: Tile = "auto",
     implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the KL divergence of the smoothed targets from the softmax of -D.
 
@@ -72,8 +76,8 @@ def sdml_loss(
         there is no negative).
       temperature: of the distance prior, above 0.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none. A row skips other candidates of its own cluster in
-        prediction, prior and N.
+        candidate and its query, -1 for none; ids fit int32. A row skips other candidates
+        of its own cluster in prediction, prior and N.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
@@ -86,11 +90,13 @@ def sdml_loss(
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
         the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
         large by the number of devices: take it outside, or leave the check on.
-      precision: of the matrix products. Measure anything below the default, full float32: it can
-        lose what centering gains.
+      precision: of the matrix products, of float32 vectors: "highest", "bf16_3x", "tf32", "bf16"
+        (see `qpr_jax.precision`; "highest" where the platform lacks it) or a value for JAX.
+        BUILD.md has the error of each.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -111,13 +117,12 @@ def sdml_loss(
     if not temperature > 0:
         raise ValueError(f"expected `temperature` above 0, got {temperature}")
 
+    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
-    queries = queries.astype(jnp.float32)
-    candidates = candidates.astype(jnp.float32)
+    queries, candidates = as_floats(queries, candidates)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
-    platform = jax.default_backend()
     method = choose_method(
         tile,
         n,
@@ -125,12 +130,17 @@ def sdml_loss(
         distance=distance,
         prior=prior,
         implementation=implementation,
-        platform=platform,
+        platform=tuning.platform,
+        dtype=queries.dtype,
     )
+    fused = method.name == "pallas_softmax"
+    # An interpreted kernel rounds as a GPU does.
+    platform = GPU if fused and tuning.platform == CPU else tuning.platform
+    precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name in ("tiled_softmax", "pallas_softmax"):
-        softmax_sum = _fused(platform) if method.name == "pallas_softmax" else tiled_softmax_sum
+    if fused or method.name == "tiled_softmax":
+        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
         options = Options(smoothing, symmetric, method.tile or n, axis_name, precision)
         loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
@@ -149,7 +159,7 @@ def sdml_loss(
         back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
         all_queries = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
         directions.append((back, Candidates(*all_queries)))
-    loss = jnp.zeros(())
+    loss = jnp.zeros((), queries.dtype)
     for rows, others in directions:
         known = None if all_clusters is None else all_clusters[: len(others.squares)]
         if method.tile is None:
@@ -165,7 +175,7 @@ def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Ar
     """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
     from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
 
-    if platform == "cpu":
+    if platform == CPU:
         log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
     return pallas_softmax_sum
 
@@ -226,11 +236,11 @@ def _divergences(
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
 
     if prior == "uniform":
-        count = (~hidden).sum(axis=1) + 1
+        count = ((~hidden).sum(axis=1) + 1).astype(logits.dtype)
         mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
         return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)
     spread = jax.nn.softmax(lax.stop_gradient(others / temperature), axis=1, where=~hidden)
     alone = hidden.all(axis=1)
     mean = jnp.where(alone, positive, jnp.where(hidden, 0, spread * logits).sum(axis=1))
-    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.float32(1 - smoothing))
+    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.asarray(1 - smoothing, logits.dtype))
     return cross_entropy + smoothing * (positive - mean) - jnp.where(alone, 0, entropy)

@@ -179,7 +179,7 @@ def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
     return Negatives(
         jax.nn.logsumexp(jnp.where(hidden, -jnp.inf, logits), axis=axis),
         jnp.where(hidden, 0, logits).sum(axis=axis),
-        (~hidden).sum(axis=axis, dtype=jnp.float32),
+        (~hidden).sum(axis=axis, dtype=logits.dtype),
     )
 
 

@@ -10,6 +10,7 @@ from jax import lax
 
 from qpr_jax.losses.choices import DISTANCES, NEGATIVES
 from qpr_jax.losses.distances import (
+    as_floats,
     check_batch,
     check_choice,
     from_squared,
@@ -20,6 +21,8 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import Tuning, default_tuning
 
 
 def triplet_loss(
@@ -32,6 +35,8 @@ def triplet_loss(
     clusters: jax.Array | None = None,
     key: jax.Array | None = None,
     axis_name: Hashable | None = None,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
@@ -48,14 +53,18 @@ def triplet_loss(
       margin: at least 0.
       distance: "ssd", the squared Euclidean one, or "euc", its root.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none. No candidate of a row's cluster is its negative.
+        candidate and its query, -1 for none; ids fit int32. No candidate of a row's
+        cluster is its negative.
       key: decides a random choice, together with the row in the global batch. It must be the same
         on all devices, and a new one at each step.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
+      precision: of the matrix product that hard negatives are chosen by, as in `sdml_loss`. The
+        distances of the value come from differences.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0.
+      float32 scalar, float64 if the vectors are, at least 0.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above, or `negatives`
@@ -75,9 +84,10 @@ def triplet_loss(
     if not margin >= 0:
         raise ValueError(f"expected `margin` of at least 0, got {margin}")
 
+    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
-    queries = queries.astype(jnp.float32)
-    candidates = candidates.astype(jnp.float32)
+    queries, candidates = as_floats(queries, candidates)
+    precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
@@ -91,7 +101,9 @@ def triplet_loss(
         chosen = _random(key, own[:, 0], allowed)
     else:
         target = positives if negatives == "hard" else queries
-        closeness = squared_distances(lax.stop_gradient(target), lax.stop_gradient(all_candidates))
+        closeness = squared_distances(
+            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision
+        )
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
 
     to_positive, to_negative = (
@@ -105,10 +117,10 @@ def triplet_loss(
 
 def _random(key: jax.Array, rows: jax.Array, allowed: jax.Array) -> jax.Array:
     """Choose one of the allowed candidates of each row, by key and row, int32 [n]."""
-    counts = allowed.sum(axis=1)
+    counts = allowed.sum(axis=1, dtype=jnp.int32)
 
     def draw(row: jax.Array, count: jax.Array) -> jax.Array:
-        return jax.random.randint(jax.random.fold_in(key, row), (), 0, count)
+        return jax.random.randint(jax.random.fold_in(key, row), (), 0, count, jnp.int32)
 
     drawn = jax.vmap(draw)(rows, counts)  # the k-th of those allowed
     return (allowed.cumsum(axis=1) > drawn[:, None]).argmax(axis=1)

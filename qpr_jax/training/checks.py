@@ -7,7 +7,8 @@ from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import Setting, TrainConfig, declarations, flatten, has_teacher, trains
+from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
+from qpr_jax.training.declaration import Setting
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
@@ -37,6 +38,8 @@ def unused_settings(config: TrainConfig) -> list[str]:
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
+    if config.encoder.compute_dtype != "float32":
+        unused.add("encoder.precision")
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
 

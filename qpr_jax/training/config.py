@@ -10,29 +10,8 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Setting:
-    """The declaration of a setting.
-
-    min, max: the range, both included. above, below: the same, excluded. choices: the values
-    allowed, if they are few. unset: a value outside the range that means none. result: whether
-    the result of a run depends on it beyond rounding.
-    """
-
-    help: str
-    min: float | None = None
-    max: float | None = None
-    above: float | None = None
-    below: float | None = None
-    choices: tuple[str, ...] = ()
-    unset: float | None = None
-    result: bool = True
-
-
-def setting(default: Any, help: str, **limits: Any) -> Any:
-    """Declare a field of a section; `limits` as in `Setting`."""
-    return field(default=default, metadata={"setting": Setting(help, **limits)})
+from qpr_jax.precision import PRECISIONS
+from qpr_jax.training.declaration import Setting, setting
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +104,16 @@ class EncoderConfig:
     bag_of_words: bool = setting(False, "the projection also reads the sum of the embeddings")
     normalize: bool = setting(False, "vectors have length 1")
     compute_dtype: str = setting(
-        "float32", "data type of the encoder's matrix products", choices=("float32", "bfloat16")
+        "float32",
+        "data type of the encoder's matrix products and of their gradients'; sums, parameters and "
+        "the optimizer stay float32",
+        choices=("float32", "bfloat16"),
+    )
+    precision: str = setting(
+        "highest",
+        "rounding of the encoder's float32 products, in training and, of a transformer, after it "
+        "(a CNN encodes in NumPy, in full float32); `highest` where the platform lacks it",
+        choices=PRECISIONS,
     )
 
 
@@ -159,8 +147,7 @@ class LossConfig:
     )
     implementation: str = setting(
         "auto",
-        "of SDML and ranking: XLA's, or fused kernels for a GPU, which have not run on one yet; "
-        "auto: xla",
+        "SDML and ranking by XLA or by fused kernels, not yet run on a GPU; auto: xla",
         choices=("auto", "xla", "pallas"),
         result=False,
     )
@@ -176,6 +163,12 @@ class LossConfig:
         choices=("random", "hard", "hard_anchor"),
     )
     margin: float = setting(0.5, "margin of the triplet and contrastive losses", above=0)
+    precision: str = setting(
+        "highest",
+        "rounding of the products that distances and similarities are computed from; `highest` "
+        "where the platform lacks it",
+        choices=PRECISIONS,
+    )
     pair_distance: str = setting(
         "cosine", "distance of the contrastive losses", choices=("cosine", "euclidean")
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import cluster_report
+from qpr_jax.data.clusters import cluster_report, dense_clusters
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.spliced import splice_questions
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits, other_candidates
@@ -35,7 +35,7 @@ class TrainDataset:
 
     Attributes:
       data: the Q questions and their pairs.
-      clusters: int32 [Q + U], -1 for none.
+      clusters: int32 [Q + U], 0, 1, ..., -1 for none; given any integers, they are numbered so.
       splits: of the Q questions.
       negatives_for_auc: for each held-out split, int [P], a question of another cluster for each
         pair: the negatives of ROC AUC.
@@ -57,6 +57,10 @@ class TrainDataset:
     report: dict[str, Any]
     start: Encoder | None = None
     teacher: Teacher | None = None
+
+    def __post_init__(self) -> None:
+        """Number the clusters, whoever gave them."""
+        object.__setattr__(self, "clusters", dense_clusters(self.clusters))
 
     @property
     def labeled_token_ids(self) -> np.ndarray:
@@ -80,6 +84,7 @@ def load_dataset(
     from `ModelFamily.start`.
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
+    clusters = dense_clusters(clusters)
     negatives = {
         split: other_candidates(splits.pairs[split], clusters, seed=0)
         for split in HELD_OUT

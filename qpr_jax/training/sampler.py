@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
@@ -84,7 +85,6 @@ def make_pairs_sampler(
         for kind in data_kinds(config)
     ]
 
-    @functools.lru_cache(maxsize=1)  # read by the batch and by its metrics
     def indices(step: int) -> BatchIndices:
         fields: dict[str, np.ndarray] = {}
         for part in parts:
@@ -107,7 +107,6 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
         )
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=_IMITATION)
 
-    @functools.lru_cache(maxsize=1)
     def indices(step: int) -> BatchIndices:
         return BatchIndices(rows_at(step).reshape(-1, 2))
 
@@ -247,6 +246,7 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     those of the queries. `false_negatives` is the share of a query's other candidates that are of
     its cluster, `rows_with_false_negatives` the share of queries that have one.
     """
+    clusters = dense_clusters(clusters)
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
     return {

@@ -32,7 +32,7 @@ CLUSTERS = "clusters"  # the folder of clusters of logs, in a work directory
 
 
 class SplitData(NamedTuple):
-    """Q questions with their pairs, clusters int32 [Q] (-1 for none), and splits."""
+    """Q questions with their pairs, clusters, integers [Q] (-1 for none), and splits."""
 
     data: QuestionPairs
     clusters: np.ndarray

@@ -26,6 +26,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.vectors_file import encode_to_file
 from qpr_jax.training.config import TeacherConfig, TrainConfig
+from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,12 @@ class Teacher(NamedTuple):
             here = (rows >= first) & (rows < first + len(part))
             found[here] = part[rows[here] - first]
             first += len(part)
-        return _normalized(found)
+        return unit_rows(found)
 
     def targets(self, rows: np.ndarray) -> np.ndarray:
         """The vectors that a student learns for these rows, of length 1: float32 [n, d]."""
         vectors = self.vectors(rows)
-        return vectors if self.components is None else _normalized(vectors @ self.components)
+        return vectors if self.components is None else unit_rows(vectors @ self.components)
 
 
 def word_vectors(
@@ -73,7 +74,7 @@ def word_vectors(
     Their mean is subtracted, and they are projected to their principal components. The encoder's
     vectors are cached in `cache`.
     """
-    vectors = _normalized(np.asarray(cached_vectors(cache, encoder, words)))
+    vectors = unit_rows(np.asarray(cached_vectors(cache, encoder, words)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 
@@ -193,10 +194,6 @@ def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.nda
         if not good.all():
             raise refused(f"zeros or what is not finite in row {start + int(good.argmin())}")
     return vectors
-
-
-def _normalized(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:

@@ -44,15 +44,15 @@ class CompiledStep:
     def __init__(self, step: Any) -> None:
         self.jitted = step
         self.check: Callable[[jax.stages.Compiled], object] = lambda compiled: None
-        self._compiled: dict[tuple[tuple[int, ...], ...], jax.stages.Compiled] = {}
+        self._compiled: dict[Any, jax.stages.Compiled] = {}
 
     def compile(self, state: TrainState, batch: Batch) -> jax.stages.Compiled:
         """The step for batches of this shape."""
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
-        if shapes not in self._compiled:
-            self._compiled[shapes] = self.jitted.lower(state, batch).compile()
-            self.check(self._compiled[shapes])
-        return self._compiled[shapes]
+        shape = batch.vocab_ids.shape, batch.targets.shape, batch.parts
+        if shape not in self._compiled:
+            self._compiled[shape] = self.jitted.lower(state, batch).compile()
+            self.check(self._compiled[shape])
+        return self._compiled[shape]
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         """Run the step; the state is donated."""

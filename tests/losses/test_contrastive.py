@@ -176,6 +176,32 @@ def test_labels_are_numbers_or_truths(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", [int, np.float32])
+def test_other_labels_are_errors(loss, kind):
+    left, right, labels = batch(12, 4)
+    for other in (-1, 2) if kind is int else (-1, 0.9, np.nan):
+        wrong = labels.astype(kind)
+        wrong[5] = other
+        for given in (wrong, jnp.asarray(wrong)):
+            with pytest.raises(UserError, match=f"`labels`: expected 1 or 0, got {other}"):
+                loss(left, right, given)
+            with pytest.raises(UserError, match="`labels`: expected 1 or 0"):
+                jax.grad(lambda left, given=given: loss(left, right, given))(left)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_what_is_not_a_number_shows(loss, distance):
+    """In either side of a pair of either label, also if it is the only one of its label."""
+    left, right, labels = batch(12, 4)
+    for given in (labels, np.ones(12, int), np.zeros(12, int), np.eye(12)[3], np.eye(12)[4] == 0):
+        for row in (3, 4):
+            bad = jnp.asarray(left).at[row, 1].set(jnp.nan)
+            for sides in ((bad, right), (right, bad)):
+                assert np.isnan(loss(*sides, given, distance=distance))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_half_precision_vectors_give_a_float32_loss(loss):
     left, right, labels = batch(12, 4)
     left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)

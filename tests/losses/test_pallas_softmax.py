@@ -178,13 +178,16 @@ def test_it_lowers_for_a_gpu_at_real_size_and_through_a_map():
     text = lowered(loss, x, x)
     assert text.count(KERNEL) == 4
     assert "stablehlo.dot" not in text
-    assert max(sizes(text)) <= n * padded_width(d)
+    # What every device has of all is, outside of the map, an array of each device's.
+    assert max(sizes(text)) <= 4 * n * padded_width(d)
 
 
 def test_64_bits_change_nothing(batch):
     x, y, clusters = batch(6, 8, 4)
     with jax.enable_x64(True):
         check(graded(with_options()), (x, y, clusters), {})
+        with pytest.raises(ValueError, match=r'expected `implementation` "xla".*got cpu, float64'):
+            with_options()(x.astype(jnp.float64), y.astype(jnp.float64))
         assert KERNEL in lowered(with_options(), x, y, clusters)
 
 
@@ -225,8 +228,8 @@ def test_an_interpreted_kernel_says_that_it_is_slow(caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distance": "euc"}, 'expected `implementation` "xla".*got distance euc, prior uniform'),
-        ({"prior": "distance"}, 'expected `implementation` "xla".*prior distance'),
+        ({"distance": "euc"}, 'expected `implementation` "xla".*got cpu, float32, euc and uniform'),
+        ({"prior": "distance"}, 'expected `implementation` "xla".*ssd and distance'),
         (
             {"precision": "half"},
             "expected `precision` to be one of highest, bf16_3x, .* got 'half'",
@@ -239,7 +242,7 @@ def test_what_the_kernels_lack_is_named(options, message):
 
 
 def test_a_tpu_is_refused():
-    with pytest.raises(ValueError, match=r'expected `implementation` "xla".*uniform, tpu'):
+    with pytest.raises(ValueError, match=r'expected `implementation` "xla".*got tpu, float32, dot'):
         choose_method(
             "auto", 4, 4, distance="dot", prior="uniform", implementation="pallas", platform="tpu"
         )

@@ -9,6 +9,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.sampler import epoch_steps, pairs_per_batch
+from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.stages import build_plan
 
 
@@ -70,6 +71,40 @@ def test_pairs_share_the_cluster_that_the_loss_reads(config, dataset):
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
     expected = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
     np.testing.assert_array_equal(feed.layout(2).clusters, expected)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
+    """Such as hashes of 64 bits, all equal in their last 32."""
+    source = SOURCES["synthetic"]
+
+    def read(config, path):
+        data = source.read(config, path)
+        clusters = data.clusters.astype(np.uint64)
+        if kind is np.uint64:  # without -1: a question of no other's cluster has one of its own
+            clusters = np.where(data.clusters < 0, np.arange(len(clusters)) + 10**6, data.clusters)
+        hashes = (clusters.astype(np.uint64) << np.uint64(32)).astype(kind)
+        hashes = hashes if kind is np.uint64 else np.where(data.clusters < 0, -1, hashes)
+        return data._replace(clusters=hashes)
+
+    monkeypatch.setitem(SOURCES, "synthetic", dataclasses.replace(source, read=read))
+    hashed = load_dataset(config, None)
+    assert hashed.clusters.dtype == np.int32
+    want, got = (pairs_loader(config, data, devices=2) for data in (dataset, hashed))
+    for step in (0, 7):
+        expected, batch = want.layout(step), got.layout(step)
+        np.testing.assert_array_equal(batch.order, expected.order)
+        same, expected_same = (
+            (each.clusters[:, None] == each.clusters) & (each.clusters[:, None] >= 0)
+            for each in (batch, expected)
+        )
+        apart = ~np.eye(len(same), dtype=bool)
+        np.testing.assert_array_equal(same[apart], expected_same[apart])
+        assert got.metrics(step) == want.metrics(step)
+    again = dataclasses.replace(dataset, clusters=hashed.clusters.astype(np.int64) << 33)
+    np.testing.assert_array_equal(
+        again.clusters, np.where(hashed.clusters < 0, -1, hashed.clusters)
+    )
 
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):

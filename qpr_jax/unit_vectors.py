@@ -1,0 +1,34 @@
+"""Vectors of length 1, whatever their length was, in JAX and in NumPy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+def unit_vectors(rows: jax.Array) -> jax.Array:
+    """Scale each of the rows [n, d] to length 1; a row of zeros stays, with a gradient of 0.
+
+    Rows are first divided by a power of two near their largest entry. No square is then too large
+    or too small for its type, and nothing is rounded. The result does not depend on the divisor,
+    so that is a constant for the gradient.
+    """
+    kind = jnp.finfo(rows.dtype)
+    largest = lax.stop_gradient(jnp.abs(rows).max(axis=1, keepdims=True))
+    # Rounded to no bit of the mantissa; the half keeps the largest numbers from becoming infinite.
+    power = lax.reduce_precision(largest / 2, kind.nexp, 0)
+    zero = power == 0
+    scaled = rows / jnp.where(zero, 1, power)
+    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
+    squares = jnp.where(zero, 1, (scaled**2).sum(axis=1, keepdims=True))
+    return jnp.where(zero, 0, scaled / jnp.sqrt(squares))
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    """As `unit_vectors`, of a NumPy array."""
+    _, exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))
+    scaled = np.ldexp(rows, -exponents)
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return scaled / np.where(lengths == 0, 1, lengths).astype(rows.dtype)

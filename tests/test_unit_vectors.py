@@ -1,0 +1,109 @@
+"""Unit vectors of rows of any length, wherever the project makes them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax.encoders import cnn_kernels
+from qpr_jax.losses import contrastive_loss, ranking_loss
+from qpr_jax.models.bert import BertEncoder
+from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.models.cnn import ConvEncoder
+from qpr_jax.unit_vectors import unit_rows, unit_vectors
+
+NORMS = [1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30]
+
+
+def in_numba(rows):
+    rows = np.array(rows)
+    cnn_kernels._normalize(rows)
+    return rows
+
+
+WAYS = pytest.mark.parametrize("unit", [jax.jit(unit_vectors), unit_rows, in_numba])
+
+
+def rows_of(norm):
+    """Float32 rows of one norm, and in float64 the unit vectors of what they were rounded to."""
+    rows = np.random.default_rng(0).normal(size=(9, 33))
+    rows = (norm * rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    exact = rows.astype(np.float64)
+    return rows, exact / np.linalg.norm(exact, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@WAYS
+def test_any_length_becomes_one(unit, norm):
+    rows, expected = rows_of(norm)
+    np.testing.assert_allclose(unit(rows), expected, rtol=0, atol=2e-7)
+
+
+@WAYS
+def test_zeros_stay_and_what_is_not_a_number_stays_so(unit):
+    rows = np.ones((4, 3), np.float32)
+    rows[0], rows[1, 1], rows[2, 2] = 0, np.nan, np.inf
+    with np.errstate(invalid="ignore"):
+        units = np.asarray(unit(rows))
+    assert not units[0].any()
+    assert not np.isfinite(units[1:3]).all(axis=1).any()
+    np.testing.assert_allclose(units[3], 3**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_gradient(norm):
+    rows, units = rows_of(norm)
+    weights = np.random.default_rng(1).normal(size=rows.shape).astype(np.float32)
+    gradient = jax.jit(jax.grad(lambda rows: (weights * unit_vectors(rows)).sum()))(rows)
+    along = (weights * units).sum(axis=1, keepdims=True)
+    expected = weights - along * units  # times the norm
+    np.testing.assert_allclose(norm * np.asarray(gradient, np.float64), expected, atol=2e-6)
+
+
+def test_the_gradient_of_zeros_is_zero():
+    gradient = jax.grad(lambda rows: unit_vectors(rows).sum())(jnp.zeros((2, 3)))
+    assert not np.asarray(gradient).any()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_cosines_of_losses_do_not_depend_on_lengths(scale):
+    x, y = np.random.default_rng(0).normal(size=(2, 6, 5)).astype(np.float32)
+    labels = np.arange(6) % 2
+    near, far = (np.float32(factor) for factor in (scale, 1 / scale))
+    assert ranking_loss(near * x, far * y) == pytest.approx(float(ranking_loss(x, y)), rel=1e-5)
+    expected = float(contrastive_loss(x, y, labels))
+    assert contrastive_loss(near * x, far * y, labels) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25, 0.0])
+def test_a_convolutional_encoder_and_its_export(scale):
+    encoder = ConvEncoder(
+        **{"vocabulary_size": 9, "embedding_dim": 4, "filters": 5, "output_dim": 3},
+        normalize=True,
+        rngs=nnx.Rngs(0),
+    )
+    encoder.embedding[...] = encoder.embedding[...].at[0].set(0)
+    encoder.projection[...] *= scale
+    ids = np.array([[1, 2, 3], [4, 5, 6]], np.int32)
+    trained = np.asarray(encoder(ids))
+    np.testing.assert_allclose(np.linalg.norm(trained, axis=1), float(scale > 0), rtol=1e-6)
+    kernel = np.asarray(encoder.kernels[0][...]).transpose(1, 0, 2)
+    tables = cnn_kernels.FoldedTables(np.asarray(encoder.embedding[...]), [kernel])
+    exported = cnn_kernels.encode(
+        *(tables, np.asarray(encoder.embedding[...]), np.asarray(encoder.biases[0][...])),
+        *(np.asarray(encoder.projection[...]), ids.ravel(), np.array([0, 3, 6])),
+        normalize=True,
+    )
+    np.testing.assert_allclose(exported, trained, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25, 0.0])
+def test_the_pooling_of_a_bert(scale):
+    rng = np.random.default_rng(0)
+    bert = BertEncoder(BertShape(9, 8, 1, 2, 8, 4), rngs=nnx.Rngs(0))
+    tokens = jnp.asarray(scale * rng.normal(size=(2, 3, 8)), jnp.float32)
+    pooled = bert.pool(tokens, jnp.ones((2, 3), bool))
+    np.testing.assert_allclose(jnp.linalg.norm(pooled, axis=1), float(scale > 0), rtol=1e-6)
+    gradient = jax.grad(lambda tokens: bert.pool(tokens, jnp.ones((2, 3), bool)).sum())(tokens)
+    assert np.isfinite(gradient).all()
