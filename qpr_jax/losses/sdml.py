@@ -136,7 +136,8 @@ def sdml_loss(
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
     if method.name in ("tiled_softmax", "pallas_softmax"):
-        softmax_sum = _fused(tuning.platform) if method.name == "pallas_softmax" else tiled_softmax_sum
+        fused = method.name == "pallas_softmax"
+        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
         options = Options(smoothing, symmetric, method.tile or n, axis_name, precision)
         loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
