@@ -23,8 +23,9 @@ class Blocks(NamedTuple):
 SHARED_MEMORY = 99 << 10
 # The accumulators of a gradient take anchors x width / (32 x warps) registers of a thread's 255.
 # 64 rows and 4 warps, or 128 and 8, are what `wgmma` takes; tiles are loaded ahead. Fewer rows use
-# `mma.sync`, where warps share the columns of a tile if it has more columns than rows.
-_FLOAT32 = (Blocks(32, 64, 4, 1), Blocks(16, 32, 4, 1), Blocks(16, 16, 2, 1))
+# `mma.sync`, where warps share the columns of a tile if it has more columns than rows. The last of
+# these, for operands of 4 bytes and more than 448 columns, spills registers: it fits, and is slow.
+_FLOAT32 = (Blocks(32, 64, 4, 1), Blocks(16, 32, 4, 1), Blocks(16, 16, 1, 1))
 _BLOCKS = {
     "bf16": (Blocks(128, 64, 8, 2), Blocks(64, 64, 4, 2), Blocks(64, 32, 4, 2), *_FLOAT32),
     "bf16_3x": _FLOAT32,
@@ -67,7 +68,7 @@ def shared_memory(blocks: Blocks, width: int, precision: str) -> int:
     of_rows = blocks.stages * blocks.others * 4 * 4
     # Slopes change from the layout of a result to that of an operand: in registers with `wgmma`.
     wgmma = precision == "bf16" and blocks.anchors >= 64
-    slopes = 0 if wgmma else blocks.anchors * blocks.others * 4
+    slopes = 0 if wgmma else 2 * blocks.anchors * blocks.others * 4
     return rows * width * bytes_of_value + of_rows + slopes
 
 
