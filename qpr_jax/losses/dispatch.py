@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-# Scores of a tile: 32 MiB, and a few arrays of this size exist at once. Larger tiles do not fit
-# the cache. Smaller tiles, or fewer rows, add to the candidates' gradient too often.
-_TILE_SCORES = 1 << 23
-_MIN_ROWS, _MAX_ROWS = 64, 512
+from qpr_jax.tuning import Tuning, default_tuning
 
 Tile = int | Literal["auto"] | None
 
@@ -28,8 +25,16 @@ class Method(NamedTuple):
         return f"{self.tile} rows a tile" if self.tile else "all at once"
 
 
-def choose_method(tile: Tile, rows: int, columns: int, *, distance: str, prior: str) -> Method:
-    """Choose how to compute a softmax loss over `rows` x `columns` scores, on any platform.
+def choose_method(
+    tile: Tile,
+    rows: int,
+    columns: int,
+    *,
+    distance: str,
+    prior: str,
+    tuning: Tuning | None = None,
+) -> Method:
+    """Choose how to compute a softmax loss over `rows` x `columns` scores.
 
     Args:
       tile: rows of a tile, None for dense, or "auto" to choose by the size.
@@ -37,6 +42,7 @@ def choose_method(tile: Tile, rows: int, columns: int, *, distance: str, prior: 
       columns: candidates of all devices.
       distance: one of `choices.SCORES`.
       prior: one of `choices.PRIORS`.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Raises:
       ValueError: `tile` is none of the above.
@@ -49,9 +55,10 @@ def choose_method(tile: Tile, rows: int, columns: int, *, distance: str, prior: 
         return Method("dense", None)
     by_hand = distance in ("ssd", "dot") and prior == "uniform"
     if tile == "auto":
-        if not by_hand and rows * columns <= 4 * _TILE_SCORES:
+        tuning = tuning or default_tuning()
+        if not by_hand and tuning.holds_all(rows, columns):
             return Method("dense", None)
-        tile = min(max(_TILE_SCORES // columns, _MIN_ROWS), _MAX_ROWS, rows)
+        tile = tuning.rows_of_tile(rows, columns)
     elif isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
         raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
     return Method("tiled_softmax" if by_hand else "autodiff_tiles", tile)

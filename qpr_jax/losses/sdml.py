@@ -120,11 +120,13 @@ def sdml_loss(
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
-    method = choose_method(tile, n, len(all_candidates), distance=distance, prior=prior)
+    method = choose_method(
+        tile, n, len(all_candidates), distance=distance, prior=prior, tuning=tuning
+    )
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
     if method.name == "tiled_softmax" and method.tile:
-        options = Options(smoothing, symmetric, method.tile, axis_name, precision)
+        options = Options(smoothing, symmetric, method.tile, axis_name, precision, tuning)
         loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
@@ -136,6 +138,7 @@ def sdml_loss(
         prior=prior,
         temperature=temperature,
         precision=precision,
+        tuning=tuning,
     )
     directions = [(pairs, targets)]
     if symmetric:
@@ -190,16 +193,17 @@ def _divergences(
     prior: str,
     temperature: float,
     precision: lax.PrecisionLike,
+    tuning: Tuning,
 ) -> jax.Array:
     """The divergence of each query over all candidates, [n]."""
     if distance == "euc":
-        squared = squared_distances(pairs.queries, candidates.vectors, precision)
+        squared = squared_distances(pairs.queries, candidates.vectors, precision, tuning)
         logits = -from_squared(squared, distance)
         own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
         positive = -from_squared(own_squared, distance)
     else:
         # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
-        logits = 2 * products(pairs.queries, candidates.vectors, precision)
+        logits = 2 * products(pairs.queries, candidates.vectors, precision, tuning)
         logits -= candidates.squares[None]
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
 
