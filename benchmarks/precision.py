@@ -2,9 +2,11 @@
 
     python -m benchmarks.precision [--pairs 8192] [--dim 300]
 
-Squared distances, uniform prior, smoothing 0.3, default tiles; vectors around the origin, with
-1,000 added to every coordinate, and that with pairs of unrelated vectors, as before a training: then
-many candidates compete, and the gradient suffers most. The reference is NumPy in float64, of the same float32 vectors.
+Squared distances, uniform prior, smoothing 0.3, default tiles. The vectors lie around the origin;
+then 1,000 is added to every coordinate; then pairs are unrelated as well, as before a training:
+many candidates compete, and the gradient suffers most. The reference is NumPy in float64, of the
+same float32 vectors.
+
 Where the platform lacks a precision, its products are emulated: the factors are rounded, then
 multiplied in full float32 (`bf16_3x`: three products of two bfloat16 terms a factor). Such rows say
 so. Writes results/benchmarks/precision.json and .md.

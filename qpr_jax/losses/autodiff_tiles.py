@@ -44,7 +44,7 @@ def sum_in_tiles(
       axis_name: the mapped axis over which all of these differ, if any.
 
     Returns:
-      Scalar.
+      Scalar of the type of the rows.
 
     Example:
       >>> x = jnp.arange(6.0).reshape(3, 2)
@@ -52,13 +52,14 @@ def sum_in_tiles(
       >>> float(sum_in_tiles(product, x, jnp.ones(2), jnp.arange(3), None, tile=2))
       15.0
     """
-    count = jax.tree.leaves(rows)[0].shape[0]
+    first = jax.tree.leaves(rows)[0]
+    count = len(first)
 
     def tile_sum(rows: Any, shared: Any, row_ints: Any, shared_ints: Any, live: Any) -> Any:
         return jnp.where(live, losses(rows, shared, row_ints, shared_ints), 0).sum()
 
     def zero() -> jax.Array:
-        start = jnp.zeros(())
+        start = jnp.zeros((), first.dtype)
         return start if axis_name is None else lax.pcast(start, axis_name, to="varying")
 
     @jax.custom_vjp

@@ -13,6 +13,7 @@ from jax import lax
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import PAIR_DISTANCES
 from qpr_jax.losses.distances import (
+    as_floats,
     check_choice,
     from_squared,
     gather,
@@ -47,8 +48,9 @@ def contrastive_loss(
         in `sdml_loss`. Neither value nor gradient depends on the devices.
 
     Returns:
-      float32 scalar, at least 0, the mean over the global batch. The gradient is 0 for the
-      Euclidean distance of equal vectors and for the cosine of a vector of zeros.
+      float32 scalar, float64 if the vectors are, at least 0, the mean over the global
+      batch. The gradient is 0 for the Euclidean distance of equal vectors and for the cosine of a
+      vector of zeros.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -99,7 +101,7 @@ def online_contrastive_loss(
         neither value nor gradient depends on the devices.
 
     Returns:
-      float32 scalar, at least 0.
+      float32 scalar, float64 if the vectors are, at least 0.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -129,7 +131,7 @@ def online_contrastive_loss(
 def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, distance: str, margin: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Check the arguments; the distance of each pair, float32 [n], and its label, bool [n]."""
+    """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
     check_choice("distance", distance, PAIR_DISTANCES)
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
@@ -153,13 +155,13 @@ def _labeled_distances(
         raise UserError(
             f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
         )
-    left, right, same = left.astype(jnp.float32), right.astype(jnp.float32), labels.astype(bool)
+    (left, right), same = as_floats(left, right), labels.astype(bool)
     if distance == "euclidean":
         return from_squared(paired_squared_distances(left, right), "euc"), same
     left, right = unit_vectors(left), unit_vectors(right)
     # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has
     # no length, so its 1 is added.
-    zeros = [(side == 0).all(axis=1).astype(jnp.float32) for side in (left, right)]
+    zeros = [(side == 0).all(axis=1).astype(left.dtype) for side in (left, right)]
     return 0.5 * (paired_squared_distances(left, right) + zeros[0] + zeros[1]), same
 
 

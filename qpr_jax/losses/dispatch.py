@@ -1,12 +1,19 @@
-"""The choice of how a loss over N x N scores is computed: dense, or in tiles in one of two ways."""
+"""The choice of how a loss over N x N scores is computed: dense, in tiles, or by a GPU kernel."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from qpr_jax.losses.choices import IMPLEMENTATIONS
+from qpr_jax.losses.distances import check_choice
 from qpr_jax.tuning import Tuning, default_tuning
 
+# Platforms on which "auto" is the fused kernel: none, until it has run on a GPU. That it compiles
+# says neither that it is right there nor that it is faster.
+PALLAS_PLATFORMS: tuple[str, ...] = ()
+
 Tile = int | Literal["auto"] | None
+Implementation = Literal["auto", "xla", "pallas"]
 
 
 class Method(NamedTuple):
@@ -14,14 +21,17 @@ class Method(NamedTuple):
 
     Attributes:
       name: "dense", all scores at once; "autodiff_tiles", any loss of rows; "tiled_softmax", a
-        gradient written by hand, for some losses, and faster for these at any size.
-      tile: rows of a tile; None if dense.
+        gradient written by hand, for some losses, and faster for these at any size;
+        "pallas_softmax", the same as fused GPU kernels, whose blocks are their own matter.
+      tile: rows of a tile; None if dense or a kernel.
     """
 
-    name: Literal["dense", "autodiff_tiles", "tiled_softmax"]
+    name: Literal["dense", "autodiff_tiles", "tiled_softmax", "pallas_softmax"]
     tile: int | None
 
     def __str__(self) -> str:
+        if self.name == "pallas_softmax":
+            return "in a fused kernel"
         return f"{self.tile} rows a tile" if self.tile else "all at once"
 
 
@@ -32,6 +42,7 @@ def choose_method(
     *,
     distance: str,
     prior: str,
+    implementation: Implementation = "auto",
     tuning: Tuning | None = None,
 ) -> Method:
     """Choose how to compute a softmax loss over `rows` x `columns` scores.
@@ -42,20 +53,35 @@ def choose_method(
       columns: candidates of all devices.
       distance: one of `choices.SCORES`.
       prior: one of `choices.PRIORS`.
-      tuning: the platform and its constants; None: of JAX's first device.
+      implementation: "xla", dense or in tiles; "pallas", the fused kernel, which does not read
+        `tile`; "auto": see `PALLAS_PLATFORMS`.
+      tuning: the platform and its constants; None: of JAX's first device. A CPU interprets the
+        kernel, slowly.
 
     Raises:
-      ValueError: `tile` is none of the above.
+      ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss or
+        the platform.
 
     Example:
       >>> choose_method("auto", 4096, 4096, distance="ssd", prior="uniform")
       Method(name='tiled_softmax', tile=512)
     """
+    tuning = tuning or default_tuning()
+    platform = tuning.platform
+    by_hand = distance in ("ssd", "dot") and prior == "uniform"
+    check_choice("implementation", implementation, IMPLEMENTATIONS)
+    if implementation == "pallas":
+        if not by_hand or platform == "tpu":
+            raise ValueError(
+                'expected `implementation` "xla", since the kernel is for GPUs, the distances ssd '
+                f"and dot and the uniform prior, got distance {distance}, prior {prior}, {platform}"
+            )
+        return Method("pallas_softmax", None)
+    if implementation == "auto" and by_hand and tile == "auto" and platform in PALLAS_PLATFORMS:
+        return Method("pallas_softmax", None)
     if tile is None:
         return Method("dense", None)
-    by_hand = distance in ("ssd", "dot") and prior == "uniform"
     if tile == "auto":
-        tuning = tuning or default_tuning()
         if not by_hand and tuning.holds_all(rows, columns):
             return Method("dense", None)
         tile = tuning.rows_of_tile(rows, columns)

@@ -58,9 +58,22 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"expected `{name}` to be one of {', '.join(choices)}, got {value!r}")
 
 
+def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The arrays in their common floating type, or float32 if that is more precise.
+
+    So half precision is computed in float32, and float64, which JAX has if it is told so, stays.
+    Integers alone become JAX's default floating type.
+    """
+    kind = jnp.result_type(*arrays)
+    if not jnp.issubdtype(kind, jnp.floating):
+        kind = jnp.result_type(float)
+    kind = jnp.promote_types(kind, jnp.float32)
+    return tuple(jnp.asarray(array, kind) for array in arrays)
+
+
 def own_rows(pairs: int, axis_name: Hashable | None) -> jax.Array:
     """The row of each of this device's pairs in the global batch, int32 [n, 1]."""
-    own = jnp.arange(pairs)[:, None]
+    own = jnp.arange(pairs, dtype=jnp.int32)[:, None]
     if axis_name is not None:
         own += lax.axis_index(axis_name) * pairs
     return own
@@ -101,7 +114,7 @@ def non_negatives(own: jax.Array, count: int, clusters: jax.Array | None) -> jax
     Returns:
       bool [n, N].
     """
-    mask = own == jnp.arange(count)[None]
+    mask = own == jnp.arange(count, dtype=own.dtype)[None]
     if clusters is None:
         return mask
     row_clusters = clusters[own]
@@ -115,13 +128,15 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     rounding the mean, and not in others. Value and gradient would then have different centers,
     which matters if the mean is large.
     """
-    return lax.reduce_precision(lax.stop_gradient(rows.mean(axis=0)), 8, 22)
+    mean = lax.stop_gradient(rows.mean(axis=0))
+    kind = jnp.finfo(mean.dtype)
+    return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
 
 
 def products(
     left: jax.Array, right: jax.Array, precision: lax.PrecisionLike, tuning: Tuning | None = None
 ) -> jax.Array:
-    """All dot products of the rows of left [n, d] and right [m, d], float32 [n, m].
+    """All dot products of the rows of left [n, d] and right [m, d], [n, m].
 
     On a CPU computed as sums of short sums, with half the rounding error of long ones; `tuning` has
     their number.
@@ -155,13 +170,13 @@ def squared_distances(
     pairs, row by row. No array of n x m x d is built.
 
     Args:
-      x: float32 [n, d].
-      y: float32 [m, d].
+      x: floating [n, d].
+      y: of the same type, [m, d].
       precision: of the matrix product.
       tuning: of the matrix product; None: of JAX's first device.
 
     Returns:
-      float32 [n, m], at least 0. The gradient is as accurate.
+      [n, m] of that type, at least 0. The gradient is as accurate.
     """
     # Subtracting one vector from all changes no distance. Without it, the expanded square of a
     # large common offset would lose them to rounding.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
+from qpr_jax.losses.distances import as_floats
 
 
 def imitation_loss(
@@ -24,7 +24,7 @@ def imitation_loss(
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
 
     Returns:
-      float32 scalar, the mean over the global batch.
+      float32 scalar, float64 if the vectors are, the mean over the global batch.
 
     Raises:
       ValueError: the shapes differ.
@@ -43,6 +43,7 @@ def imitation_loss(
             f"{list(vectors.shape)}",
             remedy="give a row for each vector",
         )
-    difference = vectors.astype(jnp.float32) - targets.astype(jnp.float32)
+    vectors, targets = as_floats(vectors, targets)
+    difference = vectors - targets
     loss = 0.5 * (difference**2).sum(axis=1).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)

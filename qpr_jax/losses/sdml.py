@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,9 @@ from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
-from qpr_jax.losses.dispatch import Tile, choose_method
+from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
 from qpr_jax.losses.distances import (
+    as_floats,
     check_batch,
     check_choice,
     from_squared,
@@ -52,6 +53,7 @@ def sdml_loss(
     clusters: jax.Array | None = None,
     symmetric: bool = False,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
     tuning: Tuning | None = None,
@@ -80,6 +82,9 @@ def sdml_loss(
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
         by size, see `dispatch.choose_method`, and logged.
+      implementation: "xla", or "pallas", fused kernels for a GPU, which need no memory for scores,
+        see `pallas_softmax`; they lack "euc", the distance prior and float64. "auto": "xla", until
+        the kernels have run on a GPU: not measured.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
         candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
@@ -91,7 +96,7 @@ def sdml_loss(
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -114,20 +119,27 @@ def sdml_loss(
 
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
-    queries = queries.astype(jnp.float32)
-    candidates = candidates.astype(jnp.float32)
+    queries, candidates = as_floats(queries, candidates)
     precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
     method = choose_method(
-        tile, n, len(all_candidates), distance=distance, prior=prior, tuning=tuning
+        tile,
+        n,
+        len(all_candidates),
+        distance=distance,
+        prior=prior,
+        implementation=implementation,
+        tuning=tuning,
     )
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name == "tiled_softmax" and method.tile:
-        options = Options(smoothing, symmetric, method.tile, axis_name, precision, tuning)
-        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
+    if method.name in ("tiled_softmax", "pallas_softmax"):
+        fused = method.name == "pallas_softmax"
+        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
+        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
+        loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
 
@@ -145,7 +157,7 @@ def sdml_loss(
         back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
         all_queries = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
         directions.append((back, Candidates(*all_queries)))
-    loss = jnp.zeros(())
+    loss = jnp.zeros((), queries.dtype)
     for rows, others in directions:
         known = None if all_clusters is None else all_clusters[: len(others.squares)]
         if method.tile is None:
@@ -155,6 +167,15 @@ def sdml_loss(
             loss += total / n
     loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
+    """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
+    from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
+
+    if platform == "cpu":
+        log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
+    return pallas_softmax_sum
 
 
 def _center(
@@ -214,11 +235,11 @@ def _divergences(
     cross_entropy = jax.nn.softplus(jax.nn.logsumexp(others, axis=1) - positive)
 
     if prior == "uniform":
-        count = (~hidden).sum(axis=1) + 1
+        count = ((~hidden).sum(axis=1) + 1).astype(logits.dtype)
         mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
         return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)
     spread = jax.nn.softmax(lax.stop_gradient(others / temperature), axis=1, where=~hidden)
     alone = hidden.all(axis=1)
     mean = jnp.where(alone, positive, jnp.where(hidden, 0, spread * logits).sum(axis=1))
-    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.float32(1 - smoothing))
+    entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.asarray(1 - smoothing, logits.dtype))
     return cross_entropy + smoothing * (positive - mean) - jnp.where(alone, 0, entropy)

@@ -107,7 +107,7 @@ def _forward(
         back = _negatives_of_candidates(tiles, candidates, rows.clusters, options)
         positive = paired - pairs.query_squares
         own_back = jax.tree.map(lambda array: array[rows.own], back)
-        divergences, pull = _divergence(own_back, positive, smoothing)
+        divergences, pull = divergence(own_back, positive, smoothing)
         value += divergences.sum()
         product_slope += pull
         query_square_slope -= pull
@@ -123,7 +123,7 @@ def _forward(
         logits, hidden = _logits(part, own, live, candidates, rows.clusters, options)
         negatives = _negatives(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
-        divergences, pull = _divergence(negatives, positive, smoothing)
+        divergences, pull = divergence(negatives, positive, smoothing)
         divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
         push, share = jax.nn.sigmoid(negatives.lse - positive), smoothing / (negatives.number + 1)
         slope = push[None] * jnp.exp(logits - negatives.lse[None]) - share[None]
@@ -182,11 +182,11 @@ def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
     return Negatives(
         jax.nn.logsumexp(jnp.where(hidden, -jnp.inf, logits), axis=axis),
         jnp.where(hidden, 0, logits).sum(axis=axis),
-        (~hidden).sum(axis=axis, dtype=jnp.float32),
+        (~hidden).sum(axis=axis, dtype=logits.dtype),
     )
 
 
-def _divergence(
+def divergence(
     negatives: Negatives, positive: jax.Array, smoothing: float
 ) -> tuple[jax.Array, jax.Array]:
     """The divergence of each anchor, and its slope in the logit of the anchor's positive."""
@@ -224,11 +224,16 @@ def _negatives_of_candidates(
 
     zeros = jnp.zeros_like(candidates.squares)
     found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros), tiles)
-    if options.axis_name is None:
+    return over_devices(found, options.axis_name)
+
+
+def over_devices(found: Negatives, axis_name: Hashable | None) -> Negatives:
+    """The sums over the negatives of all devices."""
+    if axis_name is None:
         return found
-    by_device = lax.all_gather(found.lse, options.axis_name)
+    by_device = lax.all_gather(found.lse, axis_name)
     return Negatives(
         jax.nn.logsumexp(by_device, axis=0),
-        lax.psum(found.total, options.axis_name),
-        lax.psum(found.number, options.axis_name),
+        lax.psum(found.total, axis_name),
+        lax.psum(found.number, axis_name),
     )

@@ -10,6 +10,7 @@ from jax import lax
 
 from qpr_jax.losses.choices import DISTANCES, NEGATIVES
 from qpr_jax.losses.distances import (
+    as_floats,
     check_batch,
     check_choice,
     from_squared,
@@ -63,7 +64,7 @@ def triplet_loss(
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
-      float32 scalar, at least 0.
+      float32 scalar, float64 if the vectors are, at least 0.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above, or `negatives`
@@ -85,8 +86,7 @@ def triplet_loss(
 
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
-    queries = queries.astype(jnp.float32)
-    candidates = candidates.astype(jnp.float32)
+    queries, candidates = as_floats(queries, candidates)
     precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
@@ -117,10 +117,10 @@ def triplet_loss(
 
 def _random(key: jax.Array, rows: jax.Array, allowed: jax.Array) -> jax.Array:
     """Choose one of the allowed candidates of each row, by key and row, int32 [n]."""
-    counts = allowed.sum(axis=1)
+    counts = allowed.sum(axis=1, dtype=jnp.int32)
 
     def draw(row: jax.Array, count: jax.Array) -> jax.Array:
-        return jax.random.randint(jax.random.fold_in(key, row), (), 0, count)
+        return jax.random.randint(jax.random.fold_in(key, row), (), 0, count, jnp.int32)
 
     drawn = jax.vmap(draw)(rows, counts)  # the k-th of those allowed
     return (allowed.cumsum(axis=1) > drawn[:, None]).argmax(axis=1)
