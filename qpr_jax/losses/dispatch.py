@@ -8,12 +8,7 @@ from jax.typing import DTypeLike
 
 from qpr_jax.losses.choices import IMPLEMENTATIONS
 from qpr_jax.losses.distances import check_choice
-from qpr_jax.tuning import CPU, GPU
-
-# Scores of a tile: 32 MiB, and a few arrays of this size exist at once. Larger tiles do not fit
-# the cache. Smaller tiles, or fewer rows, add to the candidates' gradient too often.
-_TILE_SCORES = 1 << 23
-_MIN_ROWS, _MAX_ROWS = 64, 512
+from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
 # Platforms on which "auto" is the fused kernel: none, until it has run on a GPU. That it compiles
 # says neither that it is right there nor that it is faster.
@@ -50,7 +45,7 @@ def choose_method(
     distance: str,
     prior: str,
     implementation: Implementation = "auto",
-    platform: str = CPU,
+    tuning: Tuning | None = None,
     dtype: DTypeLike = "float32",
 ) -> Method:
     """Choose how to compute a softmax loss over `rows` x `columns` scores.
@@ -63,7 +58,8 @@ def choose_method(
       prior: one of `choices.PRIORS`.
       implementation: "xla", dense or in tiles; "pallas", the fused kernel, which does not read
         `tile`; "auto": see `PALLAS_PLATFORMS`.
-      platform: as of `tuning.platform_of`; a CPU interprets the kernel, slowly.
+      tuning: the platform and its constants; None: of JAX's first device. A CPU interprets the
+        kernel, slowly.
       dtype: of the vectors.
 
     Raises:
@@ -74,6 +70,8 @@ def choose_method(
       >>> choose_method("auto", 4096, 4096, distance="ssd", prior="uniform")
       Method(name='tiled_softmax', tile=512)
     """
+    tuning = tuning or default_tuning()
+    platform = tuning.platform
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     by_hand = distance in ("ssd", "dot") and prior == "uniform"
     fusable = by_hand and platform in (CPU, GPU) and dtype == "float32"
@@ -88,9 +86,9 @@ def choose_method(
     if tile is None:
         return Method("dense", None)
     if tile == "auto":
-        if not by_hand and rows * columns <= 4 * _TILE_SCORES:
+        if not by_hand and tuning.holds_all(rows, columns):
             return Method("dense", None)
-        tile = min(max(_TILE_SCORES // columns, _MIN_ROWS), _MAX_ROWS, rows)
+        tile = tuning.rows_of_tile(rows, columns)
     elif isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
         raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
     return Method("tiled_softmax" if by_hand else "autodiff_tiles", tile)

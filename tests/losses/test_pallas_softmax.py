@@ -20,6 +20,7 @@ from qpr_jax.losses.pallas_blocks import (
     precision_name,
     shared_memory,
 )
+from qpr_jax.tuning import Tuning
 from tests.losses import references
 from tests.losses.references import sdml_reference, slow
 
@@ -213,8 +214,9 @@ def test_vectors_too_long_for_any_block_are_refused():
 def test_it_is_opt_in_until_it_has_run_on_a_gpu():
     assert PALLAS_PLATFORMS == ()
     given = {"distance": "ssd", "prior": "uniform"}
-    assert choose_method("auto", 512, 512, platform="gpu", **given).name == "tiled_softmax"
-    method = choose_method("auto", 512, 512, platform="gpu", implementation="pallas", **given)
+    assert choose_method("auto", 512, 512, tuning=Tuning("gpu"), **given).name == "tiled_softmax"
+    given |= {"implementation": "pallas", "tuning": Tuning("gpu")}
+    method = choose_method("auto", 512, 512, **given)
     assert (method.name, str(method)) == ("pallas_softmax", "in a fused kernel")
 
 
@@ -243,8 +245,12 @@ def test_what_the_kernels_lack_is_named(options, message):
 
 def test_a_tpu_is_refused():
     with pytest.raises(ValueError, match=r'expected `implementation` "xla".*got tpu, float32, dot'):
-        choose_method(
-            "auto", 4, 4, distance="dot", prior="uniform", implementation="pallas", platform="tpu"
+        sdml_loss(
+            jnp.zeros((2, 3)),
+            jnp.zeros((2, 3)),
+            distance="dot",
+            implementation="pallas",
+            tuning=Tuning("tpu"),
         )
     with pytest.raises(ValueError, match="expected `implementation` to be one of auto, xla, pall"):
         sdml_loss(jnp.zeros((2, 3)), jnp.zeros((2, 3)), implementation="cuda")
