@@ -61,14 +61,21 @@ def block_sizes(width: int, precision: str) -> Blocks:
 
 
 def shared_memory(blocks: Blocks, width: int, precision: str) -> int:
-    """Bytes of shared memory that Triton takes for these blocks, at most."""
+    """Bytes of shared memory that Triton takes for these blocks, at most.
+
+    `python -m benchmarks.kernel_resources` compares it with what Triton takes.
+    """
     rows = blocks.anchors + blocks.stages * blocks.others
     bytes_of_value = 2 if precision == "bf16" else 4
     # What a row of others has beside its vector, loaded ahead with it.
     of_rows = blocks.stages * blocks.others * 4 * 4
-    # Slopes change from the layout of a result to that of an operand: in registers with `wgmma`.
-    wgmma = precision == "bf16" and blocks.anchors >= 64
-    slopes = 0 if wgmma else 2 * blocks.anchors * blocks.others * 4
+    # Slopes change from the layout of a result to that of an operand: in registers with `wgmma`,
+    # and with a copy for each warp that needs them with `mma.sync`.
+    slopes = blocks.anchors * blocks.others * 4
+    if precision == "bf16" and blocks.anchors >= 64:
+        slopes = 0
+    elif precision != "highest":
+        slopes = max(slopes, blocks.warps * 2048)
     return rows * width * bytes_of_value + of_rows + slopes
 
 
