@@ -168,7 +168,8 @@ def _negatives(anchors: Side, others: Side, number: jax.Array, options: Options)
     """The sums of each anchor over its negatives among the others on this device."""
     totals = options.smoothing > 0
     lse, total = _on_platform(softmax_sums, anchors, others, options, totals=totals)
-    return Negatives(lse[: len(number)], total[: len(number)], number)
+    # The mass is not read: slopes of the kernels multiply differences, and need no balance.
+    return Negatives(lse[: len(number)], jnp.ones_like(number), total[: len(number)], number)
 
 
 def _products(
