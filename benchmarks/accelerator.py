@@ -53,7 +53,7 @@ FULL = Sizes(
     step=(512, 4096, 32_768),
     clusters=12_000,
     dim=300,
-    seconds=(60, 230, 180, 40),
+    seconds=(60, 220, 170, 40),
     bert_layers=6,
     encoder={},
     encoded=4096,
@@ -64,7 +64,7 @@ SMOKE = Sizes(
     step=(64, 128),
     clusters=120,
     dim=32,
-    seconds=(10, 15, 20, 5),
+    seconds=(20, 60, 90, 30),
     bert_layers=1,
     encoder={"embedding_dim": 16, "filters": 16, "output_dim": 16, "kernel_sizes": (3,)},
     encoded=64,
@@ -122,10 +122,11 @@ def measure_all(sizes: Sizes, results: dict[str, Any]) -> Iterator[str]:
     yield "rates"
     keep = results["rows"]
     torch_rows, clock = list(keep), Clock(sizes.seconds[1])
-    for row in accelerator_loss.measure_loss(sizes.loss, sizes.dim, rates, clock):
-        keep.append(row)
-    accelerator_loss.compare_torch(torch_rows, keep[len(torch_rows) :])
-    yield "loss"
+    over_floor: dict[tuple[str, str], float] = {}
+    for size in sizes.loss:
+        keep += accelerator_loss.measure_loss(size, sizes.dim, rates, clock, over_floor)
+        accelerator_loss.compare_torch(torch_rows, keep[len(torch_rows) :])
+        yield f"loss at {size:,}"
     clock = Clock(sizes.seconds[2])
     cnn = accelerator_step.generated(sizes.clusters)
     layers = {"num_hidden_layers": sizes.bert_layers}
@@ -136,7 +137,7 @@ def measure_all(sizes: Sizes, results: dict[str, Any]) -> Iterator[str]:
     yield "steps"
     clock = Clock(sizes.seconds[3])
     for row in accelerator_step.measure_encoding(
-        datasets, rates, clock, questions=sizes.encoded, **sizes.encoder
+        datasets, clock, questions=sizes.encoded, **sizes.encoder
     ):
         keep.append(row)
     peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")

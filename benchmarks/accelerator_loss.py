@@ -8,8 +8,9 @@ beyond that with XLA's tiles at the highest precision.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -40,14 +41,26 @@ EXACT_UP_TO = 4096
 # An interpreted kernel takes seconds for more.
 _MOST_INTERPRETED = 256
 
+NO_TIME = "the time of this part is spent"
+OUT_OF_MEMORY = "out of memory"
+
 Row = dict[str, Any]
 
 
 def reason_of(error: Exception) -> str:
     """Why a case was left out: out of memory, or the first line of its error."""
     line = (str(error).splitlines() or [""])[0]
-    out = "RESOURCE_EXHAUSTED" in line or "out of memory" in line.lower()
-    return "out of memory" if out else f"{type(error).__name__}: {line}"[:200]
+    lower = (
+        line.lower()
+    )  # a kernel's blocks that do not fit shared memory are a fault of the kernel
+    out = ("resource_exhausted" in lower or "out of memory" in lower) and "shared" not in lower
+    return OUT_OF_MEMORY if out else f"{type(error).__name__}: {line}"[:200]
+
+
+def left_out(error: Exception) -> Row:
+    """What a row says where its case raised this error; all but too little memory is a fault."""
+    reason = reason_of(error)
+    return {"left_out": reason} | ({} if reason == OUT_OF_MEMORY else {"failed": True})
 
 
 def free_memory(device: jax.Device) -> int:
@@ -116,53 +129,54 @@ def errors(row: Row, value: float, gradients: Any, reference: tuple[float, Any])
 
 
 def measure_loss(
-    sizes: Sequence[int], dim: int, rates: Mapping[str, float], clock: Clock, *, rounds: int = 5
-) -> Iterator[Row]:
-    """The rows of all variants and precisions at each size, the most telling sizes first."""
-    over_floor: dict[tuple[str, str], float] = {}  # of the last size, to predict the next
-    for size in sizes:
-        rows, calls = {}, {}
-        x, y = map(jnp.asarray, pairs(size, dim))
-        reference: tuple[float, Any] | None = None
-        if size <= EXACT_UP_TO:
-            value, exact = exact_loss(*map(np.asarray, (x, y)))
-            reference = value, tuple(jnp.asarray(side, jnp.float32) for side in exact)
-        # The first is the reference where there is no other.
-        for key in ((name, how) for name in PRECISIONS for how in VARIANTS):
-            precision, variant = key
-            row = {"part": "loss", "size": size, "variant": variant, "precision": precision}
-            rows[key] = row
-            if precision not in rates:
-                row["left_out"] = "the platform has no such products"
-                continue
-            row["floor"] = 6 * size**2 * dim / rates[precision]
-            expected = row["floor"] * over_floor.get((precision, variant), 5)
-            if (reason := _unfit(variant, size, expected, clock)) is not None:
+    size: int,
+    dim: int,
+    rates: Mapping[str, float],
+    clock: Clock,
+    over_floor: dict[tuple[str, str], float],
+) -> list[Row]:
+    """The rows of all variants at the precisions of `rates`.
+
+    over_floor: of earlier sizes by precision and variant, to predict the time; it is updated.
+    """
+    rows: list[Row] = []
+    calls: dict[tuple[str, str], Callable[[], Any]] = {}
+    x, y = map(jnp.asarray, pairs(size, dim))
+    reference: tuple[float, Any] | None = None
+    if size <= EXACT_UP_TO:
+        value, exact = exact_loss(*map(np.asarray, (x, y)))
+        reference = value, tuple(jnp.asarray(side, jnp.float32) for side in exact)
+    # The first is the reference where there is no other.
+    for precision, variant in itertools.product(rates, VARIANTS):
+        row: Row = {"part": "loss", "size": size, "variant": variant, "precision": precision}
+        row["floor"] = 6 * size**2 * dim / rates[precision]
+        rows.append(row)
+        expected = row["floor"] * over_floor.get((precision, variant), 5)
+        if (reason := _unfit(variant, size, expected, clock)) is not None:
+            row["left_out"] = reason
+            continue
+        try:
+            call, plan = _compile(x, y, variant, precision)
+            row["gib"] = device_memory.needed(plan) / 2**30
+            if (reason := too_large(plan, jax.devices()[0])) is not None:
                 row["left_out"] = reason
                 continue
-            try:
-                call, plan = _compile(x, y, variant, precision)
-                row["gib"] = device_memory.needed(plan) / 2**30
-                if (reason := too_large(plan, jax.devices()[0])) is not None:
-                    row["left_out"] = reason
-                    continue
-                value, gradients = call()
-                if reference is None and key == ("highest", "tiles"):
-                    reference = float(value), gradients
-                if reference is None:
-                    row["left_out"] = "the reference was left out"
-                    continue
-                row |= errors(row, float(value), gradients, reference)
-                calls[key] = call
-            except Exception as error:  # of any kind: the others are measured all the same
-                row["left_out"] = reason_of(error)
-                row["failed"] = row["left_out"] != "out of memory"
-        seconds = seconds_in_turns(calls, rounds=rounds, limit=clock.left / 3)
-        for key, row in rows.items():
-            if key in seconds:
-                row["seconds"] = seconds[key]
-                over_floor[key[0], key[1]] = seconds[key] / row["floor"]
-            yield row
+            value, gradients = call()
+            if (precision, variant) == ("highest", "tiles"):
+                reference = reference or (float(value), gradients)
+            if reference is None:
+                row["left_out"] = "there is nothing to compare it with"
+                continue
+            row |= errors(row, float(value), gradients, reference)
+            calls[precision, variant] = call
+        except Exception as error:  # of any kind: the others are measured all the same
+            row |= left_out(error)
+    seconds = seconds_in_turns(calls, limit=clock.left / 3)
+    for row in rows:
+        if (key := (row["precision"], row["variant"])) in seconds:
+            row["seconds"] = seconds[key]
+            over_floor[key] = row["seconds"] / row["floor"]
+    return rows
 
 
 def _unfit(variant: str, size: int, expected: float, clock: Clock) -> str | None:
@@ -170,7 +184,7 @@ def _unfit(variant: str, size: int, expected: float, clock: Clock) -> str | None
     if variant == "kernel" and jax.default_backend() == "cpu" and size > _MOST_INTERPRETED:
         return "a CPU interprets the kernel"
     if 3 * expected > clock.left:  # once to warm up, and at least two rounds
-        return f"no time: {clock.left:.0f} s are left"
+        return NO_TIME
     return None
 
 
@@ -214,13 +228,13 @@ def measure_torch(sizes: Sequence[int], dim: int, seconds: float) -> dict[str, A
                 return value
 
             if clock.left < 0:
-                row["left_out"] = "no time"
+                row["left_out"] = NO_TIME
                 continue
             try:
                 row["loss"] = ready()
                 row["seconds"] = seconds_in_turns({"": ready}, limit=max(clock.left / 4, 0))[""]
             except RuntimeError as error:
-                row["left_out"] = reason_of(error)
+                row |= left_out(error)
             del x, y, call, ready
             if cuda:
                 torch.cuda.empty_cache()

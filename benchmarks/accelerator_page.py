@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from experiments.tables import table_lines
+from qpr_jax.precision import PRECISIONS
 
 Row = dict[str, Any]
 Results = dict[str, Any]
@@ -101,6 +102,11 @@ def page(results: Results, image: str) -> list[str]:
     ]
     rates = results["rates"].items()
     lines += table_lines(["precision", "TFLOP/s"], [(n, f"{r / 1e12:.2f}") for n, r in rates])
+    if lacking := [name for name in PRECISIONS if name not in results["rates"]]:
+        lines += [
+            f"Not measured, since the platform has no such products: {', '.join(lacking)}.",
+            "",
+        ]
     lines += table_lines(["goal", ""], goals(results))
     lines += [f"![Time over the floor by N]({image})", "", "## The loss, forward and backward", ""]
     order = ("size", "precision", "variant")
@@ -112,7 +118,7 @@ def page(results: Results, image: str) -> list[str]:
             [
                 *(f"{row['size']:,}", row["precision"], _NAMES[row["variant"]]),
                 *(_time(row), _number(over_floor(row), ".2f") if _timed(row) else ""),
-                *(_number(row.get("gib"), ".2f"), _number(row.get("error"), ".0e")),
+                *(_number(row.get("gib"), ".3g"), _number(row.get("error"), ".0e")),
                 _number(row.get("gradient_error"), ".0e"),
             ]
             for row in rows
@@ -120,14 +126,22 @@ def page(results: Results, image: str) -> list[str]:
     )
     lines += ["## Training steps", ""]
     lines += table_lines(
-        ["encoder, N, products", "ms", "floors", "ms in the loop", "pairs/s", "device waits", "GiB"]
-        + ["encode_chunk"],
+        [
+            "encoder, N, products",
+            "ms",
+            "floors",
+            "ms in the loop",
+            "pairs/s",
+            "device waits",
+            "GiB",
+            "chunk",
+        ],
         [
             [
                 *(_name(row), _time(row)),
                 *((_number(over_floor(row), ".2f"), f"{1e3 * row['loop_seconds']:.4g}")),
                 f"{row['size'] / row['loop_seconds']:,.0f}",
-                *(f"{row['waited']:.1%}", f"{row['gib']:.2f}", str(row["encode_chunk"])),
+                *(f"{row['waited']:.1%}", f"{row['gib']:.3g}", str(row["encode_chunk"])),
             ]
             if _timed(row)
             else [_name(row), _time(row), *[""] * 6]

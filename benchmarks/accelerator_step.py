@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from flax import nnx
 
-from benchmarks.accelerator_loss import Row, reason_of, too_large
-from experiments.measuring import Clock, best_of
+from benchmarks.accelerator_loss import NO_TIME, Row, left_out, too_large
+from experiments.measuring import Clock, seconds_in_turns
 from qpr_jax.encoders.sentence_transformers import SentenceModel
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import BertEncoder
@@ -98,7 +98,7 @@ def measure_steps(
         row: Row = {"part": "step", "size": size, "variant": kind, "precision": products}
         own = Clock(clock.left / (len(cases) - done))  # later cases get what earlier ones left
         if own.left < 1:
-            yield row | {"left_out": "no time"}
+            yield row | {"left_out": NO_TIME}
             continue
         try:
             if len(datasets[kind].splits.pairs["train"]) < size:
@@ -107,8 +107,7 @@ def measure_steps(
             if (rate := rates.get(PRODUCTS[products][1])) is not None:
                 row["floor"] = row.pop("operations") / rate
         except Exception as error:  # of any kind: the others are measured all the same
-            row["left_out"] = reason_of(error)
-            row["failed"] = row["left_out"] != "out of memory"
+            row |= left_out(error)
         row.pop("operations", None)
         yield row
 
@@ -124,23 +123,24 @@ def _measure_step(
 ) -> Row:
     """The rest of a row of `measure_steps`, and the operations of its products."""
     config = config_of(kind, size, products, **encoder)
-    for config.batch.encode_chunk in CHUNKS:
+    for chunk in CHUNKS:
+        config.batch.encode_chunk = chunk
         plan = build_plan(config, dataset)
         (loader, train), _ = plan.objective_at(0)
         batch = loader.batch(0, plan.mesh)
         compiled = train.step.compile(plan.state, batch)
-        if too_large(compiled, jax.devices()[0]) is None:
+        if (reason := too_large(compiled, jax.devices()[0])) is None:
             break
     else:
-        return {"left_out": too_large(compiled, jax.devices()[0])}
+        return {"left_out": reason}
     state = [plan.state]
 
     def step() -> float:
         state[0], metrics = train.step(state[0], batch)
         return float(metrics["loss"])
 
-    step()
-    seconds, loss = best_of(step, most=10, seconds=clock.left / 4)
+    loss = step()
+    seconds = seconds_in_turns({"": step}, rounds=10, limit=clock.left / 4)[""]
     if not np.isfinite(loss):
         raise UserError(f"expected a finite loss, got {loss}")
     count = int(max(2, min(steps, clock.left / 3 / seconds)))
@@ -152,7 +152,7 @@ def _measure_step(
         "seconds": seconds,
         "loop_seconds": looped / count,
         "waited": waited / looped,
-        "operations": step_operations(plan, config),
+        "operations": step_operations(plan, config, dataset.start),
     }
 
 
@@ -173,14 +173,15 @@ def run_loop(plan: Plan, state: Any, steps: int) -> tuple[Any, float, float]:
         return state, time.perf_counter() - start, batches.waited
 
 
-def step_operations(plan: Plan, config: TrainConfig) -> float:
+def step_operations(plan: Plan, config: TrainConfig, start: Any) -> float:
     """Operations of the products of a step, forward and backward, of the encoder and the loss."""
     (loader, _), _ = plan.objective_at(0)
     shape, n = loader.shapes[0], config.batch_size
     if config.encoder.kind == "bert":
-        width = plan.state.table.values.shape[1]
-        encoder = shape.positions * weights_of_token(width, plan)
-        output = width
+        bert = start.model.shape
+        output = bert.hidden_size
+        weights = bert.num_hidden_layers * 2 * output * (2 * output + bert.intermediate_size)
+        encoder = shape.positions * weights
     else:
         own = config.encoder
         output = own.output_dim
@@ -189,15 +190,8 @@ def step_operations(plan: Plan, config: TrainConfig) -> float:
     return 6.0 * encoder + 6.0 * n * n * output
 
 
-def weights_of_token(width: int, plan: Plan) -> int:
-    """Weights of a BERT's layers, each of which a token is multiplied with once."""
-    leaves = jax.tree.leaves(plan.state.params)
-    return sum(leaf.size for leaf in leaves if leaf.ndim == 2 and leaf.shape[0] % width == 0)
-
-
 def measure_encoding(
     datasets: Mapping[str, TrainDataset],
-    rates: Mapping[str, float],
     clock: Clock,
     *,
     questions: int = ENCODED,
@@ -211,20 +205,19 @@ def measure_encoding(
             row: Row = {"part": "encoding", "size": len(token_ids), "variant": kind}
             row["precision"] = products
             if clock.left < 0:
-                yield row | {"left_out": "no time"}
+                yield row | {"left_out": NO_TIME}
                 continue
             try:
                 call = _encoder(kind, dataset, products, token_ids, encoder)
-                call()  # compiles
-                row["seconds"], found = best_of(call, most=10, seconds=clock.left / 8)
+                found = call()  # compiles
+                row["seconds"] = seconds_in_turns({"": call}, limit=clock.left / 8)[""]
                 row["per_second"] = len(token_ids) / row["seconds"]
                 expected = vectors.setdefault(kind, found)  # the first is float32
                 row["error"] = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
                 if not row["error"] <= (5e-2 if products == "bfloat16" else 1e-3):
                     row["wrong"] = f"the vectors are off by {row['error']:.1e}"
             except Exception as error:  # of any kind: the others are measured all the same
-                row["left_out"] = reason_of(error)
-                row["failed"] = row["left_out"] != "out of memory"
+                row |= left_out(error)
             yield row
 
 
