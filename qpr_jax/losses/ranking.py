@@ -9,7 +9,7 @@ from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
-from qpr_jax.losses.dispatch import Tile
+from qpr_jax.losses.dispatch import Implementation, Tile
 from qpr_jax.losses.distances import as_floats, check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.tuning import Tuning
@@ -26,6 +26,7 @@ def ranking_loss(
     symmetric: bool = False,
     clusters: jax.Array | None = None,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
     tuning: Tuning | None = None,
@@ -49,6 +50,7 @@ def ranking_loss(
         candidate and its query, -1 for none; ids fit int32. A row skips other candidates
         of its own cluster.
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
+      implementation: "xla", or "pallas", fused kernels for a GPU, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.
       precision: of the matrix products, as in `sdml_loss`.
@@ -89,6 +91,7 @@ def ranking_loss(
         symmetric=symmetric,
         clusters=clusters,
         tile=tile,
+        implementation=implementation,
         axis_name=axis_name,
         precision=precision,
         tuning=tuning,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
-from qpr_jax.losses.dispatch import Tile, choose_method
+from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
 from qpr_jax.losses.distances import (
     as_floats,
     check_batch,
@@ -53,6 +53,7 @@ def sdml_loss(
     clusters: jax.Array | None = None,
     symmetric: bool = False,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
     tuning: Tuning | None = None,
@@ -81,6 +82,9 @@ def sdml_loss(
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
         by size, see `dispatch.choose_method`, and logged.
+      implementation: "xla", or "pallas", fused kernels for a GPU, which need no memory for scores,
+        see `pallas_softmax`; they lack "euc", the distance prior and float64. "auto": "xla", until
+        the kernels have run on a GPU: not measured.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
         candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
@@ -120,12 +124,22 @@ def sdml_loss(
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
-    method = choose_method(tile, n, len(all_candidates), distance=distance, prior=prior)
+    method = choose_method(
+        tile,
+        n,
+        len(all_candidates),
+        distance=distance,
+        prior=prior,
+        implementation=implementation,
+        platform=tuning.platform,
+    )
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name == "tiled_softmax" and method.tile:
-        options = Options(smoothing, symmetric, method.tile, axis_name, precision)
-        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
+    if method.name in ("tiled_softmax", "pallas_softmax"):
+        fused = method.name == "pallas_softmax"
+        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
+        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision)
+        loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
 
@@ -152,6 +166,15 @@ def sdml_loss(
             loss += total / n
     loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
+    """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
+    from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
+
+    if platform == "cpu":
+        log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
+    return pallas_softmax_sum
 
 
 def _center(

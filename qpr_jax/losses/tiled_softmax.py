@@ -104,7 +104,7 @@ def _forward(
         back = _negatives_of_candidates(tiles, candidates, rows.clusters, precision, axis_name)
         positive = paired - pairs.query_squares
         own_back = jax.tree.map(lambda array: array[rows.own], back)
-        divergences, pull = _divergence(own_back, positive, smoothing)
+        divergences, pull = divergence(own_back, positive, smoothing)
         value += divergences.sum()
         product_slope += pull
         query_square_slope -= pull
@@ -120,7 +120,7 @@ def _forward(
         logits, hidden = _logits(part, own, live, candidates, rows.clusters, precision)
         negatives = _negatives(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
-        divergences, pull = _divergence(negatives, positive, smoothing)
+        divergences, pull = divergence(negatives, positive, smoothing)
         divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
         push, share = jax.nn.sigmoid(negatives.lse - positive), smoothing / (negatives.number + 1)
         slope = push[None] * jnp.exp(logits - negatives.lse[None]) - share[None]
@@ -183,7 +183,7 @@ def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
     )
 
 
-def _divergence(
+def divergence(
     negatives: Negatives, positive: jax.Array, smoothing: float
 ) -> tuple[jax.Array, jax.Array]:
     """The divergence of each anchor, and its slope in the logit of the anchor's positive."""
@@ -222,6 +222,11 @@ def _negatives_of_candidates(
 
     zeros = jnp.zeros_like(candidates.squares)
     found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros), tiles)
+    return over_devices(found, axis_name)
+
+
+def over_devices(found: Negatives, axis_name: Hashable | None) -> Negatives:
+    """The sums over the negatives of all devices."""
     if axis_name is None:
         return found
     by_device = lax.all_gather(found.lse, axis_name)

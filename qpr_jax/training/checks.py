@@ -100,6 +100,14 @@ def _check_losses(config: TrainConfig) -> None:
             f"expected a number above 0 for each of {','.join(names)}, or none, got {weights}",
             setting="loss.weights",
         )
+    lacking = [LOSSES[name] for name in names if not LOSSES[name].fused(config.loss)]
+    if config.loss.implementation == "pallas" and lacking:
+        raise UserError(
+            f"expected xla, since the kernel has the distance ssd and the prior uniform, got "
+            f"pallas with {config.loss.distance} and {config.loss.prior}",
+            setting="loss.implementation",
+            remedy="set {loss.implementation=xla}, or {loss.distance=ssd} and {loss.prior=uniform}",
+        )
 
 
 def _check_encoder(config: TrainConfig) -> None:

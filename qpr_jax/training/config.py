@@ -145,6 +145,13 @@ class LossConfig:
     mask_own_cluster: bool = setting(
         False, "known paraphrases of a query in its batch are not its negatives"
     )
+    implementation: str = setting(
+        "auto",
+        "of SDML and ranking: XLA's, or fused kernels for a GPU, which have not run on one yet; "
+        "auto: xla",
+        choices=("auto", "xla", "pallas"),
+        result=False,
+    )
     similarity: str = setting(
         "cosine", "similarity measure of the ranking loss", choices=("cosine", "dot")
     )

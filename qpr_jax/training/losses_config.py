@@ -37,6 +37,7 @@ class LossSpec:
       needs_key: whether it takes a random `key`.
       angular: whether it compares directions, so that vectors should have length 1.
       unused: settings of the section that it does not read after all.
+      fused: whether a fused kernel has it with these settings, or it reads no `implementation`.
     """
 
     fn: Callable[..., jax.Array]
@@ -46,6 +47,7 @@ class LossSpec:
     needs_key: bool = False
     angular: Callable[[LossConfig], bool] = lambda config: False
     unused: Callable[[LossConfig], Sequence[str]] = lambda config: ()
+    fused: Callable[[LossConfig], bool] = lambda config: True
 
 
 def _same(names: str) -> dict[str, str]:
@@ -65,8 +67,9 @@ LOSSES = {
     "sdml": LossSpec(
         sdml_loss,
         "pairs",
-        _same("distance smoothing prior temperature symmetric precision"),
+        _same("distance smoothing prior temperature symmetric implementation precision"),
         unused=lambda config: ("temperature",) if config.prior == "uniform" else (),
+        fused=lambda config: config.distance == "ssd" and config.prior == "uniform",
     ),
     "triplet": LossSpec(
         triplet_loss,
@@ -78,7 +81,8 @@ LOSSES = {
     "ranking": LossSpec(
         ranking_loss,
         "pairs",
-        _same("similarity smoothing symmetric precision") | {"scale": "similarity_scale"},
+        _same("similarity smoothing symmetric implementation precision")
+        | {"scale": "similarity_scale"},
         angular=lambda config: True,
         unused=lambda config: () if config.similarity == "dot" else ("scale",),
     ),
