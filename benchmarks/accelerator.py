@@ -15,6 +15,7 @@ Writes accelerator_DEVICE.json, .md and .png after each part, so that a kill kee
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import importlib.metadata
 import importlib.util
@@ -28,9 +29,20 @@ from benchmarks.accelerator_page import goals, page, plot
 from experiments.measuring import Clock, TooLong, program, run
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
+from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.training.report import save_figure
 
 RESULTS, SMOKE_RESULTS = pathlib.Path("results/benchmarks"), pathlib.Path("runs/accelerator_smoke")
+
+
+MINILM = BertShape(
+    vocab_size=30_522,
+    hidden_size=384,
+    num_hidden_layers=6,
+    num_attention_heads=12,
+    intermediate_size=1536,
+    max_position_embeddings=512,
+)
 
 
 class Sizes(NamedTuple):
@@ -42,7 +54,7 @@ class Sizes(NamedTuple):
     clusters: int  # of the generated log: 3.2 pairs each
     dim: int
     seconds: tuple[int, int, int, int]
-    bert_layers: int
+    bert: BertShape
     encoder: dict[str, Any]
     encoded: int
 
@@ -54,18 +66,20 @@ FULL = Sizes(
     clusters=12_000,
     dim=300,
     seconds=(60, 220, 170, 40),
-    bert_layers=6,
+    bert=MINILM,
     encoder={},
     encoded=4096,
 )
 SMOKE = Sizes(
     product=512,
     loss=(256, 512),
-    step=(64, 128),
+    step=(64,),
     clusters=120,
     dim=32,
     seconds=(20, 60, 90, 30),
-    bert_layers=1,
+    bert=dataclasses.replace(
+        MINILM, hidden_size=32, num_attention_heads=2, intermediate_size=64, num_hidden_layers=1
+    ),
     encoder={"embedding_dim": 16, "filters": 16, "output_dim": 16, "kernel_sizes": (3,)},
     encoded=64,
 )
@@ -78,11 +92,16 @@ def measure(**arguments: Any) -> dict[str, Any]:
     return measure_torch(**arguments)
 
 
-def of_torch(sizes: Sizes) -> dict[str, Any]:
-    """What `measure` gives, or why it gave nothing."""
+def of_torch(sizes: Sizes, *, on_cpu: bool) -> dict[str, Any]:
+    """What `measure` gives, or why it gave nothing; `on_cpu`: also where torch sees no GPU."""
     if importlib.util.find_spec("torch") is None:
         return {"rows": [], "torch": "not installed"}
-    arguments = {"sizes": sizes.loss, "dim": sizes.dim, "seconds": sizes.seconds[0] / 2}
+    arguments: dict[str, Any] = {
+        "sizes": sizes.loss,
+        "dim": sizes.dim,
+        "seconds": sizes.seconds[0] / 2,
+    }
+    arguments["on_cpu"] = on_cpu
     try:
         return run("benchmarks.accelerator", arguments, limit=sizes.seconds[0])
     except (TooLong, UserError) as error:
@@ -112,8 +131,6 @@ def device_facts() -> dict[str, Any]:
 
 def measure_all(sizes: Sizes, results: dict[str, Any]) -> Iterator[str]:
     """Measure part after part into `results["rows"]`; the name of each when it is done."""
-    import dataclasses
-
     import jax
 
     from benchmarks import accelerator_loss, accelerator_step
@@ -129,9 +146,7 @@ def measure_all(sizes: Sizes, results: dict[str, Any]) -> Iterator[str]:
         yield f"loss at {size:,}"
     clock = Clock(sizes.seconds[2])
     cnn = accelerator_step.generated(sizes.clusters)
-    layers = {"num_hidden_layers": sizes.bert_layers}
-    shape = dataclasses.replace(accelerator_step.MINILM, **layers)
-    datasets = {"cnn": cnn, "bert": accelerator_step.with_bert(cnn, shape)}
+    datasets = {"cnn": cnn, "bert": accelerator_step.with_bert(cnn, sizes.bert)}
     for row in accelerator_step.measure_steps(datasets, sizes.step, rates, clock, **sizes.encoder):
         keep.append(row)
     yield "steps"
@@ -174,15 +189,12 @@ def main() -> int:
     sizes = SMOKE if arguments.smoke else FULL
     folder = arguments.out or (SMOKE_RESULTS if arguments.smoke else RESULTS)
     # Before JAX takes most of the device's memory.
-    torch_found = of_torch(sizes)
+    torch_found = of_torch(sizes, on_cpu=arguments.smoke)
 
     import jax
 
     if jax.default_backend() == "cpu" and not arguments.smoke:
-        raise UserError(
-            "expected a GPU or TPU, found none",
-            remedy="try the program with {smoke}, or install the jaxlib of your device",
-        )
+        parser.exit(2, "error: expected a GPU or TPU, found none; --smoke runs on any machine\n")
     results: dict[str, Any] = {
         "command": " ".join(["python -m benchmarks.accelerator", *sys.argv[1:]]),
         "smoke": arguments.smoke,

@@ -199,13 +199,20 @@ def _compile(
     return lambda: jax.block_until_ready(compiled(x, y)), compiled
 
 
-def measure_torch(sizes: Sequence[int], dim: int, seconds: float) -> dict[str, Any]:
-    """The rows of PyTorch's same loss, in a process in which JAX holds no memory."""
+def measure_torch(
+    sizes: Sequence[int], dim: int, seconds: float, *, on_cpu: bool
+) -> dict[str, Any]:
+    """The rows of PyTorch's same loss, in a process in which JAX holds no memory.
+
+    on_cpu: measure it also where PyTorch sees no GPU.
+    """
     import torch
 
     from benchmarks.loss import torch_loss
 
     cuda = torch.cuda.is_available()
+    if not cuda and not on_cpu:
+        return {"rows": [], "torch": f"{torch.__version__}, sees no GPU"}
     device, clock, rows = "cuda" if cuda else "cpu", Clock(seconds), []
     for size in sorted(sizes):
         for precision in ("highest", *(("tf32", "bf16") if cuda else ())):

@@ -30,14 +30,6 @@ from qpr_jax.training.overrides import load_config
 from qpr_jax.training.prefetch import Prefetch
 from qpr_jax.training.stages import Plan, build_plan, init_model
 
-MINILM = BertShape(
-    vocab_size=30_522,
-    hidden_size=384,
-    num_hidden_layers=6,
-    num_attention_heads=12,
-    intermediate_size=1536,
-    max_position_embeddings=512,
-)
 # What the products are of, and the precision of the rate that the floor is taken from.
 PRODUCTS = {
     "float32": ("float32", "highest"),
