@@ -16,12 +16,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.precision import resolve
-from qpr_jax.tuning import platform_of
+from qpr_jax.tuning import Tuning, platform_of
 
 _AXIS = "data"
-# Tokens of a block for each device: on a CPU, what its caches hold (half or four times as many are
-# slower); on other devices, what keeps them busy, in a few GiB.
-_CPU_TOKENS, _DEVICE_TOKENS = 1024, 65_536
 
 
 class Runtime(NamedTuple):
@@ -47,7 +44,8 @@ def compile_layers(
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec(_AXIS))
-    on_platform = resolve(precision, platform=platform_of(mesh.devices.flat[0]))
+    tuning = Tuning(platform_of(mesh.devices.flat[0]))
+    on_platform = resolve(precision, platform=tuning.platform)
     graph, params = init_bert(shape, weights, compute_dtype, on_platform)
     params = jax.device_put(params, replicated)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
@@ -59,8 +57,7 @@ def compile_layers(
             x = _apply_layer(layer_graph, split, layer, x, mask)
         return _pool(graph, split, params, x, mask)
 
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return Runtime(encode, mesh.size, _CPU_TOKENS if on_cpu else _DEVICE_TOKENS)
+    return Runtime(encode, mesh.size, tuning.constants.encode_tokens)
 
 
 # At module level, so that encoders of one shape, which a training creates, are compiled once.

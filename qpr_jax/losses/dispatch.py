@@ -6,11 +6,7 @@ from typing import Literal, NamedTuple
 
 from qpr_jax.losses.choices import IMPLEMENTATIONS
 from qpr_jax.losses.distances import check_choice
-
-# Scores of a tile: 32 MiB, and a few arrays of this size exist at once. Larger tiles do not fit
-# the cache. Smaller tiles, or fewer rows, add to the candidates' gradient too often.
-_TILE_SCORES = 1 << 23
-_MIN_ROWS, _MAX_ROWS = 64, 512
+from qpr_jax.tuning import Tuning, default_tuning
 
 # Platforms on which "auto" is the fused kernel: none, until it has run on a GPU. That it compiles
 # says neither that it is right there nor that it is faster.
@@ -47,7 +43,7 @@ def choose_method(
     distance: str,
     prior: str,
     implementation: Implementation = "auto",
-    platform: str = "cpu",
+    tuning: Tuning | None = None,
 ) -> Method:
     """Choose how to compute a softmax loss over `rows` x `columns` scores.
 
@@ -59,7 +55,8 @@ def choose_method(
       prior: one of `choices.PRIORS`.
       implementation: "xla", dense or in tiles; "pallas", the fused kernel, which does not read
         `tile`; "auto": see `PALLAS_PLATFORMS`.
-      platform: as JAX calls it; a CPU interprets the kernel, slowly.
+      tuning: the platform and its constants; None: of JAX's first device. A CPU interprets the
+        kernel, slowly.
 
     Raises:
       ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss or
@@ -69,6 +66,8 @@ def choose_method(
       >>> choose_method("auto", 4096, 4096, distance="ssd", prior="uniform")
       Method(name='tiled_softmax', tile=512)
     """
+    tuning = tuning or default_tuning()
+    platform = tuning.platform
     by_hand = distance in ("ssd", "dot") and prior == "uniform"
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     if implementation == "pallas":
@@ -83,9 +82,9 @@ def choose_method(
     if tile is None:
         return Method("dense", None)
     if tile == "auto":
-        if not by_hand and rows * columns <= 4 * _TILE_SCORES:
+        if not by_hand and tuning.holds_all(rows, columns):
             return Method("dense", None)
-        tile = min(max(_TILE_SCORES // columns, _MIN_ROWS), _MAX_ROWS, rows)
+        tile = tuning.rows_of_tile(rows, columns)
     elif isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
         raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
     return Method("tiled_softmax" if by_hand else "autodiff_tiles", tile)

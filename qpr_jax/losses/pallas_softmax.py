@@ -160,7 +160,7 @@ def _negatives(
     sorted_keys = jnp.sort(keys[1])
     first, last = (jnp.searchsorted(sorted_keys, keys[0], side=side) for side in ("left", "right"))
     number = (len(keys[1]) - (last - first)).astype(jnp.float32)
-    return Negatives(lse[:count], total[:count], number)
+    return Negatives(lse[:count], jnp.ones_like(lse[:count]), total[:count], number)
 
 
 def _products(

@@ -131,14 +131,14 @@ def sdml_loss(
         distance=distance,
         prior=prior,
         implementation=implementation,
-        platform=tuning.platform,
+        tuning=tuning,
     )
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
     if method.name in ("tiled_softmax", "pallas_softmax"):
         fused = method.name == "pallas_softmax"
         softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
-        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision)
+        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
         loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
@@ -150,6 +150,7 @@ def sdml_loss(
         prior=prior,
         temperature=temperature,
         precision=precision,
+        tuning=tuning,
     )
     directions = [(pairs, targets)]
     if symmetric:
@@ -213,16 +214,17 @@ def _divergences(
     prior: str,
     temperature: float,
     precision: lax.PrecisionLike,
+    tuning: Tuning,
 ) -> jax.Array:
     """The divergence of each query over all candidates, [n]."""
     if distance == "euc":
-        squared = squared_distances(pairs.queries, candidates.vectors, precision)
+        squared = squared_distances(pairs.queries, candidates.vectors, precision, tuning)
         logits = -from_squared(squared, distance)
         own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
         positive = -from_squared(own_squared, distance)
     else:
         # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
-        logits = 2 * products(pairs.queries, candidates.vectors, precision)
+        logits = 2 * products(pairs.queries, candidates.vectors, precision, tuning)
         logits -= candidates.squares[None]
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
 

@@ -23,6 +23,9 @@ from jax.scipy.special import entr
 from qpr_jax.losses.autodiff_tiles import split_tiles
 from qpr_jax.losses.distances import gather, non_negatives, products
 from qpr_jax.tiles import join_tiles
+from qpr_jax.tuning import Tuning
+
+_ROUNDING = 4e-6  # of a sum of probabilities, where logits are small enough to be exact
 
 
 class Pairs(NamedTuple):
@@ -59,6 +62,7 @@ class Negatives(NamedTuple):
     """Sums over the negatives of each anchor; an anchor's own candidate is none."""
 
     lse: jax.Array  # log of the sum of exp(logit)
+    mass: jax.Array  # sum of exp(logit - lse): 1 but for the rounding of lse
     total: jax.Array  # sum of the logits
     number: jax.Array
 
@@ -72,6 +76,7 @@ class Options(NamedTuple):
       tile: rows of a tile.
       axis_name: the mapped axis that the batch is split over, if any.
       precision: of the matrix products.
+      tuning: of the matrix products; None: of JAX's first device.
     """
 
     smoothing: float
@@ -79,6 +84,7 @@ class Options(NamedTuple):
     tile: int
     axis_name: Hashable | None
     precision: lax.PrecisionLike
+    tuning: Tuning | None = None
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -92,8 +98,8 @@ def tiled_softmax_sum(
 def _forward(
     pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
-    smoothing, symmetric, tile, axis_name, precision = options
-    product = functools.partial(jnp.matmul, precision=precision)
+    smoothing, symmetric, tile, axis_name, *_ = options
+    product = functools.partial(jnp.matmul, precision=options.precision)
     count = len(rows.own)
     tiles = split_tiles((pairs, rows.own), count, tile)
     paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
@@ -101,7 +107,7 @@ def _forward(
     value, product_slope = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
     query_square_slope = jnp.zeros_like(paired)
     if symmetric:
-        back = _negatives_of_candidates(tiles, candidates, rows.clusters, precision, axis_name)
+        back = _negatives_of_candidates(tiles, candidates, rows.clusters, options)
         positive = paired - pairs.query_squares
         own_back = jax.tree.map(lambda array: array[rows.own], back)
         divergences, pull = divergence(own_back, positive, smoothing)
@@ -112,17 +118,18 @@ def _forward(
         # Candidates beyond the pairs have no query, so they are no anchors.
         extra = (0, len(candidates.squares) - len(all_positive))
         anchors = jnp.arange(len(candidates.squares)) < len(all_positive)
-        push_back = jnp.where(anchors, jax.nn.sigmoid(back.lse - jnp.pad(all_positive, extra)), 0)
+        push_back = _push(back, jnp.pad(all_positive, extra))
+        push_back = jnp.where(anchors, push_back, 0)
         share_back = jnp.where(anchors, smoothing / (back.number + 1), 0)
 
     def step(total: Any, inputs: Any) -> Any:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, rows.clusters, precision)
+        logits, hidden = _logits(part, own, live, candidates, rows.clusters, options)
         negatives = _negatives(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
         divergences, pull = divergence(negatives, positive, smoothing)
         divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
-        push, share = jax.nn.sigmoid(negatives.lse - positive), smoothing / (negatives.number + 1)
+        push, share = _push(negatives, positive), smoothing / (negatives.number + 1)
         slope = push[None] * jnp.exp(logits - negatives.lse[None]) - share[None]
         slope = jnp.where(hidden, 0, slope)
         candidate_squares_slope = -slope.sum(axis=1)
@@ -166,21 +173,45 @@ def _logits(
     live: jax.Array,
     candidates: Candidates,
     clusters: jax.Array | None,
-    precision: lax.PrecisionLike,
+    options: Options,
 ) -> tuple[jax.Array, jax.Array]:
     """The logits of a tile's queries, [N, t], and a mask of those that are not of negatives."""
-    logits = 2 * products(candidates.vectors, part.queries, precision)
+    logits = 2 * products(candidates.vectors, part.queries, options.precision, options.tuning)
     logits -= candidates.squares[:, None]
     hidden = non_negatives(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
 
 
 def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
+    shown = jnp.where(hidden, -jnp.inf, logits)
+    most = shown.max(axis=axis)
+    most = jnp.where(jnp.isfinite(most), most, 0)
+    scaled = jnp.exp(shown - jnp.expand_dims(most, axis)).sum(axis=axis)
+    lse = jnp.log(scaled) + most
     return Negatives(
-        jax.nn.logsumexp(jnp.where(hidden, -jnp.inf, logits), axis=axis),
+        lse,
+        scaled * jnp.exp(most - lse),
         jnp.where(hidden, 0, logits).sum(axis=axis),
         (~hidden).sum(axis=axis, dtype=logits.dtype),
     )
+
+
+def _join(parts: Negatives, lse: jax.Array) -> Negatives:
+    """The sums over the negatives of all parts, each array [parts, N], with their joint `lse`."""
+    share = jnp.where(parts.number > 0, jnp.exp(parts.lse - lse[None]), 0)
+    mass = (parts.mass * share).sum(axis=0)
+    return Negatives(lse, mass, parts.total.sum(axis=0), parts.number.sum(axis=0))
+
+
+def _push(negatives: Negatives, positive: jax.Array) -> jax.Array:
+    """The factor of each negative's exp(logit - lse) in the slopes of its anchor.
+
+    It is the probability of all negatives over their mass, so that their slopes balance that of the
+    positive. Large logits round `lse`, and without the mass what is left of the balance would be
+    multiplied by vectors that lie far from the center. A mass within rounding of 1 is taken for 1.
+    """
+    mass = jnp.where(jnp.abs(negatives.mass - 1) > _ROUNDING, negatives.mass, 1)
+    return jax.nn.sigmoid(negatives.lse - positive) / mass
 
 
 def divergence(
@@ -204,34 +235,26 @@ def _negatives_of_candidates(
     tiles: Any,
     candidates: Candidates,
     clusters: jax.Array | None,
-    precision: lax.PrecisionLike,
-    axis_name: Hashable | None,
+    options: Options,
 ) -> Negatives:
     """The sums of each candidate over its negatives among the queries of all devices, [N]."""
 
     def step(total: Negatives, inputs: Any) -> tuple[Negatives, None]:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, clusters, precision)
+        logits, hidden = _logits(part, own, live, candidates, clusters, options)
         logits += candidates.squares[:, None] - part.query_squares[None]
         found = _negatives(logits, hidden, axis=1)
-        return Negatives(
-            jnp.logaddexp(total.lse, found.lse),
-            total.total + found.total,
-            total.number + found.number,
-        ), None
+        both = jax.tree.map(lambda *parts: jnp.stack(parts), total, found)
+        return _join(both, jnp.logaddexp(total.lse, found.lse)), None
 
     zeros = jnp.zeros_like(candidates.squares)
-    found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros), tiles)
-    return over_devices(found, axis_name)
+    found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros, zeros), tiles)
+    return over_devices(found, options.axis_name)
 
 
 def over_devices(found: Negatives, axis_name: Hashable | None) -> Negatives:
     """The sums over the negatives of all devices."""
     if axis_name is None:
         return found
-    by_device = lax.all_gather(found.lse, axis_name)
-    return Negatives(
-        jax.nn.logsumexp(by_device, axis=0),
-        lax.psum(found.total, axis_name),
-        lax.psum(found.number, axis_name),
-    )
+    parts = lax.all_gather(found, axis_name)
+    return _join(parts, jax.nn.logsumexp(parts.lse, axis=0))

@@ -102,7 +102,7 @@ def triplet_loss(
     else:
         target = positives if negatives == "hard" else queries
         closeness = squared_distances(
-            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision
+            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision, tuning
         )
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
 

@@ -34,7 +34,7 @@ def unused_settings(config: TrainConfig) -> list[str]:
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not trains(config):
-        unused |= {"max_steps", "batch.token_dropout"}
+        unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
@@ -195,9 +195,10 @@ def _check_distributed(config: TrainConfig) -> None:
 
 def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
+    of_products = {"tuning.tile_rows", "tuning.product_terms"}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
     if not config.max_epochs:
-        return of_pairs | _of_section("loss") | {"optimizer.learning_rate"}
+        return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
     known, used = {"scale"}, set[str]()
     for spec in LOSSES.values():
@@ -205,6 +206,8 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
     for spec in specs:
         used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}
     unused = {f"loss.{name}" for name in known - used}
+    if "precision" not in used:
+        unused |= of_products
     if all(spec.data == "labeled" for spec in specs):
         unused |= of_pairs
     if len(specs) == 1:

@@ -12,21 +12,7 @@ from typing import Any
 
 from qpr_jax.precision import PRECISIONS
 from qpr_jax.training.declaration import Setting, setting
-
-
-@dataclass(slots=True, kw_only=True)
-class DistributedConfig:
-    """Several processes that train together."""
-
-    enabled: bool = setting(False, "train together with other processes", result=False)
-    coordinator: str = setting(
-        "", "HOST:PORT of process 0; empty: JAX finds it (SLURM, MPI, TPU pods)", result=False
-    )
-    num_processes: int = setting(0, "number of processes; 0: JAX finds it", min=0, result=False)
-    process_id: int = setting(-1, "number of this process, from 0; -1: JAX finds it", result=False)
-    heartbeat: int = setting(
-        30, "seconds of silence after which a process counts as lost", min=1, result=False
-    )
+from qpr_jax.training.machine_config import DistributedConfig, TuningConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -282,6 +268,7 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 

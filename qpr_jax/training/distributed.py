@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.errors import Interrupted, UserError, format_error, ref
-from qpr_jax.training.config import DistributedConfig
+from qpr_jax.training.machine_config import DistributedConfig
 
 log = logging.getLogger(__name__)
 

@@ -79,6 +79,7 @@ def _init_cnn(
         normalize=settings.normalize,
         compute_dtype=settings.compute_dtype,
         precision=resolve(settings.precision, platform=tuning.platform),
+        max_scores=tuning.scores_of_encoder(),
         rngs=nnx.Rngs(config.seed),
     )
     if teacher and teacher.encoder and config.teacher.init_embeddings:
@@ -146,7 +147,7 @@ MODEL_FAMILIES = {
             | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters")}
             | {f"encoder.{name}" for name in ("output_dim", "bag_of_words", "normalize")}
             | {"text.char_ngrams", "batch.encode_chunk", *_PRODUCTS}
-            | {"teacher.init_embeddings"}
+            | {"teacher.init_embeddings", "tuning.encoder_scores"}
         ),
         length_blocks=8,
         check=_check_cnn,

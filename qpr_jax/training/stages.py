@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import asdict
 from typing import NamedTuple
 
 import jax
@@ -145,7 +146,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         pairs_loaders = _make_pairs_loaders(config, dataset, mesh, begins=imitation)
         pairs = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
     schedule = make_schedule(config, imitation + pairs, imitation=imitation)
-    tuning = Tuning(platform_of(mesh.devices.flat[0]))
+    tuning = Tuning(platform_of(mesh.devices.flat[0]), **asdict(config.tuning))
     _warn_of_precisions(config, tuning)
     graph, params = init_model(config, dataset, tuning)
     decay = config.optimizer.weight_decay
@@ -153,7 +154,12 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     def make_objective(loader: BatchLoader, terms: LossTerms) -> Objective:
         loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
         train = make_train_step(
-            loss, schedule, seed=config.seed, weight_decay=decay, named=config.loss.alternate
+            loss,
+            schedule,
+            seed=config.seed,
+            weight_decay=decay,
+            named=config.loss.alternate,
+            donate=tuning.donates(),
         )
         return Objective(loader, train)
 

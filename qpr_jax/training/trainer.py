@@ -35,6 +35,9 @@ from qpr_jax.training.train_step import Params, TrainState
 log = logging.getLogger(__name__)
 
 EMA_EVERY = 10  # steps between two updates of the average of weights
+# The host starts at most this number of steps before they are done. So the device has work while
+# metrics are written, and a signal does not wait for many steps.
+IN_FLIGHT = 8
 
 
 def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
@@ -83,7 +86,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                 if jax.process_count() == 1 or done % config.log_every == 0:
                     stop = distributed.any_process(bool(signals))
                 if done % config.log_every == 0:
-                    show(done, buffer.flush())
+                    show(done, buffer.flush(leave=IN_FLIGHT))
                 if evaluates:
                     buffer.flush()
                     scores = score(current(state))
@@ -169,19 +172,25 @@ class MetricBuffer:
         self._since = time.perf_counter()
 
     def add(self, step: int, pairs: int, metrics: dict[str, Any]) -> None:
-        """Keep the metrics of a step and the number of its pairs."""
+        """Keep the metrics of a step and the number of its pairs; wait if many are in flight."""
         self._kept.append((step, pairs, metrics))
+        if len(self._kept) > IN_FLIGHT:
+            jax.block_until_ready(self._kept[-IN_FLIGHT - 1][2])
 
     def busy(self) -> bool:
         """Whether the device still computes the last step."""
         loss: Any = self._kept[-1][2]["loss"] if self._kept else None
         return isinstance(loss, jax.Array) and not loss.is_ready()  # type: ignore[attr-defined]
 
-    def flush(self) -> str:
-        """Write what is kept, and return a line on it; UserError if a loss is not finite."""
-        if not self._kept:
+    def flush(self, *, leave: int = 0) -> str:
+        """Write all but the last `leave` steps, and return a line on the last one written.
+
+        UserError if a loss is not finite.
+        """
+        ready = self._kept[: max(0, len(self._kept) - leave)]
+        if not ready:
             return ""
-        steps, pairs, metrics = zip(*self._kept, strict=True)
+        steps, pairs, metrics = zip(*ready, strict=True)
         values: list[dict[str, Any]] = jax.device_get(list(metrics))
         now = time.perf_counter()
         rate = round(sum(pairs) / (now - self._since), 1)
@@ -190,7 +199,7 @@ class MetricBuffer:
             for step, row in zip(steps, values, strict=True)
         ]
         self.seconds += now - self._since
-        self._kept, self._since = [], now
+        self._kept, self._since = self._kept[len(ready) :], now
         finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
         if self._writer:
             self._writer.steps(finite)
