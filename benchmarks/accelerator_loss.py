@@ -171,7 +171,12 @@ def measure_loss(
             calls[precision, variant] = call
         except Exception as error:  # of any kind: the others are measured all the same
             row |= left_out(error)
-    seconds = seconds_in_turns(calls, limit=clock.left / 3)
+    try:
+        seconds = seconds_in_turns(calls, limit=clock.left / 3)
+    except Exception as error:  # none of this size has a time, but the next sizes may
+        seconds = {}
+        for row in rows:
+            row |= left_out(error) if "loss" in row else {}
     for row in rows:
         if (key := (row["precision"], row["variant"])) in seconds:
             row["seconds"] = seconds[key]
