@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from jax.typing import DTypeLike
+
 from qpr_jax.losses.choices import IMPLEMENTATIONS
 from qpr_jax.losses.distances import check_choice
-from qpr_jax.tuning import Tuning, default_tuning
+from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
 # Platforms on which "auto" is the fused kernel: none, until it has run on a GPU. That it compiles
 # says neither that it is right there nor that it is faster.
@@ -44,6 +46,7 @@ def choose_method(
     prior: str,
     implementation: Implementation = "auto",
     tuning: Tuning | None = None,
+    dtype: DTypeLike = "float32",
 ) -> Method:
     """Choose how to compute a softmax loss over `rows` x `columns` scores.
 
@@ -57,10 +60,11 @@ def choose_method(
         `tile`; "auto": see `PALLAS_PLATFORMS`.
       tuning: the platform and its constants; None: of JAX's first device. A CPU interprets the
         kernel, slowly.
+      dtype: of the vectors.
 
     Raises:
-      ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss or
-        the platform.
+      ValueError: `tile` or `implementation` is none of the above, or the kernel lacks the loss,
+        the type or the platform.
 
     Example:
       >>> choose_method("auto", 4096, 4096, distance="ssd", prior="uniform")
@@ -68,16 +72,16 @@ def choose_method(
     """
     tuning = tuning or default_tuning()
     platform = tuning.platform
-    by_hand = distance in ("ssd", "dot") and prior == "uniform"
     check_choice("implementation", implementation, IMPLEMENTATIONS)
-    if implementation == "pallas":
-        if not by_hand or platform == "tpu":
-            raise ValueError(
-                'expected `implementation` "xla", since the kernel is for GPUs, the distances ssd '
-                f"and dot and the uniform prior, got distance {distance}, prior {prior}, {platform}"
-            )
-        return Method("pallas_softmax", None)
-    if implementation == "auto" and by_hand and tile == "auto" and platform in PALLAS_PLATFORMS:
+    by_hand = distance in ("ssd", "dot") and prior == "uniform"
+    fusable = by_hand and platform in (CPU, GPU) and dtype == "float32"
+    if implementation == "pallas" and not fusable:
+        raise ValueError(
+            'expected `implementation` "xla", since the kernel has GPUs, float32, the distances '
+            f"ssd and dot and the prior uniform, got {platform}, {dtype}, {distance} and {prior}"
+        )
+    chosen = implementation == "auto" and tile == "auto" and platform in PALLAS_PLATFORMS
+    if implementation == "pallas" or (chosen and fusable):
         return Method("pallas_softmax", None)
     if tile is None:
         return Method("dense", None)

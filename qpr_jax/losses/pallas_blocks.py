@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from jax import lax
 
+from qpr_jax.precision import PRECISIONS, resolve
+from qpr_jax.tuning import GPU
+
 
 class Blocks(NamedTuple):
     """Rows of a block of anchors and of a tile of others, and parameters of Triton."""
@@ -20,8 +23,9 @@ class Blocks(NamedTuple):
 SHARED_MEMORY = 99 << 10
 # The accumulators of a gradient take anchors x width / (32 x warps) registers of a thread's 255.
 # 64 rows and 4 warps, or 128 and 8, are what `wgmma` takes; tiles are loaded ahead. Fewer rows use
-# `mma.sync`, where warps share the columns of a tile if it has more columns than rows.
-_FLOAT32 = (Blocks(32, 64, 4, 1), Blocks(16, 32, 4, 1), Blocks(16, 16, 2, 1))
+# `mma.sync`, where warps share the columns of a tile if it has more columns than rows. The last of
+# these, for operands of 4 bytes and more than 448 columns, spills registers: it fits, and is slow.
+_FLOAT32 = (Blocks(32, 64, 4, 1), Blocks(16, 32, 4, 1), Blocks(16, 16, 1, 1))
 _BLOCKS = {
     "bf16": (Blocks(128, 64, 8, 2), Blocks(64, 64, 4, 2), Blocks(64, 32, 4, 2), *_FLOAT32),
     "bf16_3x": _FLOAT32,
@@ -31,27 +35,14 @@ _BLOCKS = {
 }
 
 
-# Names of precisions, and what else JAX calls them.
-_NAMES = {
-    "highest": (lax.Precision.HIGHEST, lax.DotAlgorithmPreset.F32_F32_F32),
-    "bf16_3x": (lax.DotAlgorithmPreset.BF16_BF16_F32_X3,),
-    # None, DEFAULT and HIGH are TF32 on a GPU.
-    "tf32": (
-        lax.DotAlgorithmPreset.TF32_TF32_F32,
-        lax.Precision.HIGH,
-        lax.Precision.DEFAULT,
-        None,
-    ),
-    "bf16": (lax.DotAlgorithmPreset.BF16_BF16_F32,),
-}
-
-
 def precision_name(precision: lax.PrecisionLike) -> str:
-    """The name of a precision that the kernels have; ValueError if they have it not."""
-    for name, others in _NAMES.items():
-        if precision == name or precision in others:
+    """The name, as of `qpr_jax.precision`, of what JAX makes of a precision on a GPU."""
+    for name in PRECISIONS:
+        if precision in (name, resolve(name, platform=GPU)):
             return name
-    raise ValueError(f"expected `precision` to be one of {', '.join(_NAMES)}, got {precision!r}")
+    if precision in (None, lax.Precision.DEFAULT, lax.Precision.HIGH):
+        return "tf32"
+    raise ValueError(f"expected a precision of {', '.join(PRECISIONS)}, got {precision!r}")
 
 
 def block_sizes(width: int, precision: str) -> Blocks:
@@ -70,14 +61,21 @@ def block_sizes(width: int, precision: str) -> Blocks:
 
 
 def shared_memory(blocks: Blocks, width: int, precision: str) -> int:
-    """Bytes of shared memory that Triton takes for these blocks, at most."""
+    """Bytes of shared memory that Triton takes for these blocks, at most.
+
+    `python -m benchmarks.kernel_resources` compares it with what Triton takes.
+    """
     rows = blocks.anchors + blocks.stages * blocks.others
     bytes_of_value = 2 if precision == "bf16" else 4
     # What a row of others has beside its vector, loaded ahead with it.
     of_rows = blocks.stages * blocks.others * 4 * 4
-    # Slopes change from the layout of a result to that of an operand: in registers with `wgmma`.
-    wgmma = precision == "bf16" and blocks.anchors >= 64
-    slopes = 0 if wgmma else blocks.anchors * blocks.others * 4
+    # Slopes change from the layout of a result to that of an operand: in registers with `wgmma`,
+    # and with a copy for each warp that needs them with `mma.sync`.
+    slopes = blocks.anchors * blocks.others * 4
+    if precision == "bf16" and blocks.anchors >= 64:
+        slopes = 0
+    elif precision != "highest":
+        slopes = max(slopes, blocks.warps * 2048)
     return rows * width * bytes_of_value + of_rows + slopes
 
 

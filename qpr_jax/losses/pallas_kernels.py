@@ -4,15 +4,20 @@ Both have one shape. A program owns a block of rows of one side, the anchors, an
 rows of the other side, the others. Scores of a tile exist in registers alone. Either side of the
 loss can be the anchors, so that no program adds to the rows of another.
 
-Speed was reasoned about for a Hopper GPU, and not measured:
+Neither has run on a GPU. Speed was reasoned about for Hopper, and not measured:
 
 - Products: 2 N^2 d operations for the sums, and 4 N^2 d for the gradient of each side, which
   computes the scores again: 10 N^2 d, and 12 with both directions. Adding to both gradients from
   one kernel would need 8, but N^2 d / 64 atomic additions in device memory, which take longer.
 - A block of anchors stays in shared memory, and a tile of others is read once for both products.
   64 rows of anchors are what `wgmma` needs at least. All programs walk in the same order, so the
-  programs that run at one time read a tile from the L2 cache, not from memory.
+  programs that run at one time read a tile from the L2 cache, not from memory. At the full rate of
+  products 64 rows read 64 bytes a cycle and processor for the sums, a fifth of the operations,
+  which may be more than the cache gives, and 32 for the gradient.
 - Two programs fit a processor, so that one computes exponentials while the other multiplies.
+- For d = 300 in `bf16` Triton 3.9 takes 64 x 32 rows with 80.5 KiB, `wgmma`, and 255 registers with
+  56 bytes spilled (`python -m benchmarks.kernel_resources`, which needs no GPU). The other
+  precisions get fewer rows into 99 KiB and use `mma.sync`; `highest` uses no tensor cores.
 - Scores are in units of log 2: one multiplication and addition, and `exp2` without another. The
   gradient's exponent holds the sum over all candidates, so that there is one `exp2` a direction.
 - Operands are cast once, outside. In `bf16` half the bytes are read.
@@ -163,7 +168,7 @@ def _load(refs: Any, rows: Any) -> list[list[jax.Array]]:
 
 def _dot(left: jax.Array, right: jax.Array, precision: str, *, transposed: bool) -> jax.Array:
     highest = precision == "highest"  # else, for float32 operands, Triton multiplies in TF32
-    return pl.dot(
+    return plgpu.dot(
         left,
         right,
         trans_b=transposed,

@@ -47,13 +47,13 @@ def _forward(
     pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
 ) -> tuple[jax.Array, Any]:
     queries, others = _sides(pairs, candidates, rows, options)
-    keys = queries.keys[: len(rows.own)], others.keys[: len(candidates.squares)]
-    of_queries = _negatives(queries, others, keys, options)
+    numbers = _numbers(queries.keys[: len(rows.own)], others.keys[: len(candidates.squares)], rows)
+    of_queries = _negatives(queries, others, numbers[0], options)
     positive = _positive(pairs)[0]
     value = divergence(of_queries, positive, options.smoothing)[0].sum()
     of_candidates = None
     if options.symmetric:
-        found = _negatives(others, queries, keys[::-1], options)
+        found = _negatives(others, queries, numbers[1], options)
         of_candidates = over_devices(found, options.axis_name)
         own = jax.tree.map(lambda array: array[rows.own], of_candidates)
         value += divergence(own, _positive(pairs)[1], options.smoothing)[0].sum()
@@ -145,22 +145,31 @@ def _with_softmax(
     )
 
 
-def _negatives(
-    anchors: Side, others: Side, keys: tuple[jax.Array, jax.Array], options: Options
-) -> Negatives:
-    """The sums of each anchor over its negatives among the others on this device."""
-    count = len(keys[0])
-    lse, total = _on_platform(
-        softmax_sums,
-        anchors,
-        others,
-        options,
-        totals=options.smoothing > 0,
+def _numbers(queries: jax.Array, others: jax.Array, rows: Rows) -> tuple[jax.Array, jax.Array]:
+    """The number of negatives of each query, and of each candidate on this device, by keys."""
+
+    def hits(keys: jax.Array, of: jax.Array) -> jax.Array:
+        ordered = jnp.sort(of)
+        first, last = (jnp.searchsorted(ordered, keys, side=side) for side in ("left", "right"))
+        return last - first
+
+    if rows.clusters is None:  # without sorting
+        of_queries = jnp.ones_like(queries)
+        of_candidates = jnp.zeros_like(others).at[rows.own].set(1)
+    else:
+        of_queries, of_candidates = hits(queries, others), hits(others, queries)
+    return (
+        (len(others) - of_queries).astype(jnp.float32),
+        (len(queries) - of_candidates).astype(jnp.float32),
     )
-    sorted_keys = jnp.sort(keys[1])
-    first, last = (jnp.searchsorted(sorted_keys, keys[0], side=side) for side in ("left", "right"))
-    number = (len(keys[1]) - (last - first)).astype(jnp.float32)
-    return Negatives(lse[:count], jnp.ones_like(lse[:count]), total[:count], number)
+
+
+def _negatives(anchors: Side, others: Side, number: jax.Array, options: Options) -> Negatives:
+    """The sums of each anchor over its negatives among the others on this device."""
+    totals = options.smoothing > 0
+    lse, total = _on_platform(softmax_sums, anchors, others, options, totals=totals)
+    # The mass is not read: slopes of the kernels multiply differences, and need no balance.
+    return Negatives(lse[: len(number)], jnp.ones_like(number), total[: len(number)], number)
 
 
 def _products(

@@ -37,7 +37,7 @@ from qpr_jax.losses.tiled_softmax import (
     tiled_softmax_sum,
 )
 from qpr_jax.precision import resolve
-from qpr_jax.tuning import Tuning, default_tuning
+from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +120,6 @@ def sdml_loss(
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries, candidates = as_floats(queries, candidates)
-    precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
@@ -132,11 +131,15 @@ def sdml_loss(
         prior=prior,
         implementation=implementation,
         tuning=tuning,
+        dtype=queries.dtype,
     )
+    fused = method.name == "pallas_softmax"
+    # An interpreted kernel rounds as a GPU does.
+    platform = GPU if fused and tuning.platform == CPU else tuning.platform
+    precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name in ("tiled_softmax", "pallas_softmax"):
-        fused = method.name == "pallas_softmax"
+    if fused or method.name == "tiled_softmax":
         softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
         options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
         loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
@@ -173,7 +176,7 @@ def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Ar
     """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
     from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
 
-    if platform == "cpu":
+    if platform == CPU:
         log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
     return pallas_softmax_sum
 

@@ -133,8 +133,7 @@ class LossConfig:
     )
     implementation: str = setting(
         "auto",
-        "of SDML and ranking: XLA's, or fused kernels for a GPU, which have not run on one yet; "
-        "auto: xla",
+        "SDML and ranking by XLA or by fused kernels, not yet run on a GPU; auto: xla",
         choices=("auto", "xla", "pallas"),
         result=False,
     )

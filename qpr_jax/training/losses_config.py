@@ -67,7 +67,7 @@ LOSSES = {
     "sdml": LossSpec(
         sdml_loss,
         "pairs",
-        _same("distance smoothing prior temperature symmetric implementation precision"),
+        _same("distance smoothing prior temperature symmetric precision implementation"),
         unused=lambda config: ("temperature",) if config.prior == "uniform" else (),
         fused=lambda config: config.distance == "ssd" and config.prior == "uniform",
     ),
@@ -81,7 +81,7 @@ LOSSES = {
     "ranking": LossSpec(
         ranking_loss,
         "pairs",
-        _same("similarity smoothing symmetric implementation precision")
+        _same("similarity smoothing symmetric precision implementation")
         | {"scale": "similarity_scale"},
         angular=lambda config: True,
         unused=lambda config: () if config.similarity == "dot" else ("scale",),
