@@ -64,7 +64,7 @@ def config_of(kind: str, size: int, products: str, **encoder: Any) -> TrainConfi
     """The defaults, at this batch size and with these products; `encoder`: further settings."""
     config = load_config("quora_sdml")
     config.batch_size, config.encoder.kind = size, kind
-    config.max_epochs, config.devices = 1, 1
+    config.max_epochs, config.devices = 1000, 1  # more than are measured
     config.encoder.compute_dtype, config.loss.precision = PRODUCTS[products]
     for name, value in encoder.items():
         setattr(config.encoder, name, value)

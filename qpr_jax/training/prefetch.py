@@ -54,7 +54,10 @@ class Prefetch(Iterator[T]):
             self._ahead.append(self._thread.submit(self._make, step))
         if not self._ahead:
             raise StopIteration
-        value = self._ahead.popleft().result()
+        try:
+            value = self._ahead.popleft().result()
+        except StopIteration as error:  # would end the reader's loop in silence
+            raise RuntimeError("making the value of a step raised StopIteration") from error
         if not self._busy():
             self.waited += time.perf_counter() - start
         return value

@@ -218,3 +218,8 @@ def test_the_loop_seldom_waits_for_batches_of_512_pairs():
                 next(batches)
             shares.append(batches.waited / (time.perf_counter() - start))
     assert min(shares) < 0.1
+
+
+def test_an_end_of_iteration_in_making_a_value_does_not_end_the_loop_in_silence():
+    with Prefetch(lambda step: next(iter(())), range(3)) as values, pytest.raises(RuntimeError):
+        list(values)
