@@ -114,11 +114,8 @@ def device_facts() -> dict[str, Any]:
 
     device = jax.devices()[0]
     driver = pathlib.Path("/proc/driver/nvidia/version")
-    found = (
-        re.search(r"Module\s+(?:for \S+\s+)?([\d.]+)", driver.read_text())
-        if (driver.is_file())
-        else None
-    )
+    text = driver.read_text() if driver.is_file() else ""
+    found = re.search(r"Module\s+(?:for \S+\s+)?([\d.]+)", text)
     return {
         "device": device.device_kind,
         "platform": device.platform,

@@ -50,9 +50,8 @@ Row = dict[str, Any]
 def reason_of(error: Exception) -> str:
     """Why a case was left out: out of memory, or the first line of its error."""
     line = (str(error).splitlines() or [""])[0]
-    lower = (
-        line.lower()
-    )  # a kernel's blocks that do not fit shared memory are a fault of the kernel
+    lower = line.lower()
+    # Blocks that do not fit shared memory are a fault of the kernel.
     out = ("resource_exhausted" in lower or "out of memory" in lower) and "shared" not in lower
     return OUT_OF_MEMORY if out else f"{type(error).__name__}: {line}"[:200]
 
