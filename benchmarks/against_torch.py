@@ -134,7 +134,7 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
         clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
         return lay_out(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
 
-    batch_at = from_words if from_strings else feed.batch_at
+    batch_at = from_words if from_strings else feed.layout
 
     def step(i: int):
         nonlocal state

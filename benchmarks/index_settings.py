@@ -32,6 +32,7 @@ SETTINGS = (
     ("IVF2000,Flat", 3),
     ("IVF2000,Flat", 4),
     ("IVF2000,SQfp16", 3),
+    ("IVF2000,SQ8", 1),
     ("IVF2000,SQ8", 3),
     ("IVF640,Flat", 1),
     ("IVF640,Flat", 3),

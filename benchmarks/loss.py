@@ -153,7 +153,7 @@ def torch_loss(x, y):
 
     count = len(y)
     log_p = functional.log_softmax(-torch_distances(x, y), dim=1)
-    targets = torch.full((len(x), count), SMOOTHING / count)
+    targets = torch.full((len(x), count), SMOOTHING / count, device=x.device)
     targets.diagonal().add_(1 - SMOOTHING)
     return functional.kl_div(log_p, targets, reduction="batchmean")
 
@@ -163,7 +163,7 @@ def torch_cross_entropy(x, y):
     import torch
     from torch.nn import functional
 
-    logits, own = -torch_distances(x, y), torch.arange(len(x))
+    logits, own = -torch_distances(x, y), torch.arange(len(x), device=x.device)
     value = functional.cross_entropy(logits, own, label_smoothing=SMOOTHING)
     return value - target_entropy(len(y))
 

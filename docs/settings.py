@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qpr_jax.old_names import OLD_NAMES
-from qpr_jax.training.config import Setting, TrainConfig, declarations, read
+from qpr_jax.training.config import TrainConfig, declarations, read
+from qpr_jax.training.declaration import Setting
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS

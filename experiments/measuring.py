@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax.cli.program import run_program
@@ -92,6 +93,37 @@ def best_of(call: Callable[[], Any], *, most: int = 5, seconds: float = 10) -> t
         result = call()
         times.append(time.perf_counter() - start)
     return min(times), result
+
+
+class Clock:
+    """The seconds that are left of what may be spent."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        """Below 0 when they are spent."""
+        return self._end - time.perf_counter()
+
+
+def seconds_in_turns(
+    calls: Mapping[Hashable, Callable[[], Any]], *, rounds: int = 5, limit: float = math.inf
+) -> dict[Hashable, float]:
+    """The median time of each call over rounds, the calls alternating.
+
+    The calls have been warmed up. No round begins after `limit` seconds, but for the first.
+    """
+    times: dict[Hashable, list[float]] = {key: [] for key in calls}
+    clock = Clock(limit)
+    for number in range(rounds):
+        if number and clock.left < 0:
+            break
+        for key, call in calls.items():
+            start = time.perf_counter()
+            call()
+            times[key].append(time.perf_counter() - start)
+    return {key: statistics.median(found) for key, found in times.items()}
 
 
 def rates_in_turns(

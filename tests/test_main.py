@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 
@@ -136,7 +137,9 @@ def test_the_exported_encoder_is_the_flax_encoder_of_the_best_step(finished, tmp
 
     from qpr_jax.training.stages import init_model
 
-    params = train(config, dataset, workdir)  # finished: only restores the best
+    # It only restores the best. Of a copy, since it adds a file of events.
+    shutil.copytree(workdir / "checkpoints", tmp_path / "checkpoints")
+    params = train(config, dataset, tmp_path)
     graph, _ = init_model(config, dataset)
     words = dataset.token_ids[:200]
     expected = nnx.merge(graph, params)(words)

@@ -26,6 +26,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
+from qpr_jax.precision import HIGHEST, PRECISIONS
 from qpr_jax.text.base import as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
@@ -71,6 +72,13 @@ class TransformerEncoder:
     def max_tokens(self) -> int:
         """Tokens of a question that are read, including start and end markers."""
         return self.model.max_tokens
+
+    @property
+    def precision(self) -> str:
+        """Of float32 products: that of its training, unless bfloat16 products were trained."""
+        trained_in_float32 = self.settings.get("encoder.compute_dtype", "float32") == "float32"
+        name = self.settings.get("encoder.precision", HIGHEST)
+        return name if trained_in_float32 and name in PRECISIONS else HIGHEST
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""
@@ -128,7 +136,8 @@ class TransformerEncoder:
     def _runtime(self) -> Runtime:
         from qpr_jax.encoders.transformer_runtime import compile_layers
 
-        return compile_layers(self.model.shape, self.model.weights, self.compute_dtype)
+        model = self.model
+        return compile_layers(model.shape, model.weights, self.compute_dtype, self.precision)
 
     def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)

@@ -15,11 +15,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import Tuning, platform_of
 
 _AXIS = "data"
-# Tokens of a block for each device: on a CPU, what its caches hold (half or four times as many are
-# slower); on other devices, what keeps them busy, in a few GiB.
-_CPU_TOKENS, _DEVICE_TOKENS = 1024, 65_536
 
 
 class Runtime(NamedTuple):
@@ -34,29 +33,31 @@ class Runtime(NamedTuple):
     device_tokens: int
 
 
-def compile_layers(shape: BertShape, weights: Mapping[str, Any], compute_dtype: str) -> Runtime:
+def compile_layers(
+    shape: BertShape, weights: Mapping[str, Any], compute_dtype: str, precision: str = "highest"
+) -> Runtime:
     """Create the runtime of an encoder; `weights` are of `BertEncoder`, pure nested dictionaries.
 
-    For each shape of a block a single layer is compiled, and called with the weights of each.
+    `precision` is of float32 products, one of `precision.PRECISIONS`. For each shape of a block a
+    single layer is compiled, and called with the weights of each.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec(_AXIS))
-    graph, params = init_bert(shape, weights, compute_dtype)
+    tuning = Tuning(platform_of(mesh.devices.flat[0]))
+    on_platform = resolve(precision, platform=tuning.platform)
+    graph, params = init_bert(shape, weights, compute_dtype, on_platform)
     params = jax.device_put(params, replicated)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # the same for all layers
-    # By default, GPUs and TPUs round the factors of float32 products.
-    precision = "highest" if compute_dtype == "float32" else "default"
 
     def encode(token_ids: np.ndarray) -> jax.Array:
         x, mask = _embed(graph, split, params, jax.device_put(token_ids, split))
         for _, layer in layers:
-            x = _apply_layer(layer_graph, split, precision, layer, x, mask)
+            x = _apply_layer(layer_graph, split, layer, x, mask)
         return _pool(graph, split, params, x, mask)
 
-    on_cpu = mesh.devices.flat[0].platform == "cpu"
-    return Runtime(encode, mesh.size, _CPU_TOKENS if on_cpu else _DEVICE_TOKENS)
+    return Runtime(encode, mesh.size, tuning.constants.encode_tokens)
 
 
 # At module level, so that encoders of one shape, which a training creates, are compiled once.
@@ -71,17 +72,15 @@ def _embed(
     return lax.with_sharding_constraint((x, token_ids >= 0), split)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def _apply_layer(
     graph: nnx.GraphDef,
     split: NamedSharding,
-    precision: str,
     params: nnx.State,
     x: jax.Array,
     mask: jax.Array,
 ) -> jax.Array:
-    with jax.default_matmul_precision(precision):
-        return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), split)
+    return lax.with_sharding_constraint(nnx.merge(graph, params)(x, mask), split)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Self
 
 import faiss
 import numpy as np
@@ -18,6 +18,7 @@ from qpr_jax.index.recipe import (
     check_faiss,
     check_recipe,
     fit_faiss,
+    lists_for,
     training_points,
 )
 
@@ -27,6 +28,8 @@ _CHUNK = 32_768
 # takes.
 _SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
+_CODE_POINTS = 100_000  # vectors that scalar codes are trained on; FAISS takes no more
+_PROBED = 1 << 22  # lists of all queries that are held at once
 
 _Chunks = Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
@@ -79,6 +82,8 @@ class FaissIndex:
         exact = ExactTopK(query_vectors, RECALL_AT + 1, recipe.metric)
         if not index.is_trained:
             index.train(_padded(training, width))
+        if recipe.assignments > 1 and isinstance(index, faiss.IndexIVFScalarQuantizer):
+            _train_codes(index, _padded(training, width), recipe.assignments)
         whole = len(sample) == count
 
         def chunks(start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -139,41 +144,115 @@ class FaissIndex:
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the `k` nearest rows of each vector, nearest first.
 
-        A query for which the probed lists (of HNSW: the candidates kept) hold fewer than `k` rows
-        is searched again among all, so results are padded only if fewer than `k` rows exist.
+        The more rows were removed, the wider it searches, so that it finds what an index of the
+        rows that are left would find. A query for which fewer than `k` rows come out is searched
+        again among all, so results are padded only if fewer than `k` rows exist.
 
         Returns:
           Distances float32 [n, k], squared Euclidean or the inner product times -1, and rows int64
           [n, k]; inf and -1 in places that stay empty.
         """
-        index, assignments = self.faiss, self.recipe.assignments
-        vectors = _padded(vectors, index.d)
-        selector = None if self._live_bits is None else faiss.IDSelectorBitmap(self._live_bits)
-        probed, every = self._parameters(k, selector)
+        assignments = self.recipe.assignments
+        vectors = _padded(vectors, self.faiss.d)
+        breadth = self._breadth(k)
         distances, rows = _unique_rows(
-            index.search(vectors, k * assignments, params=probed), k, assignments
+            self._search(vectors, k * assignments, breadth), k, assignments
         )
         short = np.flatnonzero(rows[:, -1] < 0)
-        if len(short) and probed is not every:
-            hnsw = isinstance(index, faiss.IndexHNSW)
-            flat = faiss.downcast_index(index.storage) if hnsw else index
+        if len(short) and breadth is not None:
             distances[short], rows[short] = _unique_rows(
-                flat.search(vectors[short], k * assignments, params=every), k, assignments
+                self._search(vectors[short], k * assignments, None), k, assignments
             )
         if self.recipe.metric == "ip":
             distances = -distances
         return np.where(rows < 0, np.float32(np.inf), distances), rows
 
-    def _parameters(self, k: int, selector: Any) -> tuple[Any, Any]:
-        """FAISS search parameters: for the normal search, and for the exhaustive one."""
-        index, probes = self.faiss, self.recipe.probes
+    def _breadth(self, k: int) -> int | None:
+        """How many lists (of HNSW: candidates) a search goes through; None for all there are."""
+        index, recipe, live = self.faiss, self.recipe, len(self)
         if isinstance(index, faiss.IndexIVF):
-            probed = faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))
-            return probed, faiss.SearchParametersIVF(sel=selector, nprobe=index.nlist)
-        every = faiss.SearchParameters(sel=selector)
+            probes = recipe.probes
+            if self._removed_count:  # the share of the lists that a new index would read
+                lists = lists_for(live, index.nlist, probes=probes)
+                probes = -(-probes * index.nlist // lists) if lists else index.nlist
+            return probes if probes < index.nlist else None
         if isinstance(index, faiss.IndexHNSW):
-            return faiss.SearchParametersHNSW(sel=selector, efSearch=max(16 * probes, k)), every
-        return every, every
+            candidates = max(16 * recipe.probes, k)
+            if self._removed_count:  # of the candidates as many are left as a new index would keep
+                candidates = -(-candidates * self._rows // max(live, 1))
+                return candidates if candidates < live else None
+            return candidates
+        return None
+
+    def _search(
+        self, vectors: np.ndarray, k: int, breadth: int | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What FAISS finds: distances and rows [n, k], a row once for each list it stands in."""
+        index = self.faiss
+        live = None if self._live_bits is None else faiss.IDSelectorBitmap(self._live_bits)
+        if isinstance(index, faiss.IndexIVF):
+            probes = index.nlist if breadth is None else breadth
+            parameters = faiss.SearchParametersIVF(sel=live, nprobe=probes)
+            # A graph over the centroids leads to few lists reliably, and never surely to all.
+            if probes > self.recipe.probes or breadth is None:
+                return _search_nearest_lists(index, vectors, k, parameters)
+        elif isinstance(index, faiss.IndexHNSW) and breadth is not None:
+            parameters = faiss.SearchParametersHNSW(sel=live, efSearch=breadth)
+        else:
+            parameters = faiss.SearchParameters(sel=live)
+            if isinstance(index, faiss.IndexHNSW):
+                index = faiss.downcast_index(index.storage)
+        return index.search(vectors, k, params=parameters)
+
+
+def _search_nearest_lists(
+    index: faiss.IndexIVF, vectors: np.ndarray, k: int, parameters: faiss.SearchParametersIVF
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search with every centroid compared, also where a graph stands over the centroids."""
+    centroids = _centroids(index)
+    distances = np.empty((len(vectors), k), np.float32)
+    rows = np.empty((len(vectors), k), np.int64)
+    size = max(1, _PROBED // parameters.nprobe)
+    for start in range(0, len(vectors), size):
+        part = slice(start, start + size)
+        queries = np.ascontiguousarray(vectors[part])
+        near, lists = centroids.search(queries, parameters.nprobe)
+        arrays = (queries, lists, near, distances[part], rows[part])
+        x, *pointers = map(faiss.swig_ptr, arrays)
+        index.search_preassigned_c(len(queries), x, k, *pointers, False, parameters)
+    return distances, rows
+
+
+def _nearest_lists(index: faiss.IndexIVF, vectors: np.ndarray, count: int) -> np.ndarray:
+    """The `count` nearest lists of each vector, int64 [n, count]."""
+    lists: np.ndarray = index.quantizer.search(vectors, count)[1]
+    if len(lost := np.flatnonzero(lists[:, -1] < 0)):  # a graph over centroids may be in pieces
+        lists[lost] = _centroids(index).search(vectors[lost], count)[1]
+    return lists
+
+
+def _centroids(index: faiss.IndexIVF) -> faiss.Index:
+    """The centroids of the lists, searched one by one."""
+    quantizer = faiss.downcast_index(index.quantizer)
+    if isinstance(quantizer, faiss.IndexHNSW):
+        return faiss.downcast_index(quantizer.storage)
+    return quantizer
+
+
+def _train_codes(
+    index: faiss.IndexIVFScalarQuantizer, vectors: np.ndarray, assignments: int
+) -> None:
+    """Train the codes on what is left of a vector after the centroid of each of its lists.
+
+    FAISS trains on the nearest list alone. What is left in the others is longer, and cut off at
+    the ends of what the codes were trained on it comes to lie near a centroid that it is far from.
+    """
+    size = min(len(vectors), _CODE_POINTS // assignments)
+    vectors = vectors[np.linspace(0, len(vectors) - 1, size).astype(np.int64)]
+    lists = _nearest_lists(index, vectors, assignments)
+    left = vectors[:, None] - index.quantizer.reconstruct_n(0, index.nlist)[lists]
+    left, lists = (np.ascontiguousarray(x.reshape(lists.size, -1)) for x in (left, lists))
+    index.train_encoder(lists.size, faiss.swig_ptr(left), faiss.swig_ptr(lists))
 
 
 def _add_in_shards(
@@ -212,8 +291,7 @@ def _add(index: faiss.Index, vectors: np.ndarray, rows: np.ndarray, assignments:
     if not isinstance(index, faiss.IndexIVF):
         index.add(vectors)
         return
-    _, nearest = index.quantizer.search(vectors, assignments)
-    for lists in np.ascontiguousarray(nearest.T):
+    for lists in np.ascontiguousarray(_nearest_lists(index, vectors, assignments).T):
         index.add_core(len(vectors), *map(faiss.swig_ptr, (vectors, rows, lists)))
 
 

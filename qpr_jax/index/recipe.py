@@ -10,7 +10,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import backend
 
 METRICS = ("l2", "ip")
-MAX_COUNT, _MAX_LINKS = 1_000_000, 1024  # what FAISS can count, and hold
+MAX_COUNT = 1_000_000  # what FAISS can count
+_LINKS = range(2, 1025)  # what it can hold; with one link it ends the process
 # What FAISS asks for: with fewer training points a list its k-means warns, more it samples down.
 _MIN_POINTS, _MAX_POINTS = 39, 256
 _PQ_POINTS = 256 * _MIN_POINTS
@@ -65,9 +66,9 @@ def check_faiss(recipe: Recipe, dimension: int) -> None:
             f"`SQ8` or `PQ50` (with numbers of your own), got {recipe.factory!r}"
         )
     for name in ("links", "quantizer"):
-        if int(match[name] or 0) > _MAX_LINKS:
+        if match[name] and int(match[name]) not in _LINKS:
             raise UserError(
-                f"index `factory`: expected HNSW1 to HNSW{_MAX_LINKS}, got {match[0]!r}"
+                f"index `factory`: expected HNSW{_LINKS[0]} to HNSW{_LINKS[-1]}, got {match[0]!r}"
             )
     if match["parts"] and dimension % int(match["parts"]):
         parts = int(match["parts"])

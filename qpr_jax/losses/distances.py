@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from qpr_jax.tuning import Tuning, default_tuning
+
 # The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
 # that sum more than 5e-6 of the result could be rounding, so it is computed from x - y.
 NEAR = 1 / 16
@@ -131,18 +133,21 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
 
 
-def products(left: jax.Array, right: jax.Array, precision: lax.PrecisionLike) -> jax.Array:
+def products(
+    left: jax.Array, right: jax.Array, precision: lax.PrecisionLike, tuning: Tuning | None = None
+) -> jax.Array:
     """All dot products of the rows of left [n, d] and right [m, d], [n, m].
 
-    Computed as sums of short sums, with half the rounding error of long ones. Large results use
-    fewer and longer sums, since each costs a pass over the result.
+    On a CPU computed as sums of short sums, with half the rounding error of long ones; `tuning` has
+    their number.
     """
-    length = 64 if len(left) * len(right) < 1 << 22 else 160
+    dim = left.shape[1]
+    length = (tuning or default_tuning()).sum_length(len(left), len(right), dim)
     return functools.reduce(
         jnp.add,
         (
             jnp.matmul(left[:, k : k + length], right[:, k : k + length].T, precision=precision)
-            for k in range(0, left.shape[1], length)
+            for k in range(0, dim, length)
         ),
     )
 
@@ -153,7 +158,10 @@ def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def squared_distances(
-    x: jax.Array, y: jax.Array, precision: lax.PrecisionLike = lax.Precision.HIGHEST
+    x: jax.Array,
+    y: jax.Array,
+    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """All squared Euclidean distances, with a relative error of at most 1e-5, however small.
 
@@ -165,6 +173,7 @@ def squared_distances(
       x: floating [n, d].
       y: of the same type, [m, d].
       precision: of the matrix product.
+      tuning: of the matrix product; None: of JAX's first device.
 
     Returns:
       [n, m] of that type, at least 0. The gradient is as accurate.
@@ -174,7 +183,7 @@ def squared_distances(
     center = mean_vector(y)[None]
     u, v = x - center, y - center
     scale = (u**2).sum(axis=1)[:, None] + (v**2).sum(axis=1)[None]
-    expanded = scale - 2 * products(u, v, precision)
+    expanded = scale - 2 * products(u, v, precision, tuning)
     near = expanded < NEAR * scale
     rows, room = x.shape[0], 4 * x.shape[0] + 64
 

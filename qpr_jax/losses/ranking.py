@@ -9,9 +9,10 @@ from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
-from qpr_jax.losses.dispatch import Tile
+from qpr_jax.losses.dispatch import Implementation, Tile
 from qpr_jax.losses.distances import as_floats, check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
+from qpr_jax.tuning import Tuning
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -25,8 +26,10 @@ def ranking_loss(
     symmetric: bool = False,
     clusters: jax.Array | None = None,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the cross-entropy of the pair's own candidate among all candidates.
 
@@ -47,9 +50,11 @@ def ranking_loss(
         candidate and its query, -1 for none; ids fit int32. A row skips other candidates
         of its own cluster.
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
+      implementation: "xla", or "pallas", fused kernels for a GPU, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.
-      precision: of the matrix products.
+      precision: of the matrix products, as in `sdml_loss`.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, float64 if the vectors are, at least 0 to rounding.
@@ -86,6 +91,8 @@ def ranking_loss(
         symmetric=symmetric,
         clusters=clusters,
         tile=tile,
+        implementation=implementation,
         axis_name=axis_name,
         precision=precision,
+        tuning=tuning,
     )

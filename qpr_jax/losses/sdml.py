@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.choices import PRIORS, SCORES
-from qpr_jax.losses.dispatch import Tile, choose_method
+from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
 from qpr_jax.losses.distances import (
     as_floats,
     check_batch,
@@ -36,6 +36,8 @@ from qpr_jax.losses.tiled_softmax import (
     target_entropy,
     tiled_softmax_sum,
 )
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +53,10 @@ def sdml_loss(
     clusters: jax.Array | None = None,
     symmetric: bool = False,
     tile: Tile = "auto",
+    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the KL divergence of the smoothed targets from the softmax of -D.
 
@@ -78,13 +82,18 @@ def sdml_loss(
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
         by size, see `dispatch.choose_method`, and logged.
+      implementation: "xla", or "pallas", fused kernels for a GPU, which need no memory for scores,
+        see `pallas_softmax`; they lack "euc", the distance prior and float64. "auto": "xla", until
+        the kernels have run on a GPU: not measured.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
         candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
         the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
         large by the number of devices: take it outside, or leave the check on.
-      precision: of the matrix products. Measure anything below the default, full float32: it can
-        lose what centering gains.
+      precision: of the matrix products, of float32 vectors: "highest", "bf16_3x", "tf32", "bf16"
+        (see `qpr_jax.precision`; "highest" where the platform lacks it) or a value for JAX.
+        BUILD.md has the error of each.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, float64 if the vectors are, at least 0 to rounding.
@@ -108,17 +117,32 @@ def sdml_loss(
     if not temperature > 0:
         raise ValueError(f"expected `temperature` above 0, got {temperature}")
 
+    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries, candidates = as_floats(queries, candidates)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
     all_candidates = gather(candidates, n, axis_name)
-    method = choose_method(tile, n, len(all_candidates), distance=distance, prior=prior)
+    method = choose_method(
+        tile,
+        n,
+        len(all_candidates),
+        distance=distance,
+        prior=prior,
+        implementation=implementation,
+        tuning=tuning,
+        dtype=queries.dtype,
+    )
+    fused = method.name == "pallas_softmax"
+    # An interpreted kernel rounds as a GPU does.
+    platform = GPU if fused and tuning.platform == CPU else tuning.platform
+    precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     pairs, targets = _center(queries, candidates, all_candidates, distance)
-    if method.name == "tiled_softmax" and method.tile:
-        options = Options(smoothing, symmetric, method.tile, axis_name, precision)
-        loss = tiled_softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
+    if fused or method.name == "tiled_softmax":
+        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
+        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
+        loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
         loss /= n * (1 + symmetric)
         return loss if axis_name is None else lax.pmean(loss, axis_name)
 
@@ -129,6 +153,7 @@ def sdml_loss(
         prior=prior,
         temperature=temperature,
         precision=precision,
+        tuning=tuning,
     )
     directions = [(pairs, targets)]
     if symmetric:
@@ -145,6 +170,15 @@ def sdml_loss(
             loss += total / n
     loss /= len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
+    """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
+    from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
+
+    if platform == CPU:
+        log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
+    return pallas_softmax_sum
 
 
 def _center(
@@ -183,16 +217,17 @@ def _divergences(
     prior: str,
     temperature: float,
     precision: lax.PrecisionLike,
+    tuning: Tuning,
 ) -> jax.Array:
     """The divergence of each query over all candidates, [n]."""
     if distance == "euc":
-        squared = squared_distances(pairs.queries, candidates.vectors, precision)
+        squared = squared_distances(pairs.queries, candidates.vectors, precision, tuning)
         logits = -from_squared(squared, distance)
         own_squared = paired_squared_distances(pairs.queries, pairs.candidates)
         positive = -from_squared(own_squared, distance)
     else:
         # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
-        logits = 2 * products(pairs.queries, candidates.vectors, precision)
+        logits = 2 * products(pairs.queries, candidates.vectors, precision, tuning)
         logits -= candidates.squares[None]
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
 

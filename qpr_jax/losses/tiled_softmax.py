@@ -23,6 +23,7 @@ from jax.scipy.special import entr
 from qpr_jax.losses.autodiff_tiles import split_tiles
 from qpr_jax.losses.distances import gather, non_negatives, products
 from qpr_jax.tiles import join_tiles
+from qpr_jax.tuning import Tuning
 
 _ROUNDING = 4e-6  # of a sum of probabilities, where logits are small enough to be exact
 
@@ -75,6 +76,7 @@ class Options(NamedTuple):
       tile: rows of a tile.
       axis_name: the mapped axis that the batch is split over, if any.
       precision: of the matrix products.
+      tuning: of the matrix products; None: of JAX's first device.
     """
 
     smoothing: float
@@ -82,6 +84,7 @@ class Options(NamedTuple):
     tile: int
     axis_name: Hashable | None
     precision: lax.PrecisionLike
+    tuning: Tuning | None = None
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -95,8 +98,8 @@ def tiled_softmax_sum(
 def _forward(
     pairs: Pairs, candidates: Candidates, rows: Rows, options: Options
 ) -> tuple[jax.Array, tuple[Pairs, Candidates]]:
-    smoothing, symmetric, tile, axis_name, precision = options
-    product = functools.partial(jnp.matmul, precision=precision)
+    smoothing, symmetric, tile, axis_name, *_ = options
+    product = functools.partial(jnp.matmul, precision=options.precision)
     count = len(rows.own)
     tiles = split_tiles((pairs, rows.own), count, tile)
     paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
@@ -104,10 +107,10 @@ def _forward(
     value, product_slope = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
     query_square_slope = jnp.zeros_like(paired)
     if symmetric:
-        back = _negatives_of_candidates(tiles, candidates, rows.clusters, precision, axis_name)
+        back = _negatives_of_candidates(tiles, candidates, rows.clusters, options)
         positive = paired - pairs.query_squares
         own_back = jax.tree.map(lambda array: array[rows.own], back)
-        divergences, pull = _divergence(own_back, positive, smoothing)
+        divergences, pull = divergence(own_back, positive, smoothing)
         value += divergences.sum()
         product_slope += pull
         query_square_slope -= pull
@@ -121,10 +124,10 @@ def _forward(
 
     def step(total: Any, inputs: Any) -> Any:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, rows.clusters, precision)
+        logits, hidden = _logits(part, own, live, candidates, rows.clusters, options)
         negatives = _negatives(logits, hidden, axis=0)
         positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
-        divergences, pull = _divergence(negatives, positive, smoothing)
+        divergences, pull = divergence(negatives, positive, smoothing)
         divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
         push, share = _push(negatives, positive), smoothing / (negatives.number + 1)
         slope = push[None] * jnp.exp(logits - negatives.lse[None]) - share[None]
@@ -170,10 +173,10 @@ def _logits(
     live: jax.Array,
     candidates: Candidates,
     clusters: jax.Array | None,
-    precision: lax.PrecisionLike,
+    options: Options,
 ) -> tuple[jax.Array, jax.Array]:
     """The logits of a tile's queries, [N, t], and a mask of those that are not of negatives."""
-    logits = 2 * products(candidates.vectors, part.queries, precision)
+    logits = 2 * products(candidates.vectors, part.queries, options.precision, options.tuning)
     logits -= candidates.squares[:, None]
     hidden = non_negatives(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
@@ -212,7 +215,7 @@ def _push(negatives: Negatives, positive: jax.Array) -> jax.Array:
     return jax.nn.sigmoid(negatives.lse - positive) / mass
 
 
-def _divergence(
+def divergence(
     negatives: Negatives, positive: jax.Array, smoothing: float
 ) -> tuple[jax.Array, jax.Array]:
     """The divergence of each anchor, and its slope in the logit of the anchor's positive."""
@@ -233,14 +236,13 @@ def _negatives_of_candidates(
     tiles: Any,
     candidates: Candidates,
     clusters: jax.Array | None,
-    precision: lax.PrecisionLike,
-    axis_name: Hashable | None,
+    options: Options,
 ) -> Negatives:
     """The sums of each candidate over its negatives among the queries of all devices, [N]."""
 
     def step(total: Negatives, inputs: Any) -> tuple[Negatives, None]:
         part, own, live = inputs
-        logits, hidden = _logits(part, own, live, candidates, clusters, precision)
+        logits, hidden = _logits(part, own, live, candidates, clusters, options)
         logits += candidates.squares[:, None] - part.query_squares[None]
         found = _negatives(logits, hidden, axis=1)
         both = jax.tree.map(lambda *parts: jnp.stack(parts), total, found)
@@ -248,6 +250,11 @@ def _negatives_of_candidates(
 
     zeros = jnp.zeros_like(candidates.squares)
     found, _ = lax.scan(step, Negatives(zeros - jnp.inf, zeros, zeros, zeros), tiles)
+    return over_devices(found, options.axis_name)
+
+
+def over_devices(found: Negatives, axis_name: Hashable | None) -> Negatives:
+    """The sums over the negatives of all devices."""
     if axis_name is None:
         return found
     parts = lax.all_gather(found, axis_name)

@@ -21,6 +21,8 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import Tuning, default_tuning
 
 
 def triplet_loss(
@@ -33,6 +35,8 @@ def triplet_loss(
     clusters: jax.Array | None = None,
     key: jax.Array | None = None,
     axis_name: Hashable | None = None,
+    precision: str | lax.PrecisionLike = "highest",
+    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
@@ -55,6 +59,9 @@ def triplet_loss(
         on all devices, and a new one at each step.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
+      precision: of the matrix product that hard negatives are chosen by, as in `sdml_loss`. The
+        distances of the value come from differences.
+      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, float64 if the vectors are, at least 0.
@@ -77,8 +84,10 @@ def triplet_loss(
     if not margin >= 0:
         raise ValueError(f"expected `margin` of at least 0, got {margin}")
 
+    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries, candidates = as_floats(queries, candidates)
+    precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)
@@ -92,7 +101,9 @@ def triplet_loss(
         chosen = _random(key, own[:, 0], allowed)
     else:
         target = positives if negatives == "hard" else queries
-        closeness = squared_distances(lax.stop_gradient(target), lax.stop_gradient(all_candidates))
+        closeness = squared_distances(
+            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision, tuning
+        )
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
 
     to_positive, to_negative = (

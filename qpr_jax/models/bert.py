@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from flax import nnx
 from jax import lax
 
 from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.models.products import product
+from qpr_jax.precision import resolve
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -20,15 +23,18 @@ class BertLayer(nnx.Module):
     Source: Vaswani et al. (2017), section 3; Devlin et al. (2019): GELU, normalization last.
     """
 
-    def __init__(self, shape: BertShape, dtype: jnp.dtype, rngs: nnx.Rngs) -> None:
-        """Draw the weights."""
+    def __init__(
+        self, shape: BertShape, dtype: str, precision: lax.PrecisionLike, rngs: nnx.Rngs
+    ) -> None:
+        """Draw the weights; `dtype` and `precision` are of the products."""
         size, inner = shape.hidden_size, shape.intermediate_size
         self.heads = shape.num_attention_heads
+        self.dtype, self.precision = dtype, precision
         self.query, self.key, self.value, self.output = (
-            nnx.Linear(size, size, dtype=dtype, rngs=rngs) for _ in range(4)
+            nnx.Linear(size, size, rngs=rngs) for _ in range(4)
         )
-        self.widen = nnx.Linear(size, inner, dtype=dtype, rngs=rngs)
-        self.narrow = nnx.Linear(inner, size, dtype=dtype, rngs=rngs)
+        self.widen = nnx.Linear(size, inner, rngs=rngs)
+        self.narrow = nnx.Linear(inner, size, rngs=rngs)
         self.attended_norm, self.norm = (
             nnx.LayerNorm(size, epsilon=shape.layer_norm_eps, rngs=rngs) for _ in range(2)
         )
@@ -37,12 +43,34 @@ class BertLayer(nnx.Module):
         """Map token vectors [n, L, h] to [n, L, h]; `mask`, bool [n, L], is False at padding."""
         *positions, size = x.shape
         query, key, value = (
-            linear(x).reshape(*positions, self.heads, size // self.heads)
+            self._apply(linear, x).reshape(*positions, self.heads, size // self.heads)
             for linear in (self.query, self.key, self.value)
         )
-        attended = jax.nn.dot_product_attention(query, key, value, mask=mask[:, None, None, :])
-        x = self.attended_norm(x + self.output(attended.reshape(x.shape)))
-        return self.norm(x + self.narrow(jax.nn.gelu(self.widen(x), approximate=False)))
+        attended = self._attend(query, key, value, mask).reshape(x.shape)
+        x = self.attended_norm(x + self._apply(self.output, attended))
+        wide = jax.nn.gelu(self._apply(self.widen, x), approximate=False)
+        return self.norm(x + self._apply(self.narrow, wide))
+
+    def _attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array
+    ) -> jax.Array:
+        """Scaled dot-product attention of each head, [n, L, heads, h / heads].
+
+        Not `jax.nn.dot_product_attention`, whose gradient multiplies float32 by bfloat16. Heads go
+        before positions, since XLA's CPU backend refuses some bfloat16 products of other orders.
+        """
+        query, key, value = (array.swapaxes(1, 2) for array in (query, key, value))
+        scores = self._product("nhqd,nhkd->nhqk", query, key) / math.sqrt(query.shape[-1])
+        scores = jnp.where(mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min)
+        attended = self._product("nhqk,nhkd->nhqd", jax.nn.softmax(scores), value)
+        return attended.swapaxes(1, 2)
+
+    def _apply(self, linear: nnx.Linear, x: jax.Array) -> jax.Array:
+        bias = cast(nnx.Param, linear.bias)[...]
+        return self._product("nlh,ho->nlo", x, linear.kernel[...]) + bias[None, None]
+
+    def _product(self, spec: str, left: jax.Array, right: jax.Array) -> jax.Array:
+        return product(spec, left, right, dtype=self.dtype, precision=self.precision)
 
 
 class BertEncoder(nnx.Module):
@@ -51,9 +79,23 @@ class BertEncoder(nnx.Module):
     Source: Reimers and Gurevych (2019).
     """
 
-    def __init__(self, shape: BertShape, *, compute_dtype: str = "float32", rngs: nnx.Rngs) -> None:
-        """Draw the weights; only matrix products use `compute_dtype`, all else is float32."""
-        dtype, size = jnp.dtype(compute_dtype), shape.hidden_size
+    def __init__(
+        self,
+        shape: BertShape,
+        *,
+        compute_dtype: str = "float32",
+        precision: str | lax.PrecisionLike = "highest",
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Draw the weights.
+
+        Args:
+          shape: of the network.
+          compute_dtype: of matrix products and of those of their gradients; all else is float32.
+          precision: of float32 products, as of `qpr_jax.precision.resolve`.
+          rngs: Flax random streams.
+        """
+        size, precision = shape.hidden_size, resolve(precision)
         self.shape = shape
 
         def init_table(rows: int) -> nnx.Param:
@@ -64,7 +106,7 @@ class BertEncoder(nnx.Module):
         self.types = init_table(shape.type_vocab_size)
         self.norm = nnx.LayerNorm(size, epsilon=shape.layer_norm_eps, rngs=rngs)
         self.layers = nnx.List(
-            BertLayer(shape, dtype, rngs) for _ in range(shape.num_hidden_layers)
+            BertLayer(shape, compute_dtype, precision, rngs) for _ in range(shape.num_hidden_layers)
         )
 
     def __call__(self, token_ids: jax.Array) -> jax.Array:
@@ -134,12 +176,19 @@ class BertEncoder(nnx.Module):
 
 
 def init_bert(
-    shape: BertShape, weights: Mapping[str, Any], compute_dtype: str
+    shape: BertShape,
+    weights: Mapping[str, Any],
+    compute_dtype: str,
+    precision: str | lax.PrecisionLike = "highest",
 ) -> tuple[nnx.GraphDef, nnx.State]:
     """Create an encoder with the given weights (pure nested dictionaries): graph and parameters."""
-    graph, params = nnx.split(
-        nnx.eval_shape(lambda: BertEncoder(shape, compute_dtype=compute_dtype, rngs=nnx.Rngs(0)))
-    )
+
+    def init() -> BertEncoder:
+        return BertEncoder(
+            shape, compute_dtype=compute_dtype, precision=precision, rngs=nnx.Rngs(0)
+        )
+
+    graph, params = nnx.split(nnx.eval_shape(init))
     nnx.replace_by_pure_dict(params, dict(weights))
     return graph, params
 

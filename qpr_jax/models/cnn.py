@@ -11,6 +11,9 @@ from flax import nnx
 from jax import lax
 
 from qpr_jax.models.conv_max_pool import conv_max_pool
+from qpr_jax.models.products import product
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import default_tuning
 from qpr_jax.unit_vectors import unit_vectors
 
 EMBEDDING_SCALE = 0.1
@@ -43,6 +46,8 @@ class ConvEncoder(nnx.Module):
         bag_of_words: bool = False,
         normalize: bool = False,
         compute_dtype: str = "float32",
+        precision: str | lax.PrecisionLike = "highest",
+        max_scores: int = 0,
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the weights.
@@ -55,11 +60,14 @@ class ConvEncoder(nnx.Module):
           output_dim: length of a vector.
           bag_of_words: project the scaled sum of token embeddings, too.
           normalize: scale vectors to length 1.
-          compute_dtype: of matrix products.
+          compute_dtype: of matrix products and of those of their gradients.
+          precision: of float32 products, as of `qpr_jax.precision.resolve`.
+          max_scores: as of `conv_max_pool`; 0: by JAX's first device.
           rngs: Flax random streams.
         """
         lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
-        self.compute_dtype = compute_dtype
+        self.compute_dtype, self.precision = compute_dtype, resolve(precision)
+        self.max_scores = max_scores or default_tuning().scores_of_encoder()
         self.bag_of_words = bag_of_words
         self.normalize = normalize
         self.embedding = nnx.Param(
@@ -106,7 +114,10 @@ class ConvEncoder(nnx.Module):
         tables, kernel_sizes = [], []
         for kernel in self.kernels:
             width, size, filters = kernel.shape
-            table = self._product(embedded, kernel[...].reshape(width, -1))
+            weights = kernel[...].reshape(width, -1)
+            if axis_name is not None:  # so that the gradient is summed over the devices once
+                weights = lax.pcast(weights, axis_name, to="varying")
+            table = self._product(embedded, weights)
             tables.append(table.reshape(-1, filters))
             kernel_sizes.append(size)
 
@@ -121,21 +132,17 @@ class ConvEncoder(nnx.Module):
             return vectors
 
         dense = ([bias[...] for bias in self.biases], self.projection[...])
-        if axis_name is not None:  # so that the gradient is summed over the devices once
+        if axis_name is not None:
             dense = lax.pcast(dense, axis_name, to="varying")
-        weights = (*dense, embedded if self.bag_of_words else None)
+        head_weights = (*dense, embedded if self.bag_of_words else None)
+        block_ids = tuple(map(jnp.asarray, blocks))
+        sizes = tuple(kernel_sizes)
         return conv_max_pool(
-            project, tuple(kernel_sizes), chunk, tables, weights, tuple(map(jnp.asarray, blocks))
+            project, sizes, chunk, self.max_scores, tables, head_weights, block_ids
         )
 
     def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
-        dtype = jnp.dtype(self.compute_dtype)
-        return jnp.matmul(
-            left.astype(dtype),
-            right.astype(dtype),
-            precision=lax.Precision.HIGHEST if dtype == jnp.float32 else None,
-            preferred_element_type=jnp.float32,
-        )
+        return product("ij,jk->ik", left, right, dtype=self.compute_dtype, precision=self.precision)
 
 
 def _scaled_sum(embedded: jax.Array, ids: jax.Array) -> jax.Array:

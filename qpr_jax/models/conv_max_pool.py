@@ -12,18 +12,16 @@ from jax import lax
 
 from qpr_jax.tiles import in_tiles, join_tiles
 
-# Scores (positions x filters) in memory at a time: 32 MiB.
-MAX_SCORES = 1 << 23
-
 # (weights, the maxima [n, f] of each kernel, ids [n, L]) -> [n, d].
 Head = Callable[[Any, list[jax.Array], jax.Array], jax.Array]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def conv_max_pool(
     head: Head,
     kernel_sizes: tuple[int, ...],
     chunk: int,
+    max_scores: int,
     tables: list[jax.Array],
     weights: Any,
     blocks: tuple[jax.Array, ...],
@@ -38,6 +36,8 @@ def conv_max_pool(
       kernel_sizes: tokens that a position covers, for each table.
       chunk: process at most this number of questions at a time, store none of their maxima and
         recompute them for the gradient. 0: store the maxima.
+      max_scores: scores, positions times filters, in memory at a time, which bounds the questions
+        that are processed at a time.
       tables: float32 [U * size, f] each; row u * size + k is the product of token u with the k-th
         slice of a kernel; token 0 is padding.
       weights: of `head`, a tree of floating arrays. In a mapped function they must vary over the
@@ -50,13 +50,14 @@ def conv_max_pool(
     Source of the chunks: Gao, Zhang, Han and Callan (2021), "Scaling Deep Contrastive Learning
     Batch Size under Memory Limited Setup".
     """
-    return _forward(head, kernel_sizes, chunk, tables, weights, blocks)[0]
+    return _forward(head, kernel_sizes, chunk, max_scores, tables, weights, blocks)[0]
 
 
 def _forward(
     head: Head,
     kernel_sizes: tuple[int, ...],
     chunk: int,
+    max_scores: int,
     tables: list[jax.Array],
     weights: Any,
     blocks: tuple[jax.Array, ...],
@@ -67,14 +68,20 @@ def _forward(
 
     vectors, stored = [], []
     for block in blocks:
-        result, pooled = lax.map(encode, in_tiles(block, _tile_size(block, tables, chunk)))
+        size = _tile_size(block, tables, chunk, max_scores)
+        result, pooled = lax.map(encode, in_tiles(block, size))
         vectors.append(join_tiles(result, len(block)))
         stored.append(pooled)
     return jnp.concatenate(vectors), (tables, weights, blocks, stored)
 
 
 def _backward(
-    head: Head, kernel_sizes: tuple[int, ...], chunk: int, residuals: Any, gradient: jax.Array
+    head: Head,
+    kernel_sizes: tuple[int, ...],
+    chunk: int,
+    max_scores: int,
+    residuals: Any,
+    gradient: jax.Array,
 ) -> tuple[Any, Any, None]:
     tables, weights, blocks, stored = residuals
 
@@ -92,7 +99,7 @@ def _backward(
     sums = jax.tree.map(jnp.zeros_like, (tables, weights))
     start = 0
     for block, pooled in zip(blocks, stored, strict=True):
-        size = _tile_size(block, tables, chunk)
+        size = _tile_size(block, tables, chunk, max_scores)
         block_gradient = gradient[start : start + len(block)]
         inputs = (in_tiles(block, size), in_tiles(block_gradient, size), pooled)
         sums, _ = lax.scan(step, sums, inputs)
@@ -103,10 +110,10 @@ def _backward(
 conv_max_pool.defvjp(_forward, _backward)
 
 
-def _tile_size(block: jax.Array, tables: list[jax.Array], chunk: int) -> int:
+def _tile_size(block: jax.Array, tables: list[jax.Array], chunk: int, max_scores: int) -> int:
     """How many questions of a block are encoded at a time."""
     scores = max(1, block.shape[1]) * max(table.shape[1] for table in tables)
-    return max(1, min(chunk or len(block), MAX_SCORES // scores))
+    return max(1, min(chunk or len(block), max_scores // scores))
 
 
 def _table_rows(ids: jax.Array, size: int) -> list[jax.Array]:

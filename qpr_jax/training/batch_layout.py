@@ -33,7 +33,7 @@ def unique_tokens(token_ids: np.ndarray, vocabulary_size: int) -> np.ndarray:
     """The distinct token ids, ascending, the first of them 0."""
     seen = np.zeros(vocabulary_size, bool)
     seen[0] = True
-    seen[token_ids] = True
+    seen[token_ids[token_ids > 0]] = True  # most are padding
     return np.flatnonzero(seen)
 
 
@@ -60,30 +60,60 @@ class BatchShape:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One batch; all but `vocab_ids` holds the shares of the devices along its first axis.
+    """One batch, packed into three arrays, since each transfer to a device costs about the same.
 
-    A share has r = n + m + 2l questions: n queries, m candidates, l labeled pairs.
+    A share has r = n + m + 2l questions: n queries, m candidates, l labeled pairs. All that is
+    int32 and split over the devices stands in `shares`, and is read by the properties, which stack
+    the parts of the shares along their first axis.
 
     Attributes:
       vocab_ids: int32 [W], the distinct token ids of the batch, the first 0 (padding), padded
         with 0.
-      unique_ids: int32 [devices * U], each share's distinct tokens as positions in `vocab_ids`,
-        the first of each 0.
-      blocks: int32 [devices * n_b, L_b] each, positions in the share's `unique_ids`.
-      order: int32 [devices * r], the row of each question in the concatenated blocks of its share:
-        queries, candidates, the first and the second questions of labeled pairs.
-      clusters: int32 [devices * m], the cluster of each candidate, -1 for none.
-      labels: int32 [devices * l], 1 for duplicates, else 0.
+      shares: int32 [devices, S], a row for each device, from `pack`.
       targets: float32 [devices * r, d], the teacher's vectors; d is 0 without a teacher.
+      parts: the shapes of what a row of `shares` holds: U distinct tokens, r rows, m clusters, l
+        labels, then the blocks.
     """
 
     vocab_ids: np.ndarray | jax.Array
-    unique_ids: np.ndarray | jax.Array
-    blocks: tuple[np.ndarray | jax.Array, ...]
-    order: np.ndarray | jax.Array
-    clusters: np.ndarray | jax.Array
-    labels: np.ndarray | jax.Array
+    shares: np.ndarray | jax.Array
     targets: np.ndarray | jax.Array
+    parts: tuple[tuple[int, ...], ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def unique_ids(self) -> np.ndarray | jax.Array:
+        """Each share's distinct tokens as positions in `vocab_ids`: int32 [devices * U].
+
+        The first of each share is 0.
+        """
+        return self._part(0)
+
+    @property
+    def order(self) -> np.ndarray | jax.Array:
+        """The row of each question in the concatenated blocks of its share: int32 [devices * r].
+
+        Queries, candidates, the first and the second questions of labeled pairs.
+        """
+        return self._part(1)
+
+    @property
+    def clusters(self) -> np.ndarray | jax.Array:
+        """The cluster of each candidate, -1 for none: int32 [devices * m]."""
+        return self._part(2)
+
+    @property
+    def labels(self) -> np.ndarray | jax.Array:
+        """1 for labeled pairs that are duplicates, else 0: int32 [devices * l]."""
+        return self._part(3)
+
+    @property
+    def blocks(self) -> tuple[np.ndarray | jax.Array, ...]:
+        """Positions in the share's `unique_ids`: int32 [devices * n_b, L_b] each."""
+        return tuple(map(self._part, range(4, len(self.parts))))
+
+    def _part(self, number: int) -> np.ndarray | jax.Array:
+        start, shape = sum(map(math.prod, self.parts[:number])), self.parts[number]
+        return self.shares[:, start : start + math.prod(shape)].reshape(-1, *shape[1:])
 
     def split(self, vectors: jax.Array) -> list[jax.Array]:
         """Split the vectors of a share, [r, d], into [n, d], [m, d], [l, d] and [l, d]."""
@@ -94,13 +124,25 @@ class Batch:
 
     def specs(self) -> Batch:
         """How a batch is split over devices: a tree of `PartitionSpec`."""
-        split: Any = jax.tree.map(lambda _: PartitionSpec(AXIS), self)
+        split: Any = PartitionSpec(AXIS)
         whole: Any = PartitionSpec()
-        return dataclasses.replace(split, vocab_ids=whole)
+        return Batch(whole, split, split, self.parts)
 
     def placed(self, mesh: Mesh) -> Batch:
         """Place the batch on the devices of `mesh`; each process gives its own shares."""
-        return jax.tree.map(lambda array, spec: put(array, mesh, spec), self, self.specs())
+        placed: Batch = put(self, mesh, self.specs())
+        return placed
+
+
+def pack(
+    vocab_ids: np.ndarray, shares: Sequence[Sequence[np.ndarray]], targets: np.ndarray
+) -> Batch:
+    """Make a batch of the parts of each share, in the order of `Batch.parts`."""
+    packed = [
+        np.concatenate([part.ravel() for part in share], dtype=np.int32, casting="same_kind")
+        for share in shares
+    ]
+    return Batch(vocab_ids, np.stack(packed), targets, tuple(part.shape for part in shares[0]))
 
 
 def plan_shapes(
@@ -175,6 +217,7 @@ def lay_out(
     *,
     vocabulary_size: int,
     own: slice = slice(None),
+    lengths: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     targets: np.ndarray | None = None,
 ) -> Batch:
@@ -186,48 +229,53 @@ def lay_out(
       shapes: from `plan_shapes`.
       vocabulary_size: all token ids are smaller.
       own: the devices whose shares are laid out.
+      lengths: int32 [devices, r], what `lengths_of` gives for `token_ids`, if it is known.
       labels: int32 [devices, l], of the labeled pairs, if there are any.
       targets: float32 [own devices, r, d], if there are any.
     """
-    devices, rows, _ = token_ids.shape
-    lengths = lengths_of(token_ids)
+    _, rows, _ = token_ids.shape
+    if lengths is None:
+        lengths = lengths_of(token_ids)
     ascending = np.argsort(lengths, axis=1, kind="stable")
     lengths = np.take_along_axis(lengths, ascending, axis=1)
-    shares = [unique_tokens(share, vocabulary_size) for share in token_ids]
-    all_ids = unique_tokens(token_ids, vocabulary_size) if devices > 1 else shares[0]
+    distinct = [unique_tokens(share, vocabulary_size) for share in token_ids]
+    all_ids = distinct[0]
+    if len(distinct) > 1:
+        all_ids = unique_tokens(np.concatenate(distinct), vocabulary_size)
     shape = next(
         shape
         for shape in shapes
         if len(all_ids) <= shape.vocab_ids
-        and all(len(share) <= shape.unique_ids for share in shares)
+        and all(len(share) <= shape.unique_ids for share in distinct)
         and all(_fits(share, shape) for share in lengths)
     )
-    token_ids, ascending, shares = token_ids[own], ascending[own], shares[own]
-    devices = len(token_ids)
-    unique_ids = np.zeros((devices, shape.unique_ids), np.int32)
-    order = np.empty((devices, rows), np.int32)
-    position = np.zeros(vocabulary_size, np.int32)
-    blocks = [np.empty((devices, *block), np.int32) for block in shape.blocks]
-    for device, share in enumerate(shares):
-        unique_ids[device, : len(share)] = np.searchsorted(all_ids, share)
-        order[device, ascending[device]] = np.arange(rows)
-        position[share] = np.arange(len(share))
-        ends = np.cumsum([count for count, _ in shape.blocks])
-        for block, chosen in zip(blocks, np.split(ascending[device], ends[:-1]), strict=True):
-            block[device] = position[token_ids[device, chosen, : block.shape[2]]]
     if labels is None:
         labels = np.zeros((len(clusters), 0), np.int32)
+    position = np.zeros(vocabulary_size, np.int32)
+    ends = np.cumsum([count for count, _ in shape.blocks])[:-1]
+    shares = []
+    for device in range(len(token_ids))[own]:
+        words, chosen = distinct[device], ascending[device]
+        position[words] = np.arange(len(words))
+        order = np.empty(rows, np.int32)
+        order[chosen] = np.arange(rows)
+        blocks = [
+            position[token_ids[device, part, :width]]
+            for part, (_, width) in zip(np.split(chosen, ends), shape.blocks, strict=True)
+        ]
+        unique_ids = _padded(np.searchsorted(all_ids, words), shape.unique_ids)
+        shares.append([unique_ids, order, clusters[device], labels[device], *blocks])
     if targets is None:
-        targets = np.zeros((devices, rows, 0), np.float32)
-    return Batch(
-        np.pad(all_ids, (0, shape.vocab_ids - len(all_ids))).astype(np.int32),
-        unique_ids.ravel(),
-        tuple(block.reshape(-1, block.shape[2]) for block in blocks),
-        order.ravel(),
-        clusters[own].ravel(),
-        labels[own].ravel(),
-        targets.reshape(devices * rows, targets.shape[2]),
-    )
+        targets = np.zeros((len(shares), rows, 0), np.float32)
+    targets = targets.reshape(len(shares) * rows, targets.shape[2])
+    return pack(_padded(all_ids, shape.vocab_ids), shares, targets)
+
+
+def _padded(ids: np.ndarray, size: int) -> np.ndarray:
+    """These ids, then zeros: int32 [size]."""
+    padded = np.zeros(size, np.int32)
+    padded[: len(ids)] = ids
+    return padded
 
 
 def _fits(lengths: np.ndarray, shape: BatchShape) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import Setting, TrainConfig, declarations, flatten, has_teacher, trains
+from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
+from qpr_jax.training.declaration import Setting
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
@@ -33,10 +34,12 @@ def unused_settings(config: TrainConfig) -> list[str]:
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not trains(config):
-        unused |= {"max_steps", "batch.token_dropout"}
+        unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
+    if config.encoder.compute_dtype != "float32":
+        unused.add("encoder.precision")
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
 
@@ -96,6 +99,14 @@ def _check_losses(config: TrainConfig) -> None:
         raise UserError(
             f"expected a number above 0 for each of {','.join(names)}, or none, got {weights}",
             setting="loss.weights",
+        )
+    lacking = [LOSSES[name] for name in names if not LOSSES[name].fused(config.loss)]
+    if config.loss.implementation == "pallas" and lacking:
+        raise UserError(
+            f"expected xla, since the kernel has the distance ssd and the prior uniform, got "
+            f"pallas with {config.loss.distance} and {config.loss.prior}",
+            setting="loss.implementation",
+            remedy="set {loss.implementation=xla}, or {loss.distance=ssd} and {loss.prior=uniform}",
         )
 
 
@@ -184,9 +195,10 @@ def _check_distributed(config: TrainConfig) -> None:
 
 def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
+    of_products = {"tuning.tile_rows", "tuning.product_terms"}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
     if not config.max_epochs:
-        return of_pairs | _of_section("loss") | {"optimizer.learning_rate"}
+        return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
     known, used = {"scale"}, set[str]()
     for spec in LOSSES.values():
@@ -194,6 +206,8 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
     for spec in specs:
         used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}
     unused = {f"loss.{name}" for name in known - used}
+    if "precision" not in used:
+        unused |= of_products
     if all(spec.data == "labeled" for spec in specs):
         unused |= of_pairs
     if len(specs) == 1:

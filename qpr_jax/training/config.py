@@ -10,44 +10,9 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Setting:
-    """The declaration of a setting.
-
-    min, max: the range, both included. above, below: the same, excluded. choices: the values
-    allowed, if they are few. unset: a value outside the range that means none. result: whether
-    the result of a run depends on it beyond rounding.
-    """
-
-    help: str
-    min: float | None = None
-    max: float | None = None
-    above: float | None = None
-    below: float | None = None
-    choices: tuple[str, ...] = ()
-    unset: float | None = None
-    result: bool = True
-
-
-def setting(default: Any, help: str, **limits: Any) -> Any:
-    """Declare a field of a section; `limits` as in `Setting`."""
-    return field(default=default, metadata={"setting": Setting(help, **limits)})
-
-
-@dataclass(slots=True, kw_only=True)
-class DistributedConfig:
-    """Several processes that train together."""
-
-    enabled: bool = setting(False, "train together with other processes", result=False)
-    coordinator: str = setting(
-        "", "HOST:PORT of process 0; empty: JAX finds it (SLURM, MPI, TPU pods)", result=False
-    )
-    num_processes: int = setting(0, "number of processes; 0: JAX finds it", min=0, result=False)
-    process_id: int = setting(-1, "number of this process, from 0; -1: JAX finds it", result=False)
-    heartbeat: int = setting(
-        30, "seconds of silence after which a process counts as lost", min=1, result=False
-    )
+from qpr_jax.precision import PRECISIONS
+from qpr_jax.training.declaration import Setting, setting
+from qpr_jax.training.machine_config import DistributedConfig, TuningConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +90,16 @@ class EncoderConfig:
     bag_of_words: bool = setting(False, "the projection also reads the sum of the embeddings")
     normalize: bool = setting(False, "vectors have length 1")
     compute_dtype: str = setting(
-        "float32", "data type of the encoder's matrix products", choices=("float32", "bfloat16")
+        "float32",
+        "data type of the encoder's matrix products and of their gradients'; sums, parameters and "
+        "the optimizer stay float32",
+        choices=("float32", "bfloat16"),
+    )
+    precision: str = setting(
+        "highest",
+        "rounding of the encoder's float32 products, in training and, of a transformer, after it "
+        "(a CNN encodes in NumPy, in full float32); `highest` where the platform lacks it",
+        choices=PRECISIONS,
     )
 
 
@@ -157,6 +131,12 @@ class LossConfig:
     mask_own_cluster: bool = setting(
         False, "known paraphrases of a query in its batch are not its negatives"
     )
+    implementation: str = setting(
+        "auto",
+        "SDML and ranking by XLA or by fused kernels, not yet run on a GPU; auto: xla",
+        choices=("auto", "xla", "pallas"),
+        result=False,
+    )
     similarity: str = setting(
         "cosine", "similarity measure of the ranking loss", choices=("cosine", "dot")
     )
@@ -169,6 +149,12 @@ class LossConfig:
         choices=("random", "hard", "hard_anchor"),
     )
     margin: float = setting(0.5, "margin of the triplet and contrastive losses", above=0)
+    precision: str = setting(
+        "highest",
+        "rounding of the products that distances and similarities are computed from; `highest` "
+        "where the platform lacks it",
+        choices=PRECISIONS,
+    )
     pair_distance: str = setting(
         "cosine", "distance of the contrastive losses", choices=("cosine", "euclidean")
     )
@@ -281,6 +267,7 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.errors import Interrupted, UserError, format_error, ref
-from qpr_jax.training.config import DistributedConfig
+from qpr_jax.training.machine_config import DistributedConfig
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +54,18 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def put(array: Any, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """Place an array on the mesh. Each process gives the part of its own devices."""
-    sharding = NamedSharding(mesh, spec)
-    return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+def put(tree: Any, mesh: Mesh, specs: Any) -> Any:
+    """Place a tree of NumPy arrays on the mesh by a tree of `PartitionSpec`, or by one for all.
+
+    Each process gives the part of its own devices; the processes exchange nothing.
+    """
+    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), specs)
+    return jax.make_array_from_process_local_data(shardings, tree)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """Place a tree of arrays, equal in all processes, whole on every device."""
-    return jax.tree.map(lambda array: put(array, mesh, PartitionSpec()), tree)
+    return put(jax.tree.map(np.asarray, tree), mesh, PartitionSpec())
 
 
 def own_devices(mesh: Mesh) -> slice:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jax.sharding import Mesh
 
-from qpr_jax.training.batch_layout import Batch, lay_out, plan_shapes
+from qpr_jax.training.batch_layout import Batch, lay_out, lengths_of, plan_shapes
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -56,6 +56,8 @@ class BatchLoader:
         self._config, self._dataset, self._steps = config, dataset, steps
         self._devices, self._own = devices, own
         self._teacher = dataset.teacher if targets else None
+        # Counted once, but where each step drops other tokens.
+        self._lengths = None if config.batch.token_dropout else lengths_of(dataset.token_ids)
         first = sampler.indices(0)
         sizes = [first.pairs.size, first.extra_candidates.size, first.labeled_pairs.size]
         pairs, extra, labeled = np.split(
@@ -67,11 +69,16 @@ class BatchLoader:
         share = len(first.pairs) // devices
         self._candidates = slice(share, 2 * share + len(first.extra_candidates) // devices)
         self.shapes = plan_shapes(
-            self._token_ids,
+            lambda step: self._token_ids(step, self.indices(step)),
             steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
             blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
         )
+
+    def load(self, step: int, mesh: Mesh) -> tuple[Batch, dict[str, float]]:
+        """The batch of a step on the devices of `mesh`, and its metrics."""
+        indices = self.indices(step)
+        return self._lay_out(step, indices).placed(mesh), self._metrics(indices)
 
     def batch(self, step: int, mesh: Mesh) -> Batch:
         """The batch of a step on the devices of `mesh`."""
@@ -79,36 +86,43 @@ class BatchLoader:
 
     def layout(self, step: int) -> Batch:
         """The own shares of the batch of a step, in NumPy."""
-        indices = self.indices(step)
+        return self._lay_out(step, self.indices(step))
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """The shares of false negatives in the batch of a step; nothing if it has no pairs."""
+        return self._metrics(self.indices(step))
+
+    def _lay_out(self, step: int, indices: BatchIndices) -> Batch:
         rows = indices.shares(self._devices)
         targets = None
         if self._teacher:
             own = rows[self._own]
             targets = self._teacher.targets(own.ravel()).reshape(*own.shape, -1)
         return lay_out(
-            self._token_ids(step),
+            self._token_ids(step, indices),
             self._dataset.clusters[rows[:, self._candidates]],
             self.shapes,
             vocabulary_size=self._dataset.tokenizer.size,
             own=self._own,
+            lengths=None if self._lengths is None else self._lengths[rows],
             labels=indices.labels.reshape(self._devices, -1),
             targets=targets,
         )
 
-    def metrics(self, step: int) -> dict[str, float]:
-        """The shares of false negatives in the batch of a step; nothing if it has no pairs."""
-        indices = self.indices(step)
+    def _metrics(self, indices: BatchIndices) -> dict[str, float]:
         if not self._of_pairs or not len(indices.pairs):
             return {}
         candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
         return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
 
-    def _token_ids(self, step: int) -> np.ndarray:
+    def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
-        token_ids = self._dataset.token_ids[self.indices(step).questions]
         rate, seed = self._config.batch.token_dropout, self._config.seed
-        if rate:  # before the rows are split, so that it is the same on any number of devices
-            token_ids = drop_tokens(token_ids, rate, seed=seed, step=self._steps[step])
+        if not rate:
+            return self._dataset.token_ids.take(indices.shares(self._devices), axis=0)
+        token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
+        # Before the rows are split, so that it is the same on any number of devices.
+        token_ids = drop_tokens(token_ids, rate, seed=seed, step=self._steps[step])
         return token_ids[self._positions]
 
 

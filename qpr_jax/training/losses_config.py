@@ -21,6 +21,7 @@ from qpr_jax.losses import (
 from qpr_jax.training.batch_layout import Batch
 from qpr_jax.training.config import LossConfig, TrainConfig, weighted_losses
 from qpr_jax.training.train_step import LossTerms
+from qpr_jax.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class LossSpec:
       needs_key: whether it takes a random `key`.
       angular: whether it compares directions, so that vectors should have length 1.
       unused: settings of the section that it does not read after all.
+      fused: whether a fused kernel has it with these settings, or it reads no `implementation`.
     """
 
     fn: Callable[..., jax.Array]
@@ -45,6 +47,7 @@ class LossSpec:
     needs_key: bool = False
     angular: Callable[[LossConfig], bool] = lambda config: False
     unused: Callable[[LossConfig], Sequence[str]] = lambda config: ()
+    fused: Callable[[LossConfig], bool] = lambda config: True
 
 
 def _same(names: str) -> dict[str, str]:
@@ -64,14 +67,22 @@ LOSSES = {
     "sdml": LossSpec(
         sdml_loss,
         "pairs",
-        _same("distance smoothing prior temperature symmetric"),
+        _same("distance smoothing prior temperature symmetric precision implementation"),
         unused=lambda config: ("temperature",) if config.prior == "uniform" else (),
+        fused=lambda config: config.distance == "ssd" and config.prior == "uniform",
     ),
-    "triplet": LossSpec(triplet_loss, "pairs", _same("distance negatives margin"), needs_key=True),
+    "triplet": LossSpec(
+        triplet_loss,
+        "pairs",
+        _same("distance negatives margin precision"),
+        needs_key=True,
+        unused=lambda config: ("precision",) if config.negatives == "random" else (),
+    ),
     "ranking": LossSpec(
         ranking_loss,
         "pairs",
-        _same("similarity smoothing symmetric") | {"scale": "similarity_scale"},
+        _same("similarity smoothing symmetric precision implementation")
+        | {"scale": "similarity_scale"},
         angular=lambda config: True,
         unused=lambda config: () if config.similarity == "dot" else ("scale",),
     ),
@@ -83,8 +94,13 @@ LOSSES = {
 LOSS_NAMES = tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
 
 
-def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
-    """The losses of the config and, if it has a weight, imitation, or it alone; by name."""
+def loss_terms(
+    config: TrainConfig, *, imitation_alone: bool = False, tuning: Tuning | None = None
+) -> LossTerms:
+    """The losses of the config and, if it has a weight, imitation, or it alone; by name.
+
+    `tuning` is of the devices that compute them; None: of JAX's first.
+    """
     weights = weighted_losses(config) | {"imitation": config.teacher.weight}
     if imitation_alone:
         weights = {"imitation": 1.0}
@@ -105,7 +121,7 @@ def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTer
             """The mean over rows or labeled pairs."""
             options = {arg: getattr(config.loss, name) for arg, name in spec.settings.items()}
             if spec.data == "pairs":
-                options["clusters"] = clusters
+                options |= {"clusters": clusters, "tuning": tuning}
             if spec.needs_key:
                 options["key"] = key
             loss = spec.fn(*arrays[spec.data], axis_name=axis_name, **options)

@@ -8,6 +8,7 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -87,8 +88,9 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         folder = pathlib.Path(workdir)
         if first:
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=config.overwrite))
-        # Chunks are no part of a run's identity, but processes must compile one program.
+        # These are no part of a run's identity, but processes must compile one program.
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
+        ours |= {f"tuning.{name}": value for name, value in asdict(config.tuning).items()}
         _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]

@@ -18,13 +18,18 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
+from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.teacher import Teacher, word_vectors
+from qpr_jax.tuning import Tuning
 
 Model = tuple[nnx.GraphDef, nnx.State]
+
+# Settings of matrix products, which every family reads.
+_PRODUCTS = ("encoder.compute_dtype", "encoder.precision")
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,8 @@ class ModelFamily:
       start: the encoder that training starts from; None for fresh parameters.
       tokenizer: from that encoder, or from questions whose words may be counted.
       lengths_vary: whether vectors have other lengths than 1.
-      init: the model before the first step, with `embedding` [V, e] and `encode_blocks`.
+      init: the model before the first step, with `embedding` [V, e] and `encode_blocks`, for
+        devices of this tuning.
       export: the encoder of trained parameters.
     """
 
@@ -49,7 +55,7 @@ class ModelFamily:
     start: Callable[[TrainConfig], Encoder | None]
     tokenizer: Callable[[TrainConfig, Encoder | None, Iterable[str]], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
-    init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None], Model]
+    init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None, Tuning], Model]
     export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
 
 
@@ -58,7 +64,9 @@ def _check_cnn(config: TrainConfig) -> None:
         raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
 
 
-def _init_cnn(config: TrainConfig, vocabulary: Vocabulary, teacher: Teacher | None) -> Model:
+def _init_cnn(
+    config: TrainConfig, vocabulary: Vocabulary, teacher: Teacher | None, tuning: Tuning
+) -> Model:
     """Random parameters; the embeddings may start at the teacher's vectors of the words."""
     settings = config.encoder
     model = ConvEncoder(
@@ -70,6 +78,8 @@ def _init_cnn(config: TrainConfig, vocabulary: Vocabulary, teacher: Teacher | No
         bag_of_words=settings.bag_of_words,
         normalize=settings.normalize,
         compute_dtype=settings.compute_dtype,
+        precision=resolve(settings.precision, platform=tuning.platform),
+        max_scores=tuning.scores_of_encoder(),
         rngs=nnx.Rngs(config.seed),
     )
     if teacher and teacher.encoder and config.teacher.init_embeddings:
@@ -110,10 +120,12 @@ def _read_bert(config: TrainConfig) -> TransformerEncoder:
     return encoder
 
 
-def _init_bert(config: TrainConfig, start: TransformerEncoder) -> Model:
+def _init_bert(config: TrainConfig, start: TransformerEncoder, tuning: Tuning) -> Model:
+    settings = config.encoder
     # Copies: a step donates its state, and the model's weights are read again.
     weights = jax.tree.map(jnp.array, start.model.weights)
-    return init_bert(start.model.shape, weights, config.encoder.compute_dtype)
+    precision = resolve(settings.precision, platform=tuning.platform)
+    return init_bert(start.model.shape, weights, settings.compute_dtype, precision)
 
 
 def _export_bert(config: TrainConfig, start: TransformerEncoder, params: nnx.State) -> Encoder:
@@ -134,8 +146,8 @@ MODEL_FAMILIES = {
             {f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins")}
             | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters")}
             | {f"encoder.{name}" for name in ("output_dim", "bag_of_words", "normalize")}
-            | {"text.char_ngrams", "encoder.compute_dtype", "batch.encode_chunk"}
-            | {"teacher.init_embeddings"}
+            | {"text.char_ngrams", "batch.encode_chunk", *_PRODUCTS}
+            | {"teacher.init_embeddings", "tuning.encoder_scores"}
         ),
         length_blocks=8,
         check=_check_cnn,
@@ -148,22 +160,22 @@ MODEL_FAMILIES = {
             char_ngrams=config.text.char_ngrams,
         ),
         lengths_vary=lambda config: not config.encoder.normalize,
-        init=lambda config, start, tokenizer, teacher: _init_cnn(
-            config, cast(Vocabulary, tokenizer), teacher
+        init=lambda config, start, tokenizer, teacher, tuning: _init_cnn(
+            config, cast(Vocabulary, tokenizer), teacher, tuning
         ),
         export=lambda config, start, tokenizer, params: _export_cnn(
             config, cast(Vocabulary, tokenizer), params
         ),
     ),
     "bert": ModelFamily(
-        settings=frozenset({"encoder.pretrained", "encoder.compute_dtype", "batch.encode_chunk"}),
+        settings=frozenset({"encoder.pretrained", "batch.encode_chunk", *_PRODUCTS}),
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         check=lambda config: None,
         start=_read_bert,
         tokenizer=lambda config, start, questions: cast(TransformerEncoder, start).tokenizer,
         lengths_vary=lambda config: False,
-        init=lambda config, start, tokenizer, teacher: _init_bert(
-            config, cast(TransformerEncoder, start)
+        init=lambda config, start, tokenizer, teacher, tuning: _init_bert(
+            config, cast(TransformerEncoder, start), tuning
         ),
         export=lambda config, start, tokenizer, params: _export_bert(
             config, cast(TransformerEncoder, start), params

@@ -85,7 +85,6 @@ def make_pairs_sampler(
         for kind in data_kinds(config)
     ]
 
-    @functools.lru_cache(maxsize=1)  # read by the batch and by its metrics
     def indices(step: int) -> BatchIndices:
         fields: dict[str, np.ndarray] = {}
         for part in parts:
@@ -108,7 +107,6 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
         )
     rows_at = permuted_pairs(rows, count, seed=config.seed, stream=_IMITATION)
 
-    @functools.lru_cache(maxsize=1)
     def indices(step: int) -> BatchIndices:
         return BatchIndices(rows_at(step).reshape(-1, 2))
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import asdict
 from typing import NamedTuple
 
 import jax
 from flax import nnx
 from jax.sharding import Mesh
 
+from qpr_jax.errors import spell
+from qpr_jax.precision import HIGHEST, available
 from qpr_jax.training import device_memory
-from qpr_jax.training.config import TrainConfig, objectives
+from qpr_jax.training.batch_layout import Batch
+from qpr_jax.training.checks import unused_settings
+from qpr_jax.training.config import TrainConfig, objectives, read
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import make_mesh, own_devices, replicate
 from qpr_jax.training.loader import BatchLoader, imitation_loader, pairs_loader
@@ -28,6 +33,7 @@ from qpr_jax.training.train_step import (
     make_loss,
     make_train_step,
 )
+from qpr_jax.tuning import Tuning, default_tuning, platform_of
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +97,11 @@ class Plan(NamedTuple):
         objective, own_step = self.objective_at(step)
         return objective.loader.indices(own_step)
 
+    def load(self, step: int) -> tuple[Batch, dict[str, float]]:
+        """The batch of a step, counted from 0, on the devices, and its metrics."""
+        objective, own_step = self.objective_at(step)
+        return objective.loader.load(own_step, self.mesh)
+
     def compile(self, done: int = 0) -> None:
         """Compile the step of each objective, but of stages that end with `done` steps.
 
@@ -135,32 +146,57 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         pairs_loaders = _make_pairs_loaders(config, dataset, mesh, begins=imitation)
         pairs = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
     schedule = make_schedule(config, imitation + pairs, imitation=imitation)
-    graph, params = init_model(config, dataset)
+    tuning = Tuning(platform_of(mesh.devices.flat[0]), **asdict(config.tuning))
+    _warn_of_precisions(config, tuning)
+    graph, params = init_model(config, dataset, tuning)
     decay = config.optimizer.weight_decay
 
     def make_objective(loader: BatchLoader, terms: LossTerms) -> Objective:
         loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
         train = make_train_step(
-            loss, schedule, seed=config.seed, weight_decay=decay, named=config.loss.alternate
+            loss,
+            schedule,
+            seed=config.seed,
+            weight_decay=decay,
+            named=config.loss.alternate,
+            donate=tuning.donates(),
         )
         return Objective(loader, train)
 
     stages = []
     if imitation:
-        terms = loss_terms(config, imitation_alone=True)
+        terms = loss_terms(config, imitation_alone=True, tuning=tuning)
         alone = tuple(make_objective(loader, terms) for loader in imitation_loaders)
         stages.append(Stage(alone, 0, imitation, "teacher.learning_rate"))
     if pairs:
-        turns = tuple(map(make_objective, pairs_loaders, map(loss_terms, objectives(config))))
+        losses = [loss_terms(own_config, tuning=tuning) for own_config in objectives(config)]
+        turns = tuple(map(make_objective, pairs_loaders, losses))
         stages.append(Stage(turns, imitation, imitation + pairs, "optimizer.learning_rate"))
     state = init_state(params, average=config.optimizer.ema_steps > 0, weight_decay=decay)
     return Plan(mesh, tuple(stages), replicate(state, mesh), memory)
 
 
-def init_model(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
-    """The model before the first step: its structure and its parameters."""
-    family = MODEL_FAMILIES[config.encoder.kind]
-    return family.init(config, dataset.start, dataset.tokenizer, dataset.teacher)
+def init_model(
+    config: TrainConfig, dataset: TrainDataset, tuning: Tuning | None = None
+) -> tuple[nnx.GraphDef, Params]:
+    """The model before the first step: its structure and its parameters.
+
+    `tuning` is of the devices that train it; None: of JAX's first.
+    """
+    family, tuning = MODEL_FAMILIES[config.encoder.kind], tuning or default_tuning()
+    return family.init(config, dataset.start, dataset.tokenizer, dataset.teacher, tuning)
+
+
+def _warn_of_precisions(config: TrainConfig, tuning: Tuning) -> None:
+    """Log which precision the platform lacks, of those that this training reads."""
+    unused = unused_settings(config)
+    for name in ("encoder.precision", "loss.precision"):
+        asked = str(read(config, name))
+        if name not in unused and not available(asked, tuning.platform):
+            log.warning(
+                "%s: %s has no such products; they are computed at %s",
+                *(spell(f"{{{name}={asked}}}"), tuning.platform, HIGHEST),
+            )
 
 
 def _make_pairs_loaders(

@@ -44,15 +44,15 @@ class CompiledStep:
     def __init__(self, step: Any) -> None:
         self.jitted = step
         self.check: Callable[[jax.stages.Compiled], object] = lambda compiled: None
-        self._compiled: dict[tuple[tuple[int, ...], ...], jax.stages.Compiled] = {}
+        self._compiled: dict[Any, jax.stages.Compiled] = {}
 
     def compile(self, state: TrainState, batch: Batch) -> jax.stages.Compiled:
         """The step for batches of this shape."""
-        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(batch))
-        if shapes not in self._compiled:
-            self._compiled[shapes] = self.jitted.lower(state, batch).compile()
-            self.check(self._compiled[shapes])
-        return self._compiled[shapes]
+        shape = batch.vocab_ids.shape, batch.targets.shape, batch.parts
+        if shape not in self._compiled:
+            self._compiled[shape] = self.jitted.lower(state, batch).compile()
+            self.check(self._compiled[shape])
+        return self._compiled[shape]
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, jax.Array]]:
         """Run the step; the state is donated."""
@@ -126,12 +126,13 @@ def make_train_step(
     seed: int,
     weight_decay: float = 0.0,
     named: bool = False,
+    donate: bool = True,
 ) -> TrainStep:
     """Make the step of Adam over all parameters, whose time does not grow with the vocabulary.
 
     `learning_rate` may be a function of the steps done. `weight_decay` is that of AdamW
     (Loshchilov and Hutter, 2019), for matrices but not the embedding. `named`: a single loss is in
-    the metrics under its name too.
+    the metrics under its name too. `donate`: the state that is given is overwritten.
     """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
     optimizer = _dense(schedule, weight_decay)
@@ -162,9 +163,10 @@ def make_train_step(
         average = jax.tree.map(lambda a, p: a + weight * (p - a), state.average, current(state))
         return state._replace(average=average)
 
+    donated = 0 if donate else ()
     return TrainStep(
-        CompiledStep(jax.jit(step, donate_argnums=0)),
-        jax.jit(averaged, donate_argnums=0),
+        CompiledStep(jax.jit(step, donate_argnums=donated)),
+        jax.jit(averaged, donate_argnums=donated),
         jax.jit(current),
     )
 

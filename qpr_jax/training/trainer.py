@@ -28,12 +28,16 @@ from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.evaluator import make_evaluator
 from qpr_jax.training.metric_writer import MetricWriter
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.prefetch import Prefetch
 from qpr_jax.training.stages import Plan, build_plan
 from qpr_jax.training.train_step import Params, TrainState
 
 log = logging.getLogger(__name__)
 
 EMA_EVERY = 10  # steps between two updates of the average of weights
+# The host starts at most this number of steps before they are done. So the device has work while
+# metrics are written, and a signal does not wait for many steps.
+IN_FLIGHT = 8
 
 
 def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
@@ -64,23 +68,25 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
             contextlib.closing(writer) if writer else contextlib.nullcontext(),
             progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
             _catch_signals() as signals,
+            Prefetch(plan.load, range(done, last.ends), busy=buffer.busy) as batches,
         ):
             stop = False
             while not stop and done < last.ends and stopping.without_gain < stops.patience:
-                (loader, compiled), own_step = plan.objective_at(done)
-                state, metrics = compiled.step(state, loader.batch(own_step, plan.mesh))
+                (loader, compiled), _ = plan.objective_at(done)
+                batch, of_batch = next(batches)
+                state, metrics = compiled.step(state, batch)
                 done += 1
                 evaluates = evaluates_at(done)
                 if averages and (evaluates or done % EMA_EVERY == 0):
                     weight = ema_weight(done, evaluates_at, config.optimizer.ema_steps)
                     state = update_average(state, weight)
-                buffer.add(done, loader.size, metrics | loader.metrics(own_step))
+                buffer.add(done, loader.size, metrics | of_batch)
                 # Read once a step: a signal that comes later in it is for the next step. Several
                 # processes must agree, which costs them a message, so they do it less often.
                 if jax.process_count() == 1 or done % config.log_every == 0:
                     stop = distributed.any_process(bool(signals))
                 if done % config.log_every == 0:
-                    show(done, buffer.flush())
+                    show(done, buffer.flush(leave=IN_FLIGHT))
                 if evaluates:
                     buffer.flush()
                     scores = score(current(state))
@@ -94,6 +100,9 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
                 elif stop or done % config.checkpoint_every == 0:
                     buffer.flush()
                     checkpoints.save(state, stopping)
+        if buffer.seconds:
+            share = 100 * batches.waited / buffer.seconds
+            log.info("the device waited for batches at most %.1f %% of its time", share)
         checkpoints.wait()
         if distributed.any_process(bool(signals)):
             without = spell(" without {overwrite}") if config.overwrite else ""
@@ -144,6 +153,9 @@ class MetricBuffer:
     """Keeps the metrics of steps on the device, and writes many at a time.
 
     Reading a metric waits for its step; read one by one they would leave the device idle.
+
+    Attributes:
+      seconds: of the steps whose metrics are written.
     """
 
     def __init__(
@@ -152,6 +164,7 @@ class MetricBuffer:
         """Write to `writer`, if any; the rest is to report a batch that is not finite."""
         self._writer, self._dataset, self._plan, self._workdir = writer, dataset, plan, workdir
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
+        self.seconds = 0.0
         self.restart_clock()
 
     def restart_clock(self) -> None:
@@ -159,14 +172,25 @@ class MetricBuffer:
         self._since = time.perf_counter()
 
     def add(self, step: int, pairs: int, metrics: dict[str, Any]) -> None:
-        """Keep the metrics of a step and the number of its pairs."""
+        """Keep the metrics of a step and the number of its pairs; wait if many are in flight."""
         self._kept.append((step, pairs, metrics))
+        if len(self._kept) > IN_FLIGHT:
+            jax.block_until_ready(self._kept[-IN_FLIGHT - 1][2])
 
-    def flush(self) -> str:
-        """Write what is kept, and return a line on it; UserError if a loss is not finite."""
-        if not self._kept:
+    def busy(self) -> bool:
+        """Whether the device still computes the last step."""
+        loss: Any = self._kept[-1][2]["loss"] if self._kept else None
+        return isinstance(loss, jax.Array) and not loss.is_ready()  # type: ignore[attr-defined]
+
+    def flush(self, *, leave: int = 0) -> str:
+        """Write all but the last `leave` steps, and return a line on the last one written.
+
+        UserError if a loss is not finite.
+        """
+        ready = self._kept[: max(0, len(self._kept) - leave)]
+        if not ready:
             return ""
-        steps, pairs, metrics = zip(*self._kept, strict=True)
+        steps, pairs, metrics = zip(*ready, strict=True)
         values: list[dict[str, Any]] = jax.device_get(list(metrics))
         now = time.perf_counter()
         rate = round(sum(pairs) / (now - self._since), 1)
@@ -174,7 +198,8 @@ class MetricBuffer:
             {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
             for step, row in zip(steps, values, strict=True)
         ]
-        self._kept, self._since = [], now
+        self.seconds += now - self._since
+        self._kept, self._since = self._kept[len(ready) :], now
         finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
         if self._writer:
             self._writer.steps(finite)

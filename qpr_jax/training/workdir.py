@@ -11,6 +11,7 @@ from typing import Any
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_json, write_json
 from qpr_jax.old_names import rename_settings
+from qpr_jax.training.config import TrainConfig, identity
 
 RUN_FILE = "run.json"
 FORMAT = 2  # of run.json; 1, of version 0.1, had none
@@ -99,6 +100,9 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
             f"{folder}: the removal of a run was interrupted here",
             remedy="finish it with {overwrite=True}, or give another {workdir}",
         )
+    # A setting that is newer than the run had the effect of its default.
+    defaults = identity(TrainConfig())
+    known = {name: defaults[name] for name in run.keys() & defaults.keys()} | known
     missing = "(none)"
     differences = [
         f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"

@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import json
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from qpr_jax.encoders.transformer_encoder import _length_blocks, read_transforme
 from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
 from tests.encoders.examples import TINY
+from tests.lowered import dots
 
 
 def golden():
@@ -99,10 +99,30 @@ def test_products_are_full_float32_or_bfloat16_if_set():
     found = encoder.encode(sentences)
     assert found.dtype == np.float32
     assert 1e-4 < np.abs(found - vectors).max() < 0.05
+    given = np.ones((8, 8), np.int32)
     for dtype, precision in (("float32", "HIGHEST"), ("bfloat16", "DEFAULT")):
         runtime = compile_layers(encoder.model.shape, encoder.model.weights, dtype)
-        steps = str(jax.make_jaxpr(runtime.encode)(np.ones((8, 8), np.int32)))
-        assert {*re.findall(r"precision=\(?(\S+),", steps)} == {f"Precision.{precision}"}
+        found = dots(jax.jit(runtime.encode), given, platform="cuda")
+        assert {dot.precision for dot in found} == {precision}
+        assert {kind for dot in found for kind in dot.types} == {dtype.replace("loat", "")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "highest"),
+        ({"encoder.precision": "tf32"}, "tf32"),
+        ({"encoder.precision": "tf32", "encoder.compute_dtype": "bfloat16"}, "highest"),
+        ({"encoder.precision": "of another version"}, "highest"),
+        ({"encoder.precision": ["tf32"]}, "highest"),
+    ],
+)
+def test_it_encodes_at_the_precision_of_its_training(tmp_path, settings, expected):
+    encoder = dataclasses.replace(read_encoder(TINY), settings=settings)
+    save_encoder(tmp_path / "saved", encoder)
+    again = read_encoder(tmp_path / "saved")
+    assert again.precision == expected
+    assert again.identity == read_encoder(TINY).identity
 
 
 def test_threads_may_share_it():

@@ -1,10 +1,13 @@
+import itertools
+
 import faiss
 import numpy as np
 import pytest
 
 from qpr_jax.index import faiss_index as module
+from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.faiss_index import FaissIndex
-from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.recipe import Recipe, fit_recipe
 
 DIMENSION = 12
 POINTS = np.random.default_rng(0).normal(size=(12_000, DIMENSION)).astype(np.float32)
@@ -70,6 +73,81 @@ def test_every_factory_finds_the_rows_that_are_left(factory, recall, error, metr
         # Every row that is left is found where all are asked for.
         every = index.search(queries[:2], count)[1]
         assert all(len({*row.tolist()} - {-1}) == expected for row in every)
+
+
+def clustered(count: int, dimension: int = 24, per_cluster: int = 20) -> np.ndarray:
+    """Unit vectors in clusters, float32 [count, dimension]."""
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(count // per_cluster, dimension))
+    noise = 0.4 * rng.normal(size=(count, dimension))
+    points = centers[rng.integers(len(centers), size=count)] + noise
+    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+
+
+def recall_at_10(index: FaissIndex, rows: np.ndarray, points: np.ndarray) -> float:
+    """Share of the 10 nearest of 200 points that are found; `points` are those of `rows`."""
+    found = index.search(points[:200], 10)[1]
+    true = rows[exact_top_k(points[:200], points, 10, index.recipe.metric)[1]]
+    return float(np.mean([len({*a} & {*b}) / 10 for a, b in zip(found, true, strict=True)]))
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize(
+    ("factory", "assignments"),
+    [
+        *((factory, 1) for factory in ("Flat", "SQ8", "HNSW32", "HNSW4")),
+        *(itertools.product(("IVF200,Flat", "IVF200,SQ8", "IVF200_HNSW32,Flat"), (1, 3))),
+        *(itertools.product(("IVF200_HNSW32,SQ8", "IVF200_HNSW2,Flat"), (1, 3))),
+    ],
+)
+def test_after_removals_it_finds_what_a_new_index_would(factory, assignments, metric):
+    points = clustered(10_000)
+    asked = Recipe(factory, metric, assignments=assignments)
+    index = FaissIndex.build(fit_recipe(asked, len(points)), points.__getitem__, len(points))
+    rows = np.arange(3, len(points), 20)
+    index.remove(np.setdiff1d(np.arange(len(points)), rows))
+    kept = points[rows]
+    new = FaissIndex.build(fit_recipe(asked, len(rows)), kept.__getitem__, len(rows))
+    expected = recall_at_10(new, np.arange(len(rows)), kept)
+    assert recall_at_10(index, rows, kept) >= expected - 0.01
+    every = index.search(points[:20], len(rows))[1]
+    np.testing.assert_array_equal(np.sort(every, axis=1), np.tile(rows, (20, 1)))
+
+
+def test_a_graph_over_the_lists_hides_no_row():
+    # Two links a centroid leave most lists out of reach of the graph's search.
+    index = build(Recipe("IVF70_HNSW2,Flat", probes=2))
+    every = index.search(POINTS[:20], 3000)[1]
+    np.testing.assert_array_equal(np.sort(every, axis=1), np.tile(np.arange(3000), (20, 1)))
+    few = index.search(POINTS[:20], 500)[1]
+    assert (few >= 0).all()
+
+
+def test_rows_in_the_lists_of_others_are_coded_as_well_as_in_their_own():
+    points = clustered(2000, 64, 1)
+    recalls = [
+        FaissIndex.build(Recipe("IVF50,SQ8", "l2", 50, times), points.__getitem__, 2000).recall
+        for times in (1, 3)
+    ]
+    assert recalls[1] >= recalls[0] - 0.005
+    assert recalls[1] > 0.98
+
+
+@pytest.mark.parametrize("assignments", [1, 3])
+def test_an_index_with_the_codes_of_version_0_2_is_searched_as_it_was_built(assignments, tmp_path):
+    points, width = clustered(1000, 64, 1), 64
+    old = faiss.index_factory(width, "IVF25,SQ8")
+    old.train(points)
+    module._add(old, points, np.arange(1000), assignments)
+    rows = old.search(points[:50], 1)[1]
+    faiss.write_index(old, str(tmp_path / "old.faiss"))
+    recipe = Recipe("IVF25,SQ8", "l2", 1, assignments)
+    index = FaissIndex.read(tmp_path / "old.faiss", recipe, 1.0, width)
+    found = index.search(points[:50], 1)[1]
+    np.testing.assert_array_equal(found[:, 0], rows[:, 0])
+    trained = faiss.vector_to_array(index.faiss.sq.trained)
+    built = FaissIndex.build(recipe, points.__getitem__, 1000)
+    assert (trained == faiss.vector_to_array(built.faiss.sq.trained)).all() == (assignments == 1)
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF20,Flat", "HNSW16", "IVF20,SQ8"])

@@ -61,7 +61,9 @@ def test_few_rows_get_a_smaller_recipe(factory, count, built):
         (Recipe(None), "index `factory`: expected .*Flat"),
         ("Flat", "`recipe`: expected a Recipe, got 'Flat'"),
         (Recipe(assignments=0), "index `assignments`: expected a number 1 to 1000000, got 0"),
-        (Recipe("HNSW99999999"), "expected HNSW1 to HNSW1024, got 'HNSW99999999'"),
+        (Recipe("HNSW99999999"), "expected HNSW2 to HNSW1024, got 'HNSW99999999'"),
+        (Recipe("HNSW1"), "expected HNSW2 to HNSW1024, got 'HNSW1'"),
+        (Recipe("IVF20_HNSW1,Flat"), "expected HNSW2 to HNSW1024, got 'IVF20_HNSW1,Flat'"),
         (Recipe("IVF20_HNSW0,Flat"), "index `factory`: expected .*Flat"),
     ],
 )

@@ -8,8 +8,11 @@ from qpr_jax.models.conv_max_pool import conv_max_pool
 from tests.encoders.examples import padded
 
 
-def maxima(table, ids, size, chunk=0):
-    return conv_max_pool(lambda _, m, __: m[0], (size,), chunk, [jnp.asarray(table)], None, (ids,))
+def maxima(table, ids, size, chunk=0, max_scores=1 << 23):
+    def head(_, maxima, __):
+        return maxima[0]
+
+    return conv_max_pool(head, (size,), chunk, max_scores, [jnp.asarray(table)], None, (ids,))
 
 
 @pytest.mark.parametrize("chunk", [0, 3])
@@ -39,18 +42,20 @@ def test_where_positions_tie_the_gradient_goes_to_the_first():
     assert gradient[:, 0].tolist() == [0, 1, 0]
 
 
-def test_many_scores_are_computed_in_tiles_with_the_same_result(monkeypatch):
+def test_many_scores_are_computed_in_tiles_with_the_same_result():
     rng = np.random.default_rng(0)
     table = jnp.asarray(rng.normal(size=(9 * 3, 4)), jnp.float32)
     ids = padded(rng.integers(1, 9, size=(7, 5)).tolist(), 6)
     weight = jnp.asarray(rng.normal(size=(7, 4)), jnp.float32)
 
-    def results():
-        return jax.value_and_grad(lambda table: (maxima(table, ids, 3) * weight).sum())(table)
+    def results(max_scores):
+        def total(table):
+            return (maxima(table, ids, 3, max_scores=max_scores) * weight).sum()
 
-    whole = results()
-    monkeypatch.setattr("qpr_jax.models.conv_max_pool.MAX_SCORES", 3 * 6 * 4)  # of three questions
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), results(), whole)
+        return jax.value_and_grad(total)(table)
+
+    parts = results(3 * 6 * 4)  # of three questions
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), parts, results(1 << 23))
 
 
 def test_no_question_has_no_maximum():

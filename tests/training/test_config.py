@@ -109,6 +109,7 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     settings = TrainConfig()
     before = identity(settings)
     settings.overwrite, settings.devices, settings.data.path = True, 4, "elsewhere.tsv"
+    settings.loss.implementation = "pallas"
     assert identity(settings) == before
     settings.data.split_seed = 1
     assert identity(settings) != before
@@ -173,6 +174,12 @@ def test_processes_are_named_whole_or_not_at_all(changed, message):
             {"encoder.pretrained": "minilm"},
             "`encoder.pretrained`: expected none for cnn, got 'minilm'",
         ),
+        (
+            {"loss.implementation": "pallas", "loss.distance": "euc"},
+            "`loss.implementation`: expected xla, since the kernel has the distance ssd and the "
+            "prior uniform, got pallas with euc and uniform; set `loss.implementation=xla`, or "
+            "`loss.distance=ssd` and `loss.prior=uniform`",
+        ),
     ],
     ids=str,
 )
@@ -227,6 +234,11 @@ def test_several_processes_use_all_their_devices():
             ["loss.distance", "loss.prior", "loss.margin"],
         ),
         ({"loss.names": ("ranking",), "loss.scale": 3.0}, ["loss.scale"]),
+        ({"loss.names": ("ranking",), "loss.implementation": "pallas"}, []),
+        (
+            {"loss.names": ("contrastive",), "loss.implementation": "xla"},
+            ["loss.implementation"],
+        ),
         ({"loss.names": ("ranking",), "loss.similarity": "dot", "loss.scale": 3.0}, []),
         (
             {"loss.names": ("contrastive",), "loss.pair_distance": "euclidean", "loss.scale": 3.0},

@@ -11,7 +11,7 @@ from qpr_jax.losses import (
     sdml_loss,
     triplet_loss,
 )
-from qpr_jax.training.batch_layout import Batch
+from qpr_jax.training.batch_layout import pack
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.overrides import override
@@ -50,7 +50,7 @@ def losses_of(settings, vectors, clusters, *, targets=None, key=None):
     objective = loss_terms(settings)
     nothing = np.zeros(0, np.int32)
     targets = np.zeros((len(vectors), 0), np.float32) if targets is None else targets
-    batch = Batch(nothing, nothing, (), np.arange(len(vectors)), clusters, LABELS, targets)
+    batch = pack(nothing, [[nothing, np.arange(len(vectors)), clusters, LABELS]], targets)
     losses = jax.jit(
         jax.shard_map(
             lambda vectors, batch: objective(vectors, batch, key, "data"),

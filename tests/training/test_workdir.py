@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import read_json
+from qpr_jax.files import read_json, write_json
 from qpr_jax.training.workdir import open_workdir
 
 
@@ -92,5 +92,19 @@ def test_a_file_is_no_work_directory(tmp_path):
     with (
         pytest.raises(UserError, match=r"`workdir`: expected a folder, got the file"),
         open_workdir(tmp_path / "file", {}),
+    ):
+        pass
+
+
+def test_a_run_from_before_a_setting_had_its_default(tmp_path):
+    before = {"seed": 3, "format": 2}
+    write_json(tmp_path / "run.json", before)
+    with open_workdir(tmp_path, {"seed": 3, "encoder.precision": "highest"}) as folder:
+        assert read_json(folder / "run.json")["encoder.precision"] == "highest"
+    write_json(tmp_path / "run.json", before)
+    wanted = r"settings: loss\.precision: 'highest' there, 'tf32' here"
+    with (
+        pytest.raises(UserError, match=wanted),
+        open_workdir(tmp_path, {"seed": 3, "loss.precision": "tf32"}),
     ):
         pass

@@ -1,0 +1,173 @@
+"""Which products a training computes, and how they are rounded, on platforms not at hand."""
+
+import dataclasses
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax.encoders.transformer_encoder import read_transformer
+from qpr_jax.precision import PRECISIONS
+from qpr_jax.training.checks import unused_settings
+from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.distributed import make_mesh, replicated
+from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.losses_config import loss_terms
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.stages import build_plan, init_model
+from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from qpr_jax.tuning import GPU, TPU, Tuning
+from tests.lowered import dots
+from tests.test_precision import ALGORITHMS
+
+TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+KINDS = {
+    "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
+    "bert": {"encoder.kind": "bert", "encoder.pretrained": str(TINY)},
+}
+PLATFORMS = {"cuda": GPU, "tpu": TPU}
+
+
+def config_of(kind, **changes):
+    return override(load_config("synthetic_sdml:smoke"), KINDS[kind] | changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_blocks():
+    """Each takes seconds to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in KINDS:
+            fewer = dataclasses.replace(MODEL_FAMILIES[kind], length_blocks=2)
+            patch.setitem(MODEL_FAMILIES, kind, fewer)
+        yield
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    starts = {"cnn": None, "bert": read_transformer(TINY)}
+    return {kind: load_dataset(config_of(kind), None, start) for kind, start in starts.items()}
+
+
+def encoding(config, dataset, platform="cpu", devices=1):
+    """The jitted value and gradient of a sum of vectors, and its arguments."""
+    graph, params = init_model(config, dataset, Tuning(platform))
+    batch = pairs_loader(config, dataset, devices=devices).layout(0)
+    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
+
+    def encode(params, unique_ids, blocks):
+        model = nnx.merge(graph, params)
+        vectors = model.encode_blocks(unique_ids, blocks, chunk=config.batch.encode_chunk)
+        return (vectors * jnp.arange(1.0, 1 + vectors.shape[1])[None]).sum(), vectors
+
+    step = jax.jit(jax.value_and_grad(encode, has_aux=True))
+    return step, held, jnp.asarray(batch.unique_ids), [*map(jnp.asarray, batch.blocks)]
+
+
+@pytest.mark.parametrize("lowered_for", PLATFORMS)
+@pytest.mark.parametrize("chunk", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_products_have_no_float32_factor(datasets, kind, chunk, lowered_for):
+    """In the forward and in the backward pass; the results are float32."""
+    config = config_of(kind, **{"encoder.compute_dtype": "bfloat16", "batch.encode_chunk": chunk})
+    step, *given = encoding(config, datasets[kind], PLATFORMS[lowered_for])
+    found = dots(step, *given, platform=lowered_for)
+    assert {kind for dot in found for kind in dot.types} == {"bf16"}
+    assert len(found) >= (9 if kind == "cnn" else 3 * 8)
+    shapes = jax.eval_shape(step, *given)
+    assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype("float32")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "devices"),
+    [
+        ("cnn", 2),
+        ("bert", 2),
+        *(pytest.param(kind, 1, marks=pytest.mark.slow) for kind in KINDS),
+    ],
+)
+def test_bfloat16_gradients_are_close_to_those_of_float32(datasets, kind, devices):
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        config = config_of(kind, **{"encoder.compute_dtype": dtype, "loss.scale": 3.0})
+        loss, *given = whole_loss(config, datasets[kind], devices=devices)
+        found[dtype] = jax.jit(jax.value_and_grad(loss, has_aux=True))(*given)
+    (full, _), gradient = found["float32"]
+    (half, _), rounded = found["bfloat16"]
+    assert 0 < abs(float(full - half)) < 0.02 * float(full)
+    gradient, rounded = (
+        np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)]) for tree in (gradient, rounded)
+    )
+    assert 1e-4 < np.linalg.norm(gradient - rounded) / np.linalg.norm(gradient) < 0.05
+
+
+def whole_loss(config, dataset, platform="cpu", devices=1):
+    """The loss of a batch, and its arguments."""
+    tuning = Tuning(platform)
+    mesh = make_mesh(config.batch_size, devices)
+    graph, params = init_model(config, dataset, tuning)
+    terms = loss_terms(config, tuning=tuning)
+    loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
+    batch = pairs_loader(config, dataset, devices=devices).layout(0)
+    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
+    return loss, held, batch.placed(mesh), jax.random.key(0)
+
+
+def step_precisions(config, dataset, lowered_for):
+    """The precision of each product of a whole step."""
+    mesh = make_mesh(config.batch_size, 1)
+    tuning = Tuning(PLATFORMS[lowered_for])
+    graph, params = init_model(config, dataset, tuning)
+    loss = make_loss(graph, mesh, loss_terms(config, tuning=tuning))
+    train = make_train_step(loss, 1e-3, seed=0)
+    state = jax.device_put(init_state(params), replicated(mesh))
+    batch = pairs_loader(config, dataset, devices=1).layout(0).placed(mesh)
+    return [dot.precision for dot in dots(train.step.jitted, state, batch, platform=lowered_for)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "lowered_for"), [("cnn", "cuda"), ("bert", "cuda"), ("cnn", "tpu")]
+)
+def test_each_product_of_a_step_has_the_precision_of_its_setting(datasets, kind, lowered_for):
+    names = [*PRECISIONS] if kind == "cnn" and lowered_for == "cuda" else ["highest", "bf16"]
+    whole = step_precisions(config_of(kind), datasets[kind], lowered_for)
+    assert {*whole} == {"HIGHEST"}  # the default of both
+    for name in names[1:]:
+        counts = []
+        for setting in ("encoder.precision", "loss.precision"):
+            found = step_precisions(config_of(kind, **{setting: name}), datasets[kind], lowered_for)
+            assert {*found} == {"HIGHEST", ALGORITHMS[name]}
+            assert len(found) == len(whole)
+            counts.append(found.count(ALGORITHMS[name]))
+        assert sum(counts) == len(whole)
+        assert counts[1] < counts[0]  # a loss has a few products, an encoder many
+
+
+def test_a_training_says_what_the_platform_lacks(datasets, caplog):
+    config = config_of("cnn", **{"encoder.precision": "tf32", "loss.precision": "bf16"})
+    build_plan(config, datasets["cnn"])
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert told == [
+        "`encoder.precision=tf32`: cpu has no such products; they are computed at highest",
+        "`loss.precision=bf16`: cpu has no such products; they are computed at highest",
+    ]
+    caplog.clear()
+    build_plan(config_of("cnn"), datasets["cnn"])
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+def test_settings_of_products_that_nothing_reads():
+    def unused(**changes):
+        return unused_settings(config_of("cnn", **changes))
+
+    assert unused(**{"encoder.precision": "tf32", "loss.precision": "tf32"}) == []
+    half = {"encoder.compute_dtype": "bfloat16", "encoder.precision": "tf32"}
+    assert unused(**half) == ["encoder.precision"]
+    triplets = {"loss.names": ("triplet",), "loss.precision": "tf32"}
+    assert unused(**triplets) == ["loss.precision"]
+    assert unused(**triplets, **{"loss.negatives": "hard"}) == []
+    labeled = {"loss.names": ("contrastive",), "loss.precision": "tf32"}
+    assert unused(**labeled) == ["loss.precision"]
