@@ -192,7 +192,8 @@ def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
         lse,
         scaled * jnp.exp(most - lse),
         jnp.where(hidden, 0, logits).sum(axis=axis),
-        (~hidden).sum(axis=axis, dtype=logits.dtype),
+        # Whole numbers, since XLA would write the mask as floating numbers to sum these.
+        (~hidden).sum(axis=axis, dtype=jnp.int32).astype(logits.dtype),
     )
 
 
