@@ -98,8 +98,9 @@ class Tuning(NamedTuple):
             return -(-dim // self.product_terms)
         if not self.constants.short_sums:
             return dim
-        # Large results use fewer and longer sums, since each costs a pass over the result.
-        return 64 if rows * columns < 1 << 22 else 160
+        # Larger results use fewer and longer sums, since each costs a pass over the result.
+        size = rows * columns
+        return 64 if size < 1 << 22 else 160 if size < 1 << 23 else dim
 
     def scores_of_encoder(self) -> int:
         """Scores, positions times filters, that the CNN holds at once."""

@@ -62,10 +62,10 @@ def test_losses_without_a_gradient_by_hand_hold_all_scores_while_they_are_few(
 def test_the_other_constants():
     def sums(platform, **changes):
         tuning = Tuning(platform, **changes)
-        return [-(-300 // tuning.sum_length(n, n, 300)) for n in (512, 4096)]
+        return [-(-300 // tuning.sum_length(n, n, 300)) for n in (512, 2048, 4096)]
 
-    assert [sums(platform) for platform in PLATFORMS] == [[5, 2], [1, 1], [1, 1]]
-    assert [sums(platform, product_terms=3) for platform in PLATFORMS] == [[3, 3]] * 3
+    assert [sums(platform) for platform in PLATFORMS] == [[5, 2, 1], [1, 1, 1], [1, 1, 1]]
+    assert [sums(platform, product_terms=3) for platform in PLATFORMS] == [[3, 3, 3]] * 3
     assert [Tuning(platform).scores_of_encoder() for platform in PLATFORMS] == [
         1 << 23,
         1 << 28,
