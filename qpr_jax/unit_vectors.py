@@ -17,8 +17,9 @@ def unit_vectors(rows: jax.Array) -> jax.Array:
     """
     kind = jnp.finfo(rows.dtype)
     largest = lax.stop_gradient(jnp.abs(rows).max(axis=1, keepdims=True))
-    # Rounded to no bit of the mantissa; the half keeps the largest numbers from becoming infinite.
-    power = lax.reduce_precision(largest / 2, kind.nexp, 0)
+    # Rounded to no bit of the mantissa. A quarter, so that neither it nor its inverse leaves the
+    # range of normal numbers where the largest entry is near its end.
+    power = lax.reduce_precision(largest / 4, kind.nexp, 0)
     zero = power == 0
     scaled = rows / jnp.where(zero, 1, power)
     # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.

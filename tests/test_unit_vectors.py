@@ -41,6 +41,13 @@ def test_any_length_becomes_one(unit, norm):
 
 
 @WAYS
+def test_the_largest_numbers(unit):
+    rows = np.array([[3.4e38, 0, 0], [2.6e38, -2.6e38, 0], [2.5e38, 1, 0]], np.float32)
+    expected = [[1, 0, 0], [0.5**0.5, -(0.5**0.5), 0], [1, 0, 0]]
+    np.testing.assert_allclose(unit(rows), expected, rtol=0, atol=2e-7)
+
+
+@WAYS
 def test_zeros_stay_and_what_is_not_a_number_stays_so(unit):
     rows = np.ones((4, 3), np.float32)
     rows[0], rows[1, 1], rows[2, 2] = 0, np.nan, np.inf

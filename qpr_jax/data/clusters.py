@@ -38,11 +38,11 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 def dense_clusters(clusters: np.ndarray) -> np.ndarray:
     """Number clusters 0, 1, ... in the order of their ids, which may be any integers.
 
-    Returns int32 [n]; -1 where the id is negative, for a question without a cluster. A device takes
-    no 64-bit integers: an id such as a hash would be cut to 32 bits there, and equal another.
+    Returns int32 [n]; -1 stays, for a question without a cluster. A device takes no 64-bit
+    integers: an id such as a hash would be cut to 32 bits there, and equal another.
     """
     dense = np.full(len(clusters), -1, np.int32)
-    clustered = clusters >= 0
+    clustered = clusters != -1
     _, dense[clustered] = np.unique(clusters[clustered], return_inverse=True)
     return dense
 

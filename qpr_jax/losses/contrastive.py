@@ -122,8 +122,8 @@ def online_contrastive_loss(
     positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
     near_enough = distances <= jnp.where(negative.number > 1, negative.min, positive.mean)
     far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
-    # A distance that is not a number is neither: its pair is hard, so that the loss shows it.
-    easy = jnp.where(same, near_enough, far_enough)
+    # A distance that is not finite makes its pair hard, so that the loss shows it.
+    easy = jnp.where(same, near_enough, far_enough) & jnp.isfinite(distances)
     loss = jnp.where(easy, 0, _squares(distances, same, margin)).sum()
     return loss if axis_name is None else lax.psum(loss, axis_name)
 
@@ -139,6 +139,7 @@ def _labeled_distances(
             f"{right.shape}",
             remedy="row i of both is a pair",
         )
+    labels = labels if isinstance(labels, jax.Array) else np.asarray(labels)
     if labels.shape != left.shape[:1]:
         raise UserError(
             f"`labels`: expected {left.shape[:1]}, got {labels.shape}",
@@ -147,8 +148,9 @@ def _labeled_distances(
     if not isinstance(labels, jax.core.Tracer):
         other = np.asarray((labels != 0) & (labels != 1))
         if other.any():
+            first = str(np.asarray(labels)[other][:1])[1:-1]  # as NumPy prints it, in its type
             raise UserError(
-                f"`labels`: expected 1 or 0, got {np.asarray(labels)[other][0]!s}",
+                f"`labels`: expected 1 or 0, got {first}",
                 remedy="give 1 for two of one meaning, else 0",
             )
     if not 0 <= margin < float("inf"):

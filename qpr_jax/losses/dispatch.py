@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import numpy as np
 from jax.typing import DTypeLike
 
 from qpr_jax.losses.choices import IMPLEMENTATIONS
@@ -74,14 +75,27 @@ def choose_method(
     platform = tuning.platform
     check_choice("implementation", implementation, IMPLEMENTATIONS)
     by_hand = distance in ("ssd", "dot") and prior == "uniform"
-    fusable = by_hand and platform in (CPU, GPU) and dtype == "float32"
-    if implementation == "pallas" and not fusable:
+    if tile not in ("auto", None) and (
+        isinstance(tile, bool) or not isinstance(tile, int | np.integer) or tile < 1
+    ):
+        raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
+    lacks = [
+        what
+        for what, has in (
+            (f"the distance {distance}", distance in ("ssd", "dot")),
+            (f"the prior {prior}", prior == "uniform"),
+            (f"{dtype} vectors", dtype == "float32"),
+            (f"the platform {platform}", platform in (CPU, GPU)),
+        )
+        if not has
+    ]
+    if implementation == "pallas" and lacks:
         raise ValueError(
-            'expected `implementation` "xla", since the kernel has GPUs, float32, the distances '
-            f"ssd and dot and the prior uniform, got {platform}, {dtype}, {distance} and {prior}"
+            f'expected `implementation` "xla", since the kernel lacks {" and ".join(lacks)}, '
+            'got "pallas"'
         )
     chosen = implementation == "auto" and tile == "auto" and platform in PALLAS_PLATFORMS
-    if implementation == "pallas" or (chosen and fusable):
+    if implementation == "pallas" or (chosen and not lacks):
         return Method("pallas_softmax", None)
     if tile is None:
         return Method("dense", None)
@@ -89,6 +103,4 @@ def choose_method(
         if not by_hand and tuning.holds_all(rows, columns):
             return Method("dense", None)
         tile = tuning.rows_of_tile(rows, columns)
-    elif isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
-        raise ValueError(f'expected `tile` to be "auto", None or 1 and more rows, got {tile!r}')
-    return Method("tiled_softmax" if by_hand else "autodiff_tiles", tile)
+    return Method("tiled_softmax" if by_hand else "autodiff_tiles", int(tile))

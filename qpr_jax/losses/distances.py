@@ -48,7 +48,7 @@ def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array |
         if low < fit.min or high > fit.max:
             raise ValueError(
                 f"expected `clusters` that fit int32, got {ids.dtype} from {low} to {high}; number "
-                "them anew, as `np.unique(clusters, return_inverse=True)` does"
+                "them with `qpr_jax.data.clusters.dense_clusters`, which keeps -1"
             )
 
 
@@ -95,11 +95,15 @@ def gather(rows: jax.Array, pairs: int, axis_name: Hashable | None) -> jax.Array
 def gather_clusters(
     clusters: jax.Array | None, pairs: int, count: int, axis_name: Hashable | None
 ) -> jax.Array | None:
-    """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster."""
+    """The cluster of every candidate, in the order of `gather`; -1 for one without a cluster.
+
+    int32, but for traced 64-bit ids, which nobody has looked at.
+    """
     if clusters is None:
         return None
-    known = jnp.asarray(clusters, jnp.int32)
-    none = jnp.full(count - len(known), -1, jnp.int32)
+    traced = isinstance(clusters, jax.core.Tracer) and clusters.dtype.itemsize == 8
+    known = jnp.asarray(clusters, jnp.int64 if traced else jnp.int32)
+    none = jnp.full(count - len(known), -1, known.dtype)
     return gather(jnp.concatenate([known, none]), pairs, axis_name)
 
 

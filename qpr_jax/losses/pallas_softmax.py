@@ -102,7 +102,7 @@ def _sides(pairs: Pairs, candidates: Candidates, rows: Rows, options: Options) -
     """Both sides without their softmax."""
     own = jnp.arange(len(candidates.squares), dtype=jnp.int32)
     # A row without a cluster is one of its own.
-    clusters = -2 - own if rows.clusters is None else rows.clusters[: len(own)]
+    clusters = -2 - own if rows.clusters is None else rows.clusters[: len(own)].astype(jnp.int32)
     keys = jnp.where(clusters < 0, -2 - own, clusters)
     return (
         _side(pairs.queries, pairs.query_squares, keys[rows.own], options),

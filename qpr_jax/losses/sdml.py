@@ -83,8 +83,8 @@ def sdml_loss(
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
         by size, see `dispatch.choose_method`, and logged.
       implementation: "xla", or "pallas", fused kernels for a GPU, which need no memory for scores,
-        see `pallas_softmax`; they lack "euc", the distance prior and float64. "auto": "xla", until
-        the kernels have run on a GPU: not measured.
+        see `pallas_softmax`; they lack "euc", the distance prior, float64 and second derivatives.
+        "auto": "xla", until the kernels have run on a GPU: not measured.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
         candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.clusters import cluster_pairs, cluster_report, connect, transitive_clusters
+from qpr_jax.data.clusters import (
+    cluster_pairs,
+    cluster_report,
+    connect,
+    dense_clusters,
+    transitive_clusters,
+)
 from qpr_jax.data.quora import read_quora
 
 
@@ -31,6 +37,13 @@ def test_a_long_chain_is_one_cluster():
 
 def test_linked_numbers_by_first_appearance():
     assert connect(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
+
+
+def test_ids_of_64_bits_are_numbered_and_minus_one_stays():
+    signed = np.array([-5 * 10**18, 7 * 10**18, -1, -5 * 10**18, -2, 7 * 10**18])
+    assert dense_clusters(signed).tolist() == [0, 2, -1, 0, 1, 2]
+    unsigned = np.array([2**64 - 1, 3, 2**64 - 1, 2**33], np.uint64)
+    assert dense_clusters(unsigned).tolist() == [2, 0, 2, 1]
 
 
 def test_pairs_by_hand():

@@ -173,6 +173,9 @@ def test_labels_are_numbers_or_truths(loss):
     expected = float(loss(left, right, labels))
     for kind in (bool, np.float32, np.int8):
         assert float(loss(left, right, jnp.asarray(labels.astype(kind)))) == expected
+    assert float(loss(left, right, labels.tolist())) == expected
+    with pytest.raises(UserError, match=r"`labels`: expected 1 or 0, got '[01]'"):
+        loss(left, right, [str(label) for label in labels])
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -199,6 +202,13 @@ def test_what_is_not_a_number_shows(loss, distance):
             bad = jnp.asarray(left).at[row, 1].set(jnp.nan)
             for sides in ((bad, right), (right, bad)):
                 assert np.isnan(loss(*sides, given, distance=distance))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_infinite_vector_shows_where_its_pair_should_be_near(loss):
+    left, right, _ = batch(12, 4)
+    bad = jnp.asarray(left).at[3, 1].set(jnp.inf)
+    assert not np.isfinite(loss(bad, right, np.ones(12, int), distance="euclidean"))
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -167,3 +167,13 @@ def test_types():
     with jax.enable_x64(False):
         assert sdml_loss(x, y).dtype == jnp.float32
         assert sdml_loss(*vectors((4, 3), (4, 3))).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("tile", [None, 3])
+def test_traced_ids_of_64_bits_are_compared_whole(tile):
+    x, y = vectors((6, 3), (6, 3))
+    ids = jnp.array([1, 1 + 2**32, 5, 5, -1, -1])
+    assert ids.dtype == jnp.int64
+    loss = jax.jit(lambda ids: sdml_loss(x, y, clusters=ids, tile=tile))
+    assert float(loss(ids)) == pytest.approx(float(loss(jnp.array([1, 2, 5, 5, -1, -1]))), 1e-15)
+    assert float(loss(ids)) != float(loss(jnp.array([1, 1, 5, 5, -1, -1])))
