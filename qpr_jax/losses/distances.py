@@ -132,9 +132,13 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     rounding the mean, and not in others. Value and gradient would then have different centers,
     which matters if the mean is large.
     """
-    mean = lax.stop_gradient(rows.mean(axis=0))
-    kind = jnp.finfo(mean.dtype)
-    return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
+    return round_down(lax.stop_gradient(rows.mean(axis=0)))
+
+
+def round_down(array: jax.Array) -> jax.Array:
+    """The array without its last bit, which no compiler fuses with what follows."""
+    kind = jnp.finfo(array.dtype)
+    return lax.reduce_precision(array, kind.nexp, kind.nmant - 1)
 
 
 def products(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
+from qpr_jax.losses.centers import center, center_groups, far_groups
 from qpr_jax.losses.choices import PRIORS, SCORES
 from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
 from qpr_jax.losses.distances import (
@@ -21,7 +23,6 @@ from qpr_jax.losses.distances import (
     from_squared,
     gather,
     gather_clusters,
-    mean_vector,
     non_negatives,
     own_rows,
     paired_squared_distances,
@@ -33,6 +34,8 @@ from qpr_jax.losses.tiled_softmax import (
     Options,
     Pairs,
     Rows,
+    across,
+    outer,
     target_entropy,
     tiled_softmax_sum,
 )
@@ -138,38 +141,104 @@ def sdml_loss(
     platform = GPU if fused and tuning.platform == CPU else tuning.platform
     precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
-    pairs, targets = _center(queries, candidates, all_candidates, distance)
     if fused or method.name == "tiled_softmax":
         softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
         options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
-        loss = softmax_sum(pairs, targets, Rows(own[:, 0], all_clusters), options)
-        loss /= n * (1 + symmetric)
-        return loss if axis_name is None else lax.pmean(loss, axis_name)
 
-    divergences = functools.partial(
-        _divergences,
-        smoothing=smoothing,
-        distance=distance,
-        prior=prior,
-        temperature=temperature,
-        precision=precision,
-        tuning=tuning,
-    )
-    directions = [(pairs, targets)]
-    if symmetric:
-        back = Pairs(pairs.candidates, pairs.queries, pairs.candidate_squares, pairs.query_squares)
-        all_queries = (gather(side, n, axis_name) for side in (pairs.queries, pairs.query_squares))
-        directions.append((back, Candidates(*all_queries)))
-    loss = jnp.zeros((), queries.dtype)
-    for rows, others in directions:
-        known = None if all_clusters is None else all_clusters[: len(others.squares)]
-        if method.tile is None:
-            loss += divergences(rows, others, own, known).mean()
-        else:
-            total = sum_in_tiles(divergences, rows, others, own, known, method.tile, axis_name)
-            loss += total / n
-    loss /= len(directions)
+        def mean(
+            pairs: Pairs, targets: Candidates, own: jax.Array, clusters: jax.Array | None
+        ) -> jax.Array:
+            total = softmax_sum(pairs, targets, Rows(own[:, 0], clusters), options)
+            return total / (n * (1 + symmetric))
+
+    else:
+        divergences = functools.partial(
+            _divergences,
+            smoothing=smoothing,
+            distance=distance,
+            prior=prior,
+            temperature=temperature,
+            precision=precision,
+            tuning=tuning,
+        )
+
+        def mean(
+            pairs: Pairs, targets: Candidates, own: jax.Array, clusters: jax.Array | None
+        ) -> jax.Array:
+            directions = [(pairs, targets)]
+            if symmetric:
+                directions.append(_back(pairs, axis_name))
+            loss = jnp.zeros((), pairs.queries.dtype)
+            for rows, others in directions:
+                known = None if clusters is None else clusters[: len(others.squares)]
+                if method.tile is None:
+                    loss += divergences(rows, others, own, known).mean()
+                else:
+                    tile = method.tile
+                    loss += sum_in_tiles(divergences, rows, others, own, known, tile, axis_name) / n
+            return loss / len(directions)
+
+    if fused or distance != "ssd":
+        loss = mean(*center(queries, candidates, all_candidates, distance), own, all_clusters)
+    else:
+        gathered = None if axis_name is None else all_candidates
+        loss = _of_groups(mean, (queries, candidates, gathered), (own, all_clusters))
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _of_groups(mean: Callable[..., jax.Array], vectors: Any, rows: Any) -> jax.Array:
+    """The loss `mean` of centered vectors; of far groups, from the center of each.
+
+    The gradient is computed with the value, so that vectors without far groups pay for the
+    question alone, and neither way keeps anything for the gradient.
+
+    Args:
+      mean: (pairs, candidates, *rows) -> scalar.
+      vectors: queries, candidates, and all candidates if they are of several devices.
+      rows: integer arrays or None.
+    """
+
+    # `change` gives what is computed of either loss: itself, or its value and gradient.
+    def choose(change: Callable[..., Any], vectors: Any, rows: Any) -> Any:
+        all_candidates = vectors[1] if vectors[2] is None else vectors[2]
+        far, groups = far_groups(all_candidates)
+
+        def after(centered: Callable[..., tuple[Pairs, Candidates]]) -> Callable[..., Any]:
+            def loss(vectors: Any) -> jax.Array:
+                queries, candidates, gathered = vectors
+                others = candidates if gathered is None else gathered
+                return mean(*centered(queries, candidates, others), *rows)
+
+            return change(loss)
+
+        with_one = functools.partial(center, distance="ssd")
+        with_two = functools.partial(center_groups, groups=groups)
+        return lax.cond(far, after(with_two), after(with_one), vectors)
+
+    @jax.custom_vjp
+    def loss(vectors: Any, rows: Any) -> jax.Array:
+        return choose(lambda of: of, vectors, rows)
+
+    def backward(gradients: Any, weight: jax.Array) -> Any:
+        return jax.tree.map(lambda gradient: weight * gradient, gradients), None
+
+    loss.defvjp(functools.partial(choose, jax.value_and_grad), backward)
+    return loss(vectors, rows)
+
+
+def _back(pairs: Pairs, axis_name: Hashable | None) -> tuple[Pairs, Candidates]:
+    """The paired candidates as queries of the queries of all devices."""
+    back = Pairs(
+        pairs.candidates,
+        pairs.queries,
+        pairs.candidate_squares,
+        pairs.query_squares,
+        pairs.candidate_side,
+        pairs.query_side,
+    )
+    queries = Candidates(pairs.queries, pairs.query_squares, pairs.query_side)
+    count = len(pairs.queries)
+    return back, jax.tree.map(lambda array: gather(array, count, axis_name), queries)
 
 
 def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
@@ -179,31 +248,6 @@ def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Ar
     if platform == CPU:
         log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
     return pallas_softmax_sum
-
-
-def _center(
-    queries: jax.Array, candidates: jax.Array, all_candidates: jax.Array, distance: str
-) -> tuple[Pairs, Candidates]:
-    """Center the vectors where that changes no distance, and compute their squares."""
-    if distance == "dot":
-        # 2 x.y - |y|^2 becomes exactly x.y. A dot product depends on the origin, so nothing is
-        # subtracted.
-        own = candidates[: len(queries)]
-        none = [jnp.zeros_like(side[:, 0]) for side in (queries, own, all_candidates)]
-        return Pairs(queries / 2, own, none[0], none[1]), Candidates(all_candidates, none[2])
-    if distance == "ssd":
-        # Subtracting one vector from all changes no distance. Without it, the expanded square of a
-        # large common offset would lose them to rounding. ("euc" needs the vectors as they are:
-        # `squared_distances` subtracts vectors that nearly coincide.)
-        center = mean_vector(all_candidates)[None]
-        queries, candidates, all_candidates = (
-            side - center for side in (queries, candidates, all_candidates)
-        )
-    # The mean square of each dimension is subtracted, so that no large number is rounded.
-    mean = lax.stop_gradient((all_candidates**2).mean(axis=0, keepdims=True))
-    own = candidates[: len(queries)]
-    squares = [(side**2 - mean).sum(axis=1) for side in (queries, own, all_candidates)]
-    return Pairs(queries, own, squares[0], squares[1]), Candidates(all_candidates, squares[2])
 
 
 def _divergences(
@@ -229,7 +273,9 @@ def _divergences(
         # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
         logits = 2 * products(pairs.queries, candidates.vectors, precision, tuning)
         logits -= candidates.squares[None]
+        logits -= across(*outer(pairs.query_side, candidates.side))
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
+        positive -= across(pairs.query_side, pairs.candidate_side)
 
     # The cross-entropy compares the own candidate with the others, not with all: for p_ii close to
     # 1, 1 - p_ii would be lost to rounding.

@@ -6,7 +6,8 @@ slopes of a tile are computed in one pass.
 
 With s_j = |y_j|^2 and r_t = |x_t|^2, the logit of candidate j for query t is 2 x_t.y_j - s_j, and
 that of query t for candidate j is 2 x_t.y_j - r_t. These are squared distances; of halved queries
-and without the squares they are dot products.
+and without the squares they are dot products. Vectors of two far groups are each given from the
+center of their group, see `Side`.
 """
 
 from __future__ import annotations
@@ -28,27 +29,48 @@ from qpr_jax.tuning import Tuning
 _ROUNDING = 4e-6  # of a sum of probabilities, where logits are small enough to be exact
 
 
+class Side(NamedTuple):
+    """Which of two groups each vector is of, where the groups have a center each.
+
+    Let c_p be the center of group p. For x = c_p + u and y = c_q + v of two groups, |x - y|^2 is
+    |u - v|^2 plus the reach of x plus that of y; in one group it is |u - v|^2. The large terms of
+    far groups thus stay out of the logits within a group, which they would round.
+
+    Attributes:
+      group: floating [n], 1 or -1.
+      reach: floating [n], 2 (c_p - c_q).u + |c_p - c_q|^2 / 2 for a vector of p, with q the other.
+    """
+
+    group: jax.Array
+    reach: jax.Array
+
+
 class Pairs(NamedTuple):
-    """The pairs of this device, with a common center.
+    """The pairs of this device, with a common center or, given sides, one for each group.
 
     Attributes:
       queries: float32 [n, d].
       candidates: float32 [n, d], row i of the pair of query i.
       query_squares: float32 [n], up to a constant, or 0 for dot products.
       candidate_squares: float32 [n], likewise.
+      query_side: of the queries; None: there are no groups.
+      candidate_side: likewise.
     """
 
     queries: jax.Array
     candidates: jax.Array
     query_squares: jax.Array
     candidate_squares: jax.Array
+    query_side: Side | None = None
+    candidate_side: Side | None = None
 
 
 class Candidates(NamedTuple):
-    """The candidates of all devices: vectors float32 [N, d] and squares float32 [N]."""
+    """The candidates of all devices: vectors float32 [N, d], squares float32 [N] and sides."""
 
     vectors: jax.Array
     squares: jax.Array
+    side: Side | None = None
 
 
 class Rows(NamedTuple):
@@ -102,7 +124,7 @@ def _forward(
     product = functools.partial(jnp.matmul, precision=options.precision)
     count = len(rows.own)
     tiles = split_tiles((pairs, rows.own), count, tile)
-    paired = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
+    paired = _paired(pairs)
     # Gradients of the pairs' own logits: of the product, and of the squared query.
     value, product_slope = jnp.zeros_like(paired).sum(), jnp.zeros_like(paired)
     query_square_slope = jnp.zeros_like(paired)
@@ -126,7 +148,7 @@ def _forward(
         part, own, live = inputs
         logits, hidden = _logits(part, own, live, candidates, rows.clusters, options)
         negatives = _negatives(logits, hidden, axis=0)
-        positive = 2 * (part.queries * part.candidates).sum(axis=1) - part.candidate_squares
+        positive = _paired(part) - part.candidate_squares
         divergences, pull = divergence(negatives, positive, smoothing)
         divergences, pull = jnp.where(live, divergences, 0), jnp.where(live, pull, 0)
         push, share = _push(negatives, positive), smoothing / (negatives.number + 1)
@@ -140,20 +162,29 @@ def _forward(
             slope_back = jnp.where(hidden, 0, slope_back - share_back[:, None])
             query_squares_slope = -slope_back.sum(axis=0)
             slope += slope_back
+        candidates_reach, queries_reach = _reach_slopes(slope, candidates.side, part.query_side)
         vectors_slope = 2 * product(slope, part.queries)
         queries_slope = 2 * product(candidates.vectors.T, slope).T
-        added = (divergences.sum(), Candidates(vectors_slope, candidate_squares_slope))
-        return jax.tree.map(jnp.add, total, added), (queries_slope, query_squares_slope, pull)
+        by_candidate = Candidates(vectors_slope, candidate_squares_slope, candidates_reach)
+        added = (divergences.sum(), by_candidate)
+        by_query = (queries_slope, query_squares_slope, pull, queries_reach)
+        return jax.tree.map(jnp.add, total, added), by_query
 
     start = (value, jax.tree.map(jnp.zeros_like, candidates))
     (value, candidates_slope), by_tile = lax.scan(step, start, tiles)
-    queries_slope, query_squares_slope, pull = (join_tiles(array, count) for array in by_tile)
-    product_slope = 2 * (product_slope + pull)[:, None]
+    queries_slope, query_squares_slope, pull, queries_reach = jax.tree.map(
+        lambda array: join_tiles(array, count), by_tile
+    )
+    product_slope += pull
+    own_reach = _across_slope(product_slope, pairs.query_side, pairs.candidate_side)
+    product_slope = 2 * product_slope[:, None]
     pairs_slope = Pairs(
         queries_slope + product_slope * pairs.candidates,
         product_slope * pairs.queries,
         query_squares_slope + query_square_slope,
         -pull,
+        jax.tree.map(jnp.add, queries_reach, own_reach),
+        own_reach,
     )
     return value, (pairs_slope, candidates_slope)
 
@@ -167,6 +198,25 @@ def _backward(
 tiled_softmax_sum.defvjp(_forward, _backward)
 
 
+def across(rows: Side | None, others: Side | None) -> jax.Array | float:
+    """What squared distances of vectors of two groups have beyond those of the given vectors."""
+    if rows is None or others is None:
+        return 0.0
+    return jnp.where(rows.group != others.group, rows.reach + others.reach, 0)
+
+
+def outer(rows: Side | None, columns: Side | None) -> tuple[Side | None, Side | None]:
+    """The sides as a column and as a row."""
+    column = jax.tree.map(lambda array: array[:, None], rows)
+    return column, jax.tree.map(lambda array: array[None], columns)
+
+
+def _paired(pairs: Pairs) -> jax.Array:
+    """The products of the pairs, 2 x_i.y_i, as of vectors with one center."""
+    products = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
+    return products - across(pairs.query_side, pairs.candidate_side)
+
+
 def _logits(
     part: Pairs,
     own: jax.Array,
@@ -178,8 +228,26 @@ def _logits(
     """The logits of a tile's queries, [N, t], and a mask of those that are not of negatives."""
     logits = 2 * products(candidates.vectors, part.queries, options.precision, options.tuning)
     logits -= candidates.squares[:, None]
+    logits -= across(*outer(candidates.side, part.query_side))
     hidden = non_negatives(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
+
+
+def _across_slope(slope: jax.Array, rows: Side | None, others: Side | None) -> Side | None:
+    """The slopes, in either reach, of minus `across`."""
+    if rows is None or others is None:
+        return None
+    slope = jnp.where(rows.group != others.group, -slope, 0)
+    return Side(jnp.zeros_like(slope), slope)
+
+
+def _reach_slopes(
+    slope: jax.Array, rows: Side | None, columns: Side | None
+) -> tuple[Side | None, Side | None]:
+    """The slopes in the reach of the rows and of the columns of logits with that slope."""
+    each = _across_slope(slope, *outer(rows, columns))
+    by_row, by_column = (jax.tree.map(lambda a, k=axis: a.sum(axis=k), each) for axis in (1, 0))
+    return by_row, by_column
 
 
 def _negatives(logits: jax.Array, hidden: jax.Array, axis: int) -> Negatives:
