@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -55,11 +54,10 @@ def far_groups(vectors: jax.Array) -> tuple[jax.Array, Groups]:
     vectors = lax.stop_gradient(vectors) - point[None]
     squares = (vectors**2).sum(axis=1)
     normal = vectors[squares.argmax()]
-    product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-    group = (product(vectors, normal) > 0).astype(vectors.dtype)
+    group = _beyond(vectors, normal).astype(vectors.dtype)
     number = jnp.stack([len(group) - group.sum(), group.sum()]).clip(1)[:, None]
     # Of centered vectors, the sum of one group is minus that of the other.
-    total = product(group, vectors)
+    total = (group[:, None] * vectors).sum(axis=0)
     means = jnp.stack([-total, total]) / number
     gap = ((means[1] - means[0]) ** 2).sum()
     extent = (squares.sum() - (number * means**2).sum()) / len(vectors)
@@ -77,7 +75,7 @@ def center_groups(
     between = groups.centers[1] - groups.centers[0]
 
     def from_center(vectors: jax.Array) -> tuple[jax.Array, Side]:
-        second = (vectors - groups.point[None]) @ groups.normal > 0
+        second = _beyond(vectors - groups.point[None], groups.normal)
         sign = jnp.where(second, 1, -1).astype(vectors.dtype)
         vectors -= jnp.where(second[:, None], groups.centers[1:], groups.centers[:1])
         reach = 2 * sign * (vectors * between[None]).sum(axis=1) + (between**2).sum() / 2
@@ -90,6 +88,11 @@ def center_groups(
     own_side = jax.tree.map(lambda array: array[: len(queries)], side)
     pairs = pairs._replace(query_side=query_side, candidate_side=own_side)
     return pairs, targets._replace(side=all_sides)
+
+
+def _beyond(vectors: jax.Array, normal: jax.Array) -> jax.Array:
+    """Whether vectors [n, d] lie beyond the plane through the origin with a normal [d]."""
+    return (vectors * normal[None]).sum(axis=1) > 0  # not a product, which a GPU may round
 
 
 def _with_squares(
