@@ -101,7 +101,8 @@ def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
         apart = ~np.eye(len(same), dtype=bool)
         np.testing.assert_array_equal(same[apart], expected_same[apart])
         assert got.metrics(step) == want.metrics(step)
-    again = dataclasses.replace(dataset, clusters=hashed.clusters.astype(np.int64) << 33)
+    ids = np.where(hashed.clusters < 0, -1, hashed.clusters.astype(np.int64) << 33)
+    again = dataclasses.replace(dataset, clusters=ids)
     np.testing.assert_array_equal(
         again.clusters, np.where(hashed.clusters < 0, -1, hashed.clusters)
     )
