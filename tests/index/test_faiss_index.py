@@ -38,7 +38,7 @@ FACTORIES = [
     ("IVF20,Flat", 0.9, 1e-6),
     ("IVF20,SQ8", 0.85, 0.02),
     ("IVF20_HNSW8,Flat", 0.9, 1e-6),
-    ("IVF20,PQ6", 0.4, 0.8),
+    pytest.param("IVF20,PQ6", 0.4, 0.8, marks=pytest.mark.slow),
 ]
 
 
