@@ -9,9 +9,52 @@ import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.losses.distances import mean_vector, round_down
-from qpr_jax.losses.tiled_softmax import Candidates, Pairs, Side
 
 _FAR = 64.0  # squared distance of groups from which each has a center of its own
+
+
+class Membership(NamedTuple):
+    """Which of two groups each vector is of, where the groups have a center each.
+
+    Let c_p be the center of group p. For x = c_p + u and y = c_q + v of two groups, |x - y|^2 is
+    |u - v|^2 plus the reach of x plus that of y; in one group it is |u - v|^2. The large terms of
+    far groups thus stay out of the logits within a group, which they would round.
+
+    Attributes:
+      sign: floating [n], 1 or -1, the group.
+      reach: floating [n], 2 (c_p - c_q).u + |c_p - c_q|^2 / 2 for a vector of p, with q the other.
+    """
+
+    sign: jax.Array
+    reach: jax.Array
+
+
+class Pairs(NamedTuple):
+    """The pairs of this device, with a common center or, given groups, one for each.
+
+    Attributes:
+      queries: float32 [n, d].
+      candidates: float32 [n, d], row i of the pair of query i.
+      query_squares: float32 [n], up to a constant, or 0 for dot products.
+      candidate_squares: float32 [n], likewise.
+      query_group: the group of each query; None: all have one center.
+      candidate_group: likewise.
+    """
+
+    queries: jax.Array
+    candidates: jax.Array
+    query_squares: jax.Array
+    candidate_squares: jax.Array
+    query_group: Membership | None = None
+    candidate_group: Membership | None = None
+
+
+class Candidates(NamedTuple):
+    """The candidates of all devices: vectors float32 [N, d], squares float32 [N] and groups."""
+
+    vectors: jax.Array
+    squares: jax.Array
+    group: Membership | None = None
 
 
 def center(
@@ -74,20 +117,35 @@ def center_groups(
     """As `center` for "ssd", but with a center for each of two far groups."""
     between = groups.centers[1] - groups.centers[0]
 
-    def from_center(vectors: jax.Array) -> tuple[jax.Array, Side]:
+    def from_center(vectors: jax.Array) -> tuple[jax.Array, Membership]:
         second = _beyond(vectors - groups.point[None], groups.normal)
         sign = jnp.where(second, 1, -1).astype(vectors.dtype)
         vectors -= jnp.where(second[:, None], groups.centers[1:], groups.centers[:1])
         reach = 2 * sign * (vectors * between[None]).sum(axis=1) + (between**2).sum() / 2
-        return vectors, Side(sign, reach)
+        return vectors, Membership(sign, reach)
 
-    (queries, query_side), (candidates, side), (all_candidates, all_sides) = map(
+    (queries, query_group), (candidates, group), (all_candidates, all_groups) = map(
         from_center, (queries, candidates, all_candidates)
     )
     pairs, targets = _with_squares(queries, candidates, all_candidates)
-    own_side = jax.tree.map(lambda array: array[: len(queries)], side)
-    pairs = pairs._replace(query_side=query_side, candidate_side=own_side)
-    return pairs, targets._replace(side=all_sides)
+    own_group = jax.tree.map(lambda array: array[: len(queries)], group)
+    pairs = pairs._replace(query_group=query_group, candidate_group=own_group)
+    return pairs, targets._replace(group=all_groups)
+
+
+def across(rows: Membership | None, others: Membership | None) -> jax.Array | float:
+    """What is added to the squared distances of vectors from their centers; 0 within a group."""
+    if rows is None or others is None:
+        return 0.0
+    return jnp.where(rows.sign != others.sign, rows.reach + others.reach, 0)
+
+
+def outer(
+    rows: Membership | None, columns: Membership | None
+) -> tuple[Membership | None, Membership | None]:
+    """The groups as a column and as a row, for all pairs of both."""
+    column = jax.tree.map(lambda array: array[:, None], rows)
+    return column, jax.tree.map(lambda array: array[None], columns)
 
 
 def _beyond(vectors: jax.Array, normal: jax.Array) -> jax.Array:

@@ -19,14 +19,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qpr_jax.losses.centers import Candidates, Pairs
 from qpr_jax.losses.distances import gather
 from qpr_jax.losses.pallas_blocks import block_sizes, padded_width, precision_name
 from qpr_jax.losses.pallas_kernels import LOG2E, Side, softmax_products, softmax_sums, split
 from qpr_jax.losses.tiled_softmax import (
-    Candidates,
     Negatives,
     Options,
-    Pairs,
     Rows,
     divergence,
     over_devices,

@@ -13,9 +13,17 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
-from qpr_jax.losses.centers import center, center_groups, far_groups
+from qpr_jax.losses.centers import (
+    Candidates,
+    Pairs,
+    across,
+    center,
+    center_groups,
+    far_groups,
+    outer,
+)
 from qpr_jax.losses.choices import PRIORS, SCORES
-from qpr_jax.losses.dispatch import Implementation, Tile, choose_method
+from qpr_jax.losses.dispatch import Implementation, Method, Tile, choose_method
 from qpr_jax.losses.distances import (
     as_floats,
     check_batch,
@@ -29,16 +37,7 @@ from qpr_jax.losses.distances import (
     products,
     squared_distances,
 )
-from qpr_jax.losses.tiled_softmax import (
-    Candidates,
-    Options,
-    Pairs,
-    Rows,
-    across,
-    outer,
-    target_entropy,
-    tiled_softmax_sum,
-)
+from qpr_jax.losses.tiled_softmax import Options, Rows, target_entropy, tiled_softmax_sum
 from qpr_jax.precision import resolve
 from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
 
@@ -141,56 +140,66 @@ def sdml_loss(
     platform = GPU if fused and tuning.platform == CPU else tuning.platform
     precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
-    if fused or method.name == "tiled_softmax":
-        softmax_sum = _fused(tuning.platform) if fused else tiled_softmax_sum
-        options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
-
-        def mean(
-            pairs: Pairs, targets: Candidates, own: jax.Array, clusters: jax.Array | None
-        ) -> jax.Array:
-            total = softmax_sum(pairs, targets, Rows(own[:, 0], clusters), options)
-            return total / (n * (1 + symmetric))
-
-    else:
-        divergences = functools.partial(
-            _divergences,
-            smoothing=smoothing,
-            distance=distance,
-            prior=prior,
-            temperature=temperature,
-            precision=precision,
-            tuning=tuning,
-        )
-
-        def mean(
-            pairs: Pairs, targets: Candidates, own: jax.Array, clusters: jax.Array | None
-        ) -> jax.Array:
-            directions = [(pairs, targets)]
-            if symmetric:
-                directions.append(_back(pairs, axis_name))
-            loss = jnp.zeros((), pairs.queries.dtype)
-            for rows, others in directions:
-                known = None if clusters is None else clusters[: len(others.squares)]
-                if method.tile is None:
-                    loss += divergences(rows, others, own, known).mean()
-                else:
-                    tile = method.tile
-                    loss += sum_in_tiles(divergences, rows, others, own, known, tile, axis_name) / n
-            return loss / len(directions)
-
+    options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
+    mean = functools.partial(
+        _mean,
+        method=method,
+        options=options,
+        distance=distance,
+        prior=prior,
+        temperature=temperature,
+    )
+    rows = (own, all_clusters)
     if fused or distance != "ssd":
-        loss = mean(*center(queries, candidates, all_candidates, distance), own, all_clusters)
+        loss = mean(*center(queries, candidates, all_candidates, distance), *rows)
     else:
         gathered = None if axis_name is None else all_candidates
-        loss = _of_groups(mean, (queries, candidates, gathered), (own, all_clusters))
+        loss = _mean_from_centers(mean, (queries, candidates, gathered), rows)
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
-def _of_groups(mean: Callable[..., jax.Array], vectors: Any, rows: Any) -> jax.Array:
-    """The loss `mean` of centered vectors; of far groups, from the center of each.
+def _mean(
+    pairs: Pairs,
+    candidates: Candidates,
+    own: jax.Array,
+    clusters: jax.Array | None,
+    *,
+    method: Method,
+    options: Options,
+    distance: str,
+    prior: str,
+    temperature: float,
+) -> jax.Array:
+    """The mean divergence of this device's queries and, if symmetric, of its candidates."""
+    count, directions = len(own), 1 + options.symmetric
+    if method.name in ("tiled_softmax", "pallas_softmax"):
+        fused = method.name == "pallas_softmax"
+        softmax_sum = _fused(options.tuning.platform) if fused else tiled_softmax_sum
+        total = softmax_sum(pairs, candidates, Rows(own[:, 0], clusters), options)
+        return total / (count * directions)
+    divergences = functools.partial(
+        _divergences, distance=distance, prior=prior, temperature=temperature, options=options
+    )
+    loss = jnp.zeros((), pairs.queries.dtype)
+    axis_name = options.axis_name
+    sides = [(pairs, candidates)]
+    if options.symmetric:
+        sides.append(_reverse(pairs, axis_name))
+    for rows, others in sides:
+        known = None if clusters is None else clusters[: len(others.squares)]
+        if method.tile is None:
+            loss += divergences(rows, others, own, known).mean()
+        else:
+            total = sum_in_tiles(divergences, rows, others, own, known, method.tile, axis_name)
+            loss += total / count
+    return loss / directions
 
-    The gradient is computed with the value, so that vectors without far groups pay for the
-    question alone, and neither way keeps anything for the gradient.
+
+def _mean_from_centers(mean: Callable[..., jax.Array], vectors: Any, rows: Any) -> jax.Array:
+    """The loss `mean` of vectors from their center or, of two far groups, from one center each.
+
+    `lax.cond` chooses, with the gradient computed in the branch that is taken. So vectors without
+    far groups pay for the choice alone, and no branch keeps anything for the gradient.
 
     Args:
       mean: (pairs, candidates, *rows) -> scalar.
@@ -198,26 +207,26 @@ def _of_groups(mean: Callable[..., jax.Array], vectors: Any, rows: Any) -> jax.A
       rows: integer arrays or None.
     """
 
-    # `change` gives what is computed of either loss: itself, or its value and gradient.
-    def choose(change: Callable[..., Any], vectors: Any, rows: Any) -> Any:
+    def choose(transform: Callable[..., Any], vectors: Any, rows: Any) -> Any:
+        """`transform` of the loss: the loss itself, or its value and gradient."""
         all_candidates = vectors[1] if vectors[2] is None else vectors[2]
         far, groups = far_groups(all_candidates)
 
-        def after(centered: Callable[..., tuple[Pairs, Candidates]]) -> Callable[..., Any]:
+        def branch(centered: Callable[..., tuple[Pairs, Candidates]]) -> Callable[..., Any]:
             def loss(vectors: Any) -> jax.Array:
                 queries, candidates, gathered = vectors
                 others = candidates if gathered is None else gathered
                 return mean(*centered(queries, candidates, others), *rows)
 
-            return change(loss)
+            return transform(loss)
 
-        with_one = functools.partial(center, distance="ssd")
-        with_two = functools.partial(center_groups, groups=groups)
-        return lax.cond(far, after(with_two), after(with_one), vectors)
+        one = branch(functools.partial(center, distance="ssd"))
+        two = branch(functools.partial(center_groups, groups=groups))
+        return lax.cond(far, two, one, vectors)
 
     @jax.custom_vjp
     def loss(vectors: Any, rows: Any) -> jax.Array:
-        return choose(lambda of: of, vectors, rows)
+        return choose(lambda loss: loss, vectors, rows)
 
     def backward(gradients: Any, weight: jax.Array) -> Any:
         return jax.tree.map(lambda gradient: weight * gradient, gradients), None
@@ -226,19 +235,19 @@ def _of_groups(mean: Callable[..., jax.Array], vectors: Any, rows: Any) -> jax.A
     return loss(vectors, rows)
 
 
-def _back(pairs: Pairs, axis_name: Hashable | None) -> tuple[Pairs, Candidates]:
-    """The paired candidates as queries of the queries of all devices."""
-    back = Pairs(
+def _reverse(pairs: Pairs, axis_name: Hashable | None) -> tuple[Pairs, Candidates]:
+    """The candidates of the pairs as queries, and the queries of all devices as candidates."""
+    reverse = Pairs(
         pairs.candidates,
         pairs.queries,
         pairs.candidate_squares,
         pairs.query_squares,
-        pairs.candidate_side,
-        pairs.query_side,
+        pairs.candidate_group,
+        pairs.query_group,
     )
-    queries = Candidates(pairs.queries, pairs.query_squares, pairs.query_side)
+    queries = Candidates(pairs.queries, pairs.query_squares, pairs.query_group)
     count = len(pairs.queries)
-    return back, jax.tree.map(lambda array: gather(array, count, axis_name), queries)
+    return reverse, jax.tree.map(lambda array: gather(array, count, axis_name), queries)
 
 
 def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
@@ -256,14 +265,13 @@ def _divergences(
     own: jax.Array,
     clusters: jax.Array | None,
     *,
-    smoothing: float,
     distance: str,
     prior: str,
     temperature: float,
-    precision: lax.PrecisionLike,
-    tuning: Tuning,
+    options: Options,
 ) -> jax.Array:
     """The divergence of each query over all candidates, [n]."""
+    smoothing, precision, tuning = options.smoothing, options.precision, options.tuning
     if distance == "euc":
         squared = squared_distances(pairs.queries, candidates.vectors, precision, tuning)
         logits = -from_squared(squared, distance)
@@ -273,9 +281,9 @@ def _divergences(
         # -D_ij; for "ssd" without |x_i|^2, which changes neither softmax nor cross-entropy.
         logits = 2 * products(pairs.queries, candidates.vectors, precision, tuning)
         logits -= candidates.squares[None]
-        logits -= across(*outer(pairs.query_side, candidates.side))
+        logits -= across(*outer(pairs.query_group, candidates.group))
         positive = 2 * (pairs.queries * pairs.candidates).sum(axis=1) - pairs.candidate_squares
-        positive -= across(pairs.query_side, pairs.candidate_side)
+        positive -= across(pairs.query_group, pairs.candidate_group)
 
     # The cross-entropy compares the own candidate with the others, not with all: for p_ii close to
     # 1, 1 - p_ii would be lost to rounding.

@@ -7,7 +7,7 @@ slopes of a tile are computed in one pass.
 With s_j = |y_j|^2 and r_t = |x_t|^2, the logit of candidate j for query t is 2 x_t.y_j - s_j, and
 that of query t for candidate j is 2 x_t.y_j - r_t. These are squared distances; of halved queries
 and without the squares they are dot products. Vectors of two far groups are each given from the
-center of their group, see `Side`.
+center of their group, see `centers.Membership`.
 """
 
 from __future__ import annotations
@@ -22,55 +22,12 @@ from jax import lax
 from jax.scipy.special import entr
 
 from qpr_jax.losses.autodiff_tiles import split_tiles
+from qpr_jax.losses.centers import Candidates, Membership, Pairs, across, outer
 from qpr_jax.losses.distances import gather, non_negatives, products
 from qpr_jax.tiles import join_tiles
 from qpr_jax.tuning import Tuning
 
 _ROUNDING = 4e-6  # of a sum of probabilities, where logits are small enough to be exact
-
-
-class Side(NamedTuple):
-    """Which of two groups each vector is of, where the groups have a center each.
-
-    Let c_p be the center of group p. For x = c_p + u and y = c_q + v of two groups, |x - y|^2 is
-    |u - v|^2 plus the reach of x plus that of y; in one group it is |u - v|^2. The large terms of
-    far groups thus stay out of the logits within a group, which they would round.
-
-    Attributes:
-      group: floating [n], 1 or -1.
-      reach: floating [n], 2 (c_p - c_q).u + |c_p - c_q|^2 / 2 for a vector of p, with q the other.
-    """
-
-    group: jax.Array
-    reach: jax.Array
-
-
-class Pairs(NamedTuple):
-    """The pairs of this device, with a common center or, given sides, one for each group.
-
-    Attributes:
-      queries: float32 [n, d].
-      candidates: float32 [n, d], row i of the pair of query i.
-      query_squares: float32 [n], up to a constant, or 0 for dot products.
-      candidate_squares: float32 [n], likewise.
-      query_side: of the queries; None: there are no groups.
-      candidate_side: likewise.
-    """
-
-    queries: jax.Array
-    candidates: jax.Array
-    query_squares: jax.Array
-    candidate_squares: jax.Array
-    query_side: Side | None = None
-    candidate_side: Side | None = None
-
-
-class Candidates(NamedTuple):
-    """The candidates of all devices: vectors float32 [N, d], squares float32 [N] and sides."""
-
-    vectors: jax.Array
-    squares: jax.Array
-    side: Side | None = None
 
 
 class Rows(NamedTuple):
@@ -98,7 +55,7 @@ class Options(NamedTuple):
       tile: rows of a tile.
       axis_name: the mapped axis that the batch is split over, if any.
       precision: of the matrix products.
-      tuning: of the matrix products; None: of JAX's first device.
+      tuning: the platform, and its constants of the matrix products.
     """
 
     smoothing: float
@@ -106,7 +63,7 @@ class Options(NamedTuple):
     tile: int
     axis_name: Hashable | None
     precision: lax.PrecisionLike
-    tuning: Tuning | None = None
+    tuning: Tuning
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -162,7 +119,7 @@ def _forward(
             slope_back = jnp.where(hidden, 0, slope_back - share_back[:, None])
             query_squares_slope = -slope_back.sum(axis=0)
             slope += slope_back
-        candidates_reach, queries_reach = _reach_slopes(slope, candidates.side, part.query_side)
+        candidates_reach, queries_reach = _reach_slopes(slope, candidates.group, part.query_group)
         vectors_slope = 2 * product(slope, part.queries)
         queries_slope = 2 * product(candidates.vectors.T, slope).T
         by_candidate = Candidates(vectors_slope, candidate_squares_slope, candidates_reach)
@@ -176,7 +133,7 @@ def _forward(
         lambda array: join_tiles(array, count), by_tile
     )
     product_slope += pull
-    own_reach = _across_slope(product_slope, pairs.query_side, pairs.candidate_side)
+    own_reach = _across_slope(product_slope, pairs.query_group, pairs.candidate_group)
     product_slope = 2 * product_slope[:, None]
     pairs_slope = Pairs(
         queries_slope + product_slope * pairs.candidates,
@@ -198,23 +155,10 @@ def _backward(
 tiled_softmax_sum.defvjp(_forward, _backward)
 
 
-def across(rows: Side | None, others: Side | None) -> jax.Array | float:
-    """What squared distances of vectors of two groups have beyond those of the given vectors."""
-    if rows is None or others is None:
-        return 0.0
-    return jnp.where(rows.group != others.group, rows.reach + others.reach, 0)
-
-
-def outer(rows: Side | None, columns: Side | None) -> tuple[Side | None, Side | None]:
-    """The sides as a column and as a row."""
-    column = jax.tree.map(lambda array: array[:, None], rows)
-    return column, jax.tree.map(lambda array: array[None], columns)
-
-
 def _paired(pairs: Pairs) -> jax.Array:
     """The products of the pairs, 2 x_i.y_i, as of vectors with one center."""
     products = 2 * (pairs.queries * pairs.candidates).sum(axis=1)
-    return products - across(pairs.query_side, pairs.candidate_side)
+    return products - across(pairs.query_group, pairs.candidate_group)
 
 
 def _logits(
@@ -228,22 +172,24 @@ def _logits(
     """The logits of a tile's queries, [N, t], and a mask of those that are not of negatives."""
     logits = 2 * products(candidates.vectors, part.queries, options.precision, options.tuning)
     logits -= candidates.squares[:, None]
-    logits -= across(*outer(candidates.side, part.query_side))
+    logits -= across(*outer(candidates.group, part.query_group))
     hidden = non_negatives(own[:, None], len(logits), clusters).T | ~live[None]
     return logits, hidden
 
 
-def _across_slope(slope: jax.Array, rows: Side | None, others: Side | None) -> Side | None:
+def _across_slope(
+    slope: jax.Array, rows: Membership | None, others: Membership | None
+) -> Membership | None:
     """The slopes, in either reach, of minus `across`."""
     if rows is None or others is None:
         return None
-    slope = jnp.where(rows.group != others.group, -slope, 0)
-    return Side(jnp.zeros_like(slope), slope)
+    slope = jnp.where(rows.sign != others.sign, -slope, 0)
+    return Membership(jnp.zeros_like(slope), slope)
 
 
 def _reach_slopes(
-    slope: jax.Array, rows: Side | None, columns: Side | None
-) -> tuple[Side | None, Side | None]:
+    slope: jax.Array, rows: Membership | None, columns: Membership | None
+) -> tuple[Membership | None, Membership | None]:
     """The slopes in the reach of the rows and of the columns of logits with that slope."""
     each = _across_slope(slope, *outer(rows, columns))
     by_row, by_column = (jax.tree.map(lambda a, k=axis: a.sum(axis=k), each) for axis in (1, 0))
