@@ -78,7 +78,7 @@ class BatchLoader:
     def load(self, step: int, mesh: Mesh) -> tuple[Batch, dict[str, float]]:
         """The batch of a step on the devices of `mesh`, and its metrics."""
         indices = self.indices(step)
-        return self._lay_out(step, indices).placed(mesh), self._metrics(indices)
+        return self._lay_out(step, indices).placed(mesh), self.metrics(indices)
 
     def batch(self, step: int, mesh: Mesh) -> Batch:
         """The batch of a step on the devices of `mesh`."""
@@ -88,9 +88,12 @@ class BatchLoader:
         """The own shares of the batch of a step, in NumPy."""
         return self._lay_out(step, self.indices(step))
 
-    def metrics(self, step: int) -> dict[str, float]:
-        """The shares of false negatives in the batch of a step; nothing if it has no pairs."""
-        return self._metrics(self.indices(step))
+    def metrics(self, indices: BatchIndices) -> dict[str, float]:
+        """The shares of false negatives among these questions; nothing if there are no pairs."""
+        if not self._of_pairs or not len(indices.pairs):
+            return {}
+        candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
+        return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
 
     def _lay_out(self, step: int, indices: BatchIndices) -> Batch:
         rows = indices.shares(self._devices)
@@ -108,12 +111,6 @@ class BatchLoader:
             labels=indices.labels.reshape(self._devices, -1),
             targets=targets,
         )
-
-    def _metrics(self, indices: BatchIndices) -> dict[str, float]:
-        if not self._of_pairs or not len(indices.pairs):
-            return {}
-        candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
-        return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
 
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
@@ -242,11 +241,11 @@ def hard_negatives(
 def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     """How many candidates of a batch are paraphrases of a query, but not its own candidate.
 
-    `clusters` int [m] are those of the candidates, -1 for none; the first `pairs` of them are also
-    those of the queries. `false_negatives` is the share of a query's other candidates that are of
-    its cluster, `rows_with_false_negatives` the share of queries that have one.
+    `clusters` int [m] are those of the candidates, numbered as by `data.clusters.dense_clusters`;
+    the first `pairs` of them are also those of the queries. `false_negatives` is the share of a
+    query's other candidates that are of its cluster, `rows_with_false_negatives` the share of
+    queries that have one.
     """
-    clusters = dense_clusters(clusters)
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     same = np.where(clusters[:pairs] >= 0, sizes[clusters[:pairs]] - 1, 0)
     return {

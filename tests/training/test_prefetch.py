@@ -86,7 +86,7 @@ def test_the_batches_are_those_of_the_plain_loop(config, dataset, name, devices)
             for found, array in zip(*map(jax.tree.leaves, (batch, expected)), strict=True):
                 assert len(found.sharding.device_set) == devices
                 np.testing.assert_array_equal(found, array)
-            assert metrics == loader.metrics(own_step)
+            assert metrics == loader.metrics(loader.indices(own_step))
 
 
 def test_the_questions_of_a_step_are_drawn_once(config, dataset, monkeypatch):
