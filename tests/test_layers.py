@@ -21,6 +21,7 @@ ROOMS = (
     ("index",),
     ("evaluation",),
     ("failures",),
+    ("reranking",),
     ("retriever", ""),
     ("publishing",),
     ("training",),
