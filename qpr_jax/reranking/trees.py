@@ -164,5 +164,5 @@ def _add_trees(
                     reachable[row] &= every if columns[column, row] <= limit else left_over
             first = starts[tree] + tree  # leaf
             for row in range(size):
-                leaf = _first_bit(reachable[row])  # type: ignore[call-arg]
+                leaf: int = _first_bit(reachable[row])  # type: ignore[call-arg]
                 sums[start + row] += value[first + leaf]
