@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import encoder_folder, is_encoder, save_encoder
+from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids, number_entries, refuse_repeated
@@ -34,9 +34,10 @@ from qpr_jax.index.question_index import (
     log_build,
 )
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.index.run import export_name, index_manifest, run_encoder, run_recipe
+from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
-from qpr_jax.reranking.second_stage import Explanation, Rerank, SecondStages, read_stages
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.second_stage import Explanation, SecondStages, read_stages
 from qpr_jax.text.base import as_texts
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe", "upgrade_index"]
@@ -208,6 +209,12 @@ class Retriever:
         text, other = as_texts([text, other], "text and other")
         return self.second_stages.explain(rerank, self.index, text, other, id)
 
+    def warm_up(self) -> None:
+        """Compute and compile what the first queries would wait for."""
+        self.encoder.warm_up()
+        for word in self.second_stages.words(self.index.recipe.metric):
+            self.search(["warm up"], rerank=word)
+
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
         return self.encoder.encode(as_texts(queries, "queries"))
@@ -300,17 +307,12 @@ class Retriever:
             self._write(folder, QuestionIndex(vectors, store, old.requested, old.encoder), build)
 
     def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
-        """Write the index to its folder, with the encoder beside it, and keep changes there.
-
-        An encoder of another index is not touched before the new index stands.
-        """
-        encoder = self.encoder
+        """Write the index to its folder, with the encoder beside it, and keep changes there."""
         if self.second_stages.models:
             index.keep_statistics()
-        name = export_name(folder.parent, encoder, build)
-        save_encoder(folder.parent / name, encoder)
         # Where this retriever came from, another may have put a newer re-ranker.
-        self.second_stages.save(folder.parent / name, replace=folder != self._lock.folder)
+        replace = folder != self._lock.folder
+        name = self.second_stages.save(folder.parent, build, replace=replace)
         write_index(folder, index, build, name)
         self.index, self._build = index, build
         self._lock.folder = folder

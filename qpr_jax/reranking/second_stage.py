@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import pathlib
 import pkgutil
@@ -13,14 +12,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.index.run import run_encoder, run_encoder_folder
+from qpr_jax.index.run import export_name, run_encoder, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.reranking.base import Reranker
+from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import (
     LIGHT,
@@ -31,7 +31,6 @@ from qpr_jax.reranking.light import (
     save_light,
 )
 
-Rerank = Literal[False, "light", "cross_encoder"] | None
 WORDS = ("light", "cross_encoder")
 UNKNOWN = -1  # the id of a text that is no question of the index
 _UNIT = 1e-3  # how far the length of a unit vector may be from 1: encoders may round to bfloat16
@@ -92,8 +91,18 @@ class SecondStages:
                 )
         return cls(encoder, models, cross_encoder and _read_cross_encoder(cross_encoder))
 
-    def save(self, folder: StrPath, *, replace: bool) -> None:
-        """Write the models to the folder of the encoder; to `replace` others there, or not."""
+    def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
+        """Write the encoder and its models beside the index of `run`; the name of the folder.
+
+        build: the new build of the index. replace: write over other models of the encoder.
+        """
+        name = export_name(run, self._encoder, build)
+        save_encoder(run / name, self._encoder)
+        self.save_models(run / name, replace=replace)
+        return name
+
+    def save_models(self, folder: StrPath, *, replace: bool = True) -> None:
+        """Write the models to the folder of the encoder."""
         for name, model in self.models.items():
             path = pathlib.Path(folder, name)
             try:
@@ -103,6 +112,25 @@ class SecondStages:
             else:
                 if present.encoder != model.encoder or (replace and not _equal(present, model)):
                     save_light(path, model)
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """What `qpr info` prints of each model, by the name of its folder."""
+        return {
+            name: {
+                "candidates": model.candidates,
+                "lexical_candidates": model.lexical_candidates,
+                "features": len(model.features),
+                "trees": len(model.forest.starts) - 1,
+                **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
+            }
+            for name, model in self.models.items()
+        }
+
+    def words(self, metric: str) -> list[Rerank]:
+        """What `choose` accepts for an index of this metric, the default first."""
+        default = self.choose(None, metric)
+        found: list[Rerank] = [default] if default is False else [default, False]
+        return [*found, "cross_encoder"] if self.cross_encoder is not None else found
 
     def choose(self, rerank: Rerank, metric: str) -> Literal[False, "light", "cross_encoder"]:
         """The stage that `rerank` means for an index of this metric; None: light, if it can be.
@@ -129,7 +157,7 @@ class SecondStages:
             raise UserError(
                 f"expected an encoder with a folder {LIGHT}/, found none",
                 setting="rerank",
-                remedy="train a run with {rerank.kind=light}, or search without",
+                remedy="train a run that makes one, or search without",
             )
         if not readable:
             raise UserError(
