@@ -206,8 +206,7 @@ class SecondStages:
         own = stacked is not None and stacked.cross_encoder == cross.identity
         if stacked is not None and own and (squares or self._has_unit_vectors):
             return LightReranker(stacked, self._encoder, statistics, cross)
-        made: Reranker = pkgutil.resolve_name(f"{_CROSS}:CrossReranker")(cross)
-        return made
+        return _cross_reranker(cross)
 
     @functools.cached_property
     def _has_unit_vectors(self) -> bool:
@@ -286,11 +285,9 @@ class Stage:
             distances = -np.einsum("nd,nd->n", near, vectors[owners])
         else:
             distances = ((near - vectors[owners]) ** 2).sum(axis=1)
-        for owner, hit in zip(
-            owners.tolist(), map(Hit, ids, texts, distances.tolist()), strict=True
-        ):
-            if all(hit.id != other.id for other in pools[owner]):
-                pools[owner].append(hit)
+        for owner, *fields in zip(owners.tolist(), ids, texts, distances.tolist(), strict=True):
+            if all(fields[0] != hit.id for hit in pools[owner]):
+                pools[owner].append(Hit(*fields))
         return [sorted(pool, key=lambda hit: hit.distance) for pool in pools]
 
     def _rerank(self, queries: Sequence[str], pools: list[list[Hit]]) -> list[list[Hit]]:
@@ -324,12 +321,19 @@ def _equal(one: LightModel, other: LightModel) -> bool:
         (m.encoder, m.candidates, m.lexical_candidates, m.features, m.cross_encoder, m.settings)
         for m in (one, other)
     ]
-    arrays = [(*model.forest, model.calibration) for model in (one, other)]
-    return facts[0] == facts[1] and all(map(np.array_equal, *arrays))
+    arrays = [[*model.forest, model.calibration] for model in (one, other)]
+    same = (np.array_equal(*pair) for pair in zip(*arrays, strict=True))
+    return facts[0] == facts[1] and all(same)
+
+
+# By name, since it loads JAX when it is used.
+_CROSS = "qpr_jax.reranking.cross_encoder"
 
 
 def _read_cross_encoder(folder: StrPath) -> Any:
     return pkgutil.resolve_name(f"{_CROSS}:read_cross_encoder")(folder)
 
 
-_CROSS = "qpr_jax.reranking.cross_encoder"
+def _cross_reranker(model: Any) -> Reranker:
+    made: Reranker = pkgutil.resolve_name(f"{_CROSS}:CrossReranker")(model)
+    return made

@@ -119,7 +119,8 @@ def requests(limits: Limits) -> Requests:
     class SearchRequest(Model):
         queries: Questions
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
-        rerank: Literal[False, "light", "cross_encoder"] | None = Field(
+        # Not Literal[False], which takes 0 for it; `SecondStages.choose` refuses true.
+        rerank: bool | Literal["light", "cross_encoder"] | None = Field(
             None,
             description="What orders the nearest questions anew: false for nothing, null for light "
             "where there is one.",
