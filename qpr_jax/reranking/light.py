@@ -194,14 +194,25 @@ class LightReranker:
         self.candidates, self.lexical_candidates = model.candidates, model.lexical_candidates
         self._features = FeatureExtractor(encoder, statistics)
 
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Raw scores and probabilities of hits; see `Reranker`."""
+        features = self._compute(queries, questions, distances, starts)
+        scores = predict(self.model.forest, features)
+        return scores, self.model.probabilities(scores)
+
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `Reranker`."""
         most = self.candidates + self.lexical_candidates
         first = [found[:most] for found in hits]
         starts = np.cumsum([0, *map(len, first)])
-        scores = predict(self.model.forest, self._compute(queries, first, starts))
-        probabilities = self.model.probabilities(scores).tolist()
-        raw = scores.tolist()
+        scores, known = self.score(queries, *_columns(first), starts)
+        probabilities, raw = known.tolist(), scores.tolist()
         ordered = []
         for query, found in enumerate(first):
             at = int(starts[query])
@@ -215,20 +226,29 @@ class LightReranker:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
         """The features, the raw score and the probability of each hit, in the order given."""
-        features = self._compute([query], [hits], np.array([0, len(hits)]))
+        features = self._compute([query], *_columns([hits]), np.array([0, len(hits)]))
         scores = predict(self.model.forest, features)
         parts = np.column_stack([features, scores, self.model.probabilities(scores)])
         names = (*self.model.features, "score", "probability")
         return [dict(zip(names, row, strict=True)) for row in parts.tolist()]
 
     def _compute(
-        self, queries: Sequence[str], hits: Sequence[Sequence[Hit]], starts: np.ndarray
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
     ) -> np.ndarray:
-        """Features of all hits, float32 [m, features]; `starts` are where each query's begin."""
-        questions = [hit.question for found in hits for hit in found]
-        distances = np.array([hit.distance for found in hits for hit in found], np.float32)
+        """Features of all hits, float32 [m, features]."""
         features = self._features.compute(queries, questions, distances, starts)
         if self.scorer is None:
             return features
-        pairs = [(q, hit.question) for q, found in zip(queries, hits, strict=True) for hit in found]
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
         return np.column_stack([features, self.scorer.predict(pairs)])
+
+
+def _columns(hits: Sequence[Sequence[Hit]]) -> tuple[list[str], np.ndarray]:
+    """The texts of all hits, and their distances, float32 [m]."""
+    flat = [hit for found in hits for hit in found]
+    return [hit.question for hit in flat], np.array([hit.distance for hit in flat], np.float32)
