@@ -1,1 +1,1 @@
-"""The second stage of a search: the first hits of a query in a better order."""
+"""A second stage that looks at both questions and orders the first hits of a search anew."""
