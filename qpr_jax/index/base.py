@@ -26,11 +26,15 @@ SHARDS = "shards"  # the beginning of the names of folders that hold parts of a 
 
 
 class Hit(NamedTuple):
-    """An indexed question; `distance` is squared Euclidean, or the inner product times -1."""
+    """An indexed question; `distance` is squared Euclidean, or the inner product times -1.
+
+    `score` is the probability that it means the same as the query, where a second stage ordered it.
+    """
 
     id: int
     question: str
     distance: float
+    score: float | None = None
 
 
 class StoredQuestion(NamedTuple):
