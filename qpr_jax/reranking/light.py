@@ -157,6 +157,18 @@ def calibrate(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(points, axis=1)
 
 
+def rank_hits(
+    scores: np.ndarray, distances: np.ndarray, ids: np.ndarray, starts: np.ndarray
+) -> np.ndarray:
+    """The order of the hits of each query, best first: a permutation of 0, ..., m - 1, int64 [m].
+
+    Ties go by distance, then by id, so that the order given does not matter. All arguments are
+    [m], but for `starts`, [q + 1]: where the hits of each query begin.
+    """
+    of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return np.lexsort((ids, distances, -scores, of_query))
+
+
 class PairScorer(Protocol):
     """A cross-encoder."""
 
@@ -201,16 +213,15 @@ class LightReranker:
         starts = np.cumsum([0, *map(len, first)])
         scores = predict(self.model.forest, self._compute(queries, first, starts))
         probabilities = self.model.probabilities(scores).tolist()
-        raw = scores.tolist()
+        distances = np.array([hit.distance for found in first for hit in found])
+        ids = np.array([hit.id for found in first for hit in found], np.int64)
+        order = rank_hits(scores, distances, ids, starts).tolist()
+        flat = [hit for found in first for hit in found]
         ordered = []
-        for query, found in enumerate(first):
-            at = int(starts[query])
-            # Ties go by distance, then by id, so that the order given does not matter.
-            keys = [(-raw[at + i], hit.distance, hit.id, i) for i, hit in enumerate(found)]
-            order = [key[-1] for key in sorted(keys)]
-            best = [found[i]._replace(score=probabilities[at + i]) for i in order]
-            rest = [hit._replace(score=None) for hit in hits[query][most:]]
-            ordered.append(best + rest)
+        for i, found in enumerate(hits):
+            own = order[starts[i] : starts[i + 1]]
+            best = [flat[at]._replace(score=probabilities[at]) for at in own]
+            ordered.append(best + [hit._replace(score=None) for hit in found[most:]])
         return ordered
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
