@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from qpr_jax.index.base import Hit
+
+# The word for a second stage: False is none; None is the light one where there is one.
+Rerank = Literal[False, "light", "cross_encoder"] | None
 
 
 class Reranker(Protocol):
