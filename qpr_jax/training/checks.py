@@ -25,6 +25,7 @@ def validate(config: TrainConfig) -> None:
     _check_losses(config)
     _check_encoder(config)
     _check_teacher(config)
+    _check_rerank(config)
     _check_distributed(config)
 
 
@@ -40,6 +41,8 @@ def unused_settings(config: TrainConfig) -> list[str]:
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
+    if config.rerank.kind == "none":
+        unused |= _of_section("rerank")
     given, default = flatten(config), flatten(TrainConfig())
     return [name for name in given if name in unused and given[name] != default[name]]
 
@@ -168,6 +171,17 @@ def _check_teacher(config: TrainConfig) -> None:
             f"expected agreement, all that a list of questions can be scored by, got {metric}",
             setting="early_stopping.metric",
             remedy="set {early_stopping.metric=agreement}",
+        )
+
+
+def _check_rerank(config: TrainConfig) -> None:
+    has_pairs = SOURCES[config.data.source].has_pairs
+    if config.rerank.kind != "none" and not (has_pairs or has_teacher(config)):
+        raise UserError(
+            "expected none, since there are neither pairs nor a teacher to learn from, got "
+            f"{config.rerank.kind}",
+            setting="rerank.kind",
+            remedy="set {rerank.kind=none}, or {teacher.model}",
         )
 
 

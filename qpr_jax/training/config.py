@@ -243,6 +243,20 @@ class IndexConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class RerankConfig:
+    """The second stage of a search, trained after the index."""
+
+    kind: str = setting(
+        "none", "none, or trees over features of query and hit", choices=("none", "light")
+    )
+    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
+    lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
+    cross_encoder: str = setting(
+        "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
+    )
+
+
+@dataclass(slots=True, kw_only=True)
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
@@ -267,6 +281,7 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    rerank: RerankConfig = field(default_factory=RerankConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

@@ -1,4 +1,4 @@
-"""From settings to a finished run: train, export, index, evaluate, report."""
+"""From settings to a finished run: train, export, index, train a re-ranker, report."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.report import write_report
+from qpr_jax.training.reranker import check_tools, train_light
 from qpr_jax.training.sources import SOURCES, Source
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.trainer import train
@@ -101,6 +102,8 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             distributed.disconnect()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
+        if first:
+            check_tools(config)
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
@@ -125,7 +128,10 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             save_encoder(folder / "export", encoder)
             del params
         retriever, vectors, seconds = _build_index(folder, dataset)
-        report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
+        reranker = train_light(folder, config, dataset, retriever, vectors)
+        report = write_report(
+            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+        )
         log.info("finished; see %s", folder / "report.md")
         return report
 
