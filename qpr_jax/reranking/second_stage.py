@@ -27,6 +27,7 @@ from qpr_jax.reranking.light import (
     STACKED,
     LightModel,
     LightReranker,
+    rank_hits,
     read_light,
     save_light,
 )
@@ -157,7 +158,7 @@ class SecondStages:
             raise UserError(
                 f"expected an encoder with a folder {LIGHT}/, found none",
                 setting="rerank",
-                remedy="train a run that makes one, or search without",
+                remedy="train a run with {rerank.kind=light}, or search without",
             )
         if not readable:
             raise UserError(
@@ -306,10 +307,8 @@ class Stage:
         starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
         squares = 2 + 2 * near if self._products else near
         raw, known = self._reranker.score(queries, texts, squares, starts)
-        owners = np.repeat(np.arange(len(rows)), np.diff(starts))
-        # Ties go by distance, then by id, so that the order in which they were found is no matter.
-        order = np.lexsort((np.array(ids, np.int64), near, -raw, owners))
-        order = order[np.arange(len(order)) - starts[owners] < k]
+        order = rank_hits(raw, near, np.array(ids, np.int64), starts)
+        order = order[np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts)) < k]
         scores = [None if score != score else score for score in known[order].tolist()]
         places = order.tolist()
         hits = [

@@ -19,7 +19,9 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import StrPath, read_json, sha256_of
+from qpr_jax.index.folder import add_statistics
 from qpr_jax.index.question_index import build_index
+from qpr_jax.locks import WriteLock
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
@@ -129,6 +131,9 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             del params
         retriever, vectors, seconds = _build_index(folder, dataset)
         reranker = train_light(folder, config, dataset, retriever, vectors)
+        if reranker:
+            with WriteLock(folder / "index").hold():
+                add_statistics(folder / "index", reranker.finder.statistics)
         report = write_report(
             *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
         )
