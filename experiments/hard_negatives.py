@@ -1,0 +1,330 @@
+"""Hard negatives: none, labeled, by rank, by margin, denoised; and how many are paraphrases.
+
+    python -m experiments.hard_negatives                      all rows but the denoised, the page
+    python -m experiments.hard_negatives --cross_encoder=FOLDER     the denoised, too
+    python -m experiments.hard_negatives --rows=none,margin   some methods
+    python -m experiments.hard_negatives --rebuild            the page from the rows kept
+
+The negatives are mined first, among the training questions, by the encoder of `--run`, or of
+`quora_sdml`, which is then trained in the work directory. How many of them are paraphrases is
+counted where links of known clusters are hidden from the mining.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.study import Flag, Flags, KeptRows, Study, quora_data
+from experiments.tables import difference_cell, score_cell, table_lines
+from experiments.trials import Data, Trial, load, log, seeded, shrink
+from qpr_jax.cli.negatives import cross_encoder_score
+from qpr_jax.data.splits import HELD_OUT, TEST, TRAIN, VALIDATION, group_questions
+from qpr_jax.files import locked, read_object, write_atomically, write_json
+from qpr_jax.index.negatives import Rules, Score, find_negatives, query_groups
+from qpr_jax.retriever import Retriever
+from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.sources import SOURCES
+
+# A quarter of the filters, and few epochs, so that a row takes about three minutes of 2 cores.
+CHANGES: dict[str, Any] = {
+    "encoder.filters": 150,
+    "batch.sampling": "clusters",
+    "loss.mask_own_cluster": True,
+    "max_epochs": 4,
+    "optimizer.learning_rate_decay": "linear",
+    "checkpoint_every": 1000,
+    "index.factory": "Flat",
+}
+LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sdml": ("SDML, eps 0.3", {}),
+    "ranking": (
+        "multiple negatives ranking",
+        {"loss.names": ("ranking",), "loss.smoothing": 0.0, "encoder.normalize": True},
+    ),
+}
+NEGATIVES = 256  # of a batch of 512 pairs
+# method -> what the page calls it, the rules of mining; None: nothing is mined
+METHODS: dict[str, tuple[str, Rules | None]] = {
+    "none": ("none", None),
+    "labeled": ("labeled as non-duplicates", None),
+    "rank_1": ("the nearest, ranks 1 and 2", Rules(count=2)),
+    "rank_10": ("ranks 10 to 50, at random", Rules(count=2, from_rank=10, seed=0)),
+    "margin": ("the nearest with a relative margin of 0.5", Rules(count=2, relative_margin=0.5)),
+    "denoised": ("the nearest that the cross-encoder takes for no paraphrase", Rules(count=2)),
+}
+DENOISED = "denoised"
+COUNTED = "false_negatives.json"
+_SAMPLE = 3000  # training queries whose negatives are counted, about
+
+
+def row_config(method: str, loss: str, seed: int = 0, folder: str = "") -> TrainConfig:
+    """The settings of a row; mined negatives are in a folder."""
+    changes = CHANGES | LOSSES[loss][1] | {"seed": seed}
+    if method != "none":
+        changes["batch.hard_negatives"] = NEGATIVES
+    if METHODS[method][1]:
+        changes["data.negatives"] = f"{folder}/{method}.jsonl"
+    return load("quora_sdml", changes)
+
+
+def methods(flags: Flags) -> list[str]:
+    """The methods that the flags ask for; the denoised one needs a cross-encoder."""
+    names = flags.rows or METHODS
+    return [name for name in names if name != DENOISED or flags.cross_encoder]
+
+
+def trials(flags: Flags) -> list[Trial]:
+    """Every method with every loss, the first seeds of all first."""
+    folder = str(flags.workdir / "negatives")
+    return [
+        Trial(seeded(f"{method}_{loss}", seed), row_config(method, loss, seed, folder))
+        for seed in range(flags.seeds)
+        for method in methods(flags)
+        for loss in LOSSES
+    ]
+
+
+def mine(flags: Flags) -> Data:
+    """Mine what is not mined yet, and count the paraphrases in it; the data and their SHA-256."""
+    path, sha256 = quora_data(flags)
+    mined = {name: rules for name in methods(flags) if (rules := METHODS[name][1])}
+    where = flags.workdir / "negatives"
+    with locked(flags.workdir / ".negatives.lock", wait=True):
+        known = read_object(flags.results / COUNTED)
+        left = {n: r for n, r in mined.items() if n not in known or not _file(where, n).exists()}
+        if not left or not path:
+            return path, sha256
+        config = load("quora_sdml")
+        if flags.smoke:
+            config = shrink(config)
+        run = flags.run
+        if not run:
+            from qpr_jax.training.main import train_and_evaluate
+
+            run = str(flags.workdir / "miner")
+            train_and_evaluate(config, run)
+        data, clusters, splits = SOURCES["quora"].read(config, path)
+        groups, split_of = group_questions(data.questions, clusters), splits.split_of
+        trained = Corpus(data.questions, groups, split_of == TRAIN, run)
+        both = Corpus(data.questions, groups, split_of != TEST, run)
+        for name, rules in left.items():
+            score = cross_encoder_score(flags.cross_encoder) if name == DENOISED else None
+            counts: Counter[str] = Counter()
+            with write_atomically(_file(where, name), "w") as file:
+                queries = query_groups(trained.questions, trained.groups)
+                for some in trained.find(trained.groups, queries, rules, score, counts):
+                    fields = (negative.fields(trained.questions) for negative in some)
+                    file.writelines(json.dumps(row) + "\n" for row in fields)
+            log.info("%s: %s", name, dict(counts))
+            known[name] = {
+                "mined": dict(counts),
+                "train": false_negatives(trained, None, rules, score, most=_SAMPLE),
+                "validation": false_negatives(
+                    both, split_of[both.rows] == VALIDATION, rules, score
+                ),
+            }
+            write_json(flags.results / COUNTED, known)
+    return path, sha256
+
+
+class Corpus:
+    """Some of the questions, indexed with the encoder of a run; ids are positions among them."""
+
+    def __init__(self, questions: list[str], groups: np.ndarray, chosen: Any, run: str) -> None:
+        self.rows = np.flatnonzero(chosen)
+        self.questions, self.groups = [questions[row] for row in self.rows], groups[self.rows]
+        self.retriever = Retriever.build(self.questions, run=run, log=log.info)
+
+    def find(
+        self,
+        groups: np.ndarray,
+        queries: Sequence[np.ndarray],
+        rules: Rules,
+        score: Score | None,
+        counts: Counter[str],
+    ) -> Any:
+        """`find_negatives` of these groups, in this corpus."""
+        encode, find = self.retriever.encode, self.retriever.index.find
+        texts = self.questions
+        return find_negatives(
+            *(texts, groups, queries, rules), encode=encode, find=find, score=score, counts=counts
+        )
+
+
+def hide_links(
+    questions: Sequence[str], groups: np.ndarray, members: Sequence[np.ndarray], seed: int = 0
+) -> np.ndarray:
+    """`groups` with each of these, of three texts or more, split at random into two halves.
+
+    Equal texts stay together. The first half has the greater number of texts.
+    """
+    rng = np.random.default_rng(seed)
+    halves, fresh = groups.copy(), int(groups.max(initial=-1)) + 1
+    for rows in members:
+        texts = [normalized_text(questions[row]) for row in rows]
+        several = sorted({*texts})
+        if len(several) < 3:
+            continue
+        order = rng.permutation(len(several))
+        second = {several[i] for i in order[(len(several) + 1) // 2 :]}
+        halves[[row for row, text in zip(rows, texts, strict=True) if text in second]] = fresh
+        fresh += 1
+    return halves
+
+
+def false_negatives(
+    corpus: Corpus,
+    chosen: np.ndarray | None,
+    rules: Rules,
+    score: Score | None,
+    *,
+    most: int = 0,
+) -> dict[str, float]:
+    """How many negatives are paraphrases by labels that the mining did not see.
+
+    Each cluster of three questions or more is known as two halves. Queries are the questions of
+    halves that have another question in their half and, by all labels, paraphrases in the other.
+
+    chosen: bool [Q], questions whose clusters are counted; None: all. most: queries, about, of
+    clusters at random; 0: all.
+    """
+    whole = query_groups(corpus.questions, corpus.groups)
+    if chosen is not None:
+        whole = [rows for rows in whole if chosen[rows].all()]
+    hidden = hide_links(corpus.questions, corpus.groups, whole)
+    split = {int(corpus.groups[rows[0]]) for rows in whole if len({*hidden[rows].tolist()}) > 1}
+    queries = [
+        rows
+        for rows in query_groups(corpus.questions, hidden)
+        if int(corpus.groups[rows[0]]) in split
+    ]
+    if most:
+        order = np.random.default_rng(0).permutation(len(queries))
+        ends = np.cumsum([len(queries[i]) for i in order])
+        taken = order[: int(np.searchsorted(ends, most)) + 1]
+        queries = sorted((queries[i] for i in taken), key=len)
+    counts: Counter[str] = Counter()
+    false: Counter[int] = Counter()
+    for some in corpus.find(hidden, queries, rules, score, counts):
+        for negative in some:
+            same = corpus.groups[negative.query] == corpus.groups[negative.hit.id]
+            false[negative.query] += int(same)
+    return {
+        "queries": counts["queries"],
+        "negatives": counts["negatives"],
+        "false": false.total(),
+        "queries_with_false": sum(count > 0 for count in false.values()),
+    }
+
+
+def page(kept: KeptRows) -> list[str]:
+    """The scores of every row less those of none, and the shares of paraphrases."""
+    counted = read_object(kept.results / COUNTED)
+    return [
+        "# Hard negatives",
+        "",
+        "Made by `python -m experiments.hard_negatives`; `--rebuild` makes this page from `rows/`,",
+        f"`{COUNTED}` (and `discussion.md`) alone. `quora_sdml` with {CHANGES['encoder.filters']}",
+        f"filters, {CHANGES['max_epochs']} epochs, clusters drawn evenly, known paraphrases "
+        "masked;",
+        f"{NEGATIVES} candidates more for each batch of 512 pairs, of the methods below. Negatives",
+        "are mined among the training questions by the encoder of `quora_sdml`, two for each of",
+        "them that has a known paraphrase. Scores per query, by exact search; brackets are 95 %",
+        "intervals of a bootstrap over clusters, ± is over seeds. Validation chooses.",
+        "",
+        *kept.discussion(),
+        *_scores(kept),
+        *_shares(counted),
+    ]
+
+
+def _scores(kept: KeptRows) -> list[str]:
+    lines = []
+    for loss, (title, _) in LOSSES.items():
+        rows, plain = [], f"none_{loss}"
+        for method, (text, _) in METHODS.items():
+            name = f"{method}_{loss}"
+            if name not in kept:
+                continue
+            cells = [text]
+            for split in HELD_OUT:
+                scores = kept.scores(split, "query")
+                for metric in (0, 2):
+                    cells.append(score_cell(scores, name, metric))
+                if plain not in kept or method == "none":
+                    cells.append("")
+                    continue
+                difference = scores.mean(name)[2] - scores.mean(plain)[2]
+                cells.append(difference_cell(difference, *scores.interval(name, plain)[:, 2]))
+            rows.append(cells)
+        if rows:
+            head = ["negatives"]
+            for split in HELD_OUT:
+                head += [f"{split} H@1", "MRR", "MRR less none's"]
+            lines += [f"## {title}", "", *table_lines(head, rows)]
+    return lines
+
+
+def _shares(counted: dict[str, Any]) -> list[str]:
+    rows = []
+    for method, (text, _) in METHODS.items():
+        if method not in counted:
+            continue
+        mined = counted[method]["mined"]
+        cells = [text, f"{mined['negatives']:,}", f"{mined['negatives'] / mined['queries']:.2f}"]
+        for split in ("train", "validation"):
+            found = counted[method][split]
+            share = found["false"] / max(1, found["negatives"])
+            queries = found["queries_with_false"] / max(1, found["queries"])
+            cells += [f"{found['negatives']:,}", f"{share:.3f}", f"{queries:.3f}"]
+        rows.append(cells)
+    if not rows:
+        return []
+    head = ["negatives", "mined", "a query"]
+    for split in ("training", "validation"):
+        head += [f"counted, {split} clusters", "false", "queries with one"]
+    return [
+        "## How many are paraphrases",
+        "",
+        "Each cluster of three questions or more is split at random into two halves, and mining",
+        "knows each half as a cluster of its own. Queries are the questions with another in their",
+        "half. Counted is how many of their negatives are of the other half: paraphrases by labels",
+        "that the mining did not see. Negatives that are paraphrases by no label are not counted,",
+        "and queries without a hidden paraphrase, which have none to find, are left out, so these",
+        "shares compare the methods; they are not the shares of the files that are trained on.",
+        f"About {_SAMPLE:,} queries of training clusters, which the encoder (and the cross-",
+        "encoder) have been trained on, among the training questions; and those of the validation",
+        "clusters, which they have not, among training and validation questions.",
+        "",
+        *table_lines(head, rows),
+    ]
+
+
+def _file(folder: Any, name: str) -> Any:
+    return folder / f"{name}.jsonl"
+
+
+STUDY = Study(
+    name="hard_negatives",
+    results="hard_negatives",
+    trials=trials,
+    page=page,
+    data=mine,
+    measurements=(COUNTED,),
+    flags={
+        "rows": Flag((), "Only these methods.", (*METHODS,)),
+        "run": Flag("", "The run whose encoder mines; empty: train `quora_sdml`."),
+        "cross_encoder": Flag("", "The cross-encoder that denoises; empty: no denoised rows."),
+        "seeds": Flag(1, "Trainings of each row."),
+    },
+)
+
+if __name__ == "__main__":
+    sys.exit(STUDY.main())
