@@ -37,7 +37,7 @@ CHANGES: dict[str, Any] = {
     "encoder.filters": 150,
     "batch.sampling": "clusters",
     "loss.mask_own_cluster": True,
-    "max_epochs": 4,
+    "max_epochs": 3,
     "optimizer.learning_rate_decay": "linear",
     "checkpoint_every": 1000,
     "index.factory": "Flat",
