@@ -13,22 +13,19 @@ counted where links of known clusters are hidden from the mining.
 from __future__ import annotations
 
 import json
+import pathlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from experiments.hidden_paraphrases import Corpus, false_negatives
 from experiments.study import Flag, Flags, KeptRows, Study, quora_data
 from experiments.tables import difference_cell, score_cell, table_lines
 from experiments.trials import Data, Trial, load, log, seeded, shrink
 from qpr_jax.cli.negatives import cross_encoder_score
 from qpr_jax.data.splits import HELD_OUT, TEST, TRAIN, VALIDATION, group_questions
 from qpr_jax.files import locked, read_object, write_atomically, write_json
-from qpr_jax.index.negatives import Rules, Score, find_negatives, query_groups
-from qpr_jax.retriever import Retriever
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.index.negatives import Rules, Score, query_groups
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sources import SOURCES
 
@@ -58,6 +55,21 @@ METHODS: dict[str, tuple[str, Rules | None]] = {
     "rank_10": ("ranks 10 to 50, at random", Rules(count=2, from_rank=10, seed=0)),
     "margin": ("the nearest with a relative margin of 0.5", Rules(count=2, relative_margin=0.5)),
     "denoised": ("the nearest that the cross-encoder takes for no paraphrase", Rules(count=2)),
+}
+# Rules whose negatives are counted, but not trained on.
+COUNTED_ONLY: dict[str, tuple[str, Rules]] = {
+    "rank_5": ("ranks 5 to 20, at random", Rules(count=2, from_rank=5, to_rank=20, seed=0)),
+    **{
+        f"margin_{margin:g}": (
+            f"the nearest with a relative margin of {margin:g}",
+            Rules(count=2, relative_margin=margin),
+        )
+        for margin in (0.0, 0.05, 0.2, 1.0)
+    },
+    "rank_5_margin": (
+        "ranks 5 to 50 with a relative margin of 0.5, at random",
+        Rules(count=2, from_rank=5, relative_margin=0.5, seed=0),
+    ),
 }
 DENOISED = "denoised"
 COUNTED = "false_negatives.json"
@@ -94,134 +106,55 @@ def trials(flags: Flags) -> list[Trial]:
 def mine(flags: Flags) -> Data:
     """Mine what is not mined yet, and count the paraphrases in it; the data and their SHA-256."""
     path, sha256 = quora_data(flags)
-    mined = {name: rules for name in methods(flags) if (rules := METHODS[name][1])}
+    rules = {name: found for name in methods(flags) if (found := METHODS[name][1])}
+    counted = {} if flags.rows else {name: found for name, (_, found) in COUNTED_ONLY.items()}
     where = flags.workdir / "negatives"
     with locked(flags.workdir / ".negatives.lock", wait=True):
         known = read_object(flags.results / COUNTED)
-        left = {n: r for n, r in mined.items() if n not in known or not _file(where, n).exists()}
+        mined = {*known} & {path.stem for path in where.glob("*.jsonl")}
+        left = {n: r for n, r in rules.items() if n not in mined}
+        left |= {n: r for n, r in counted.items() if n not in known}
         if not left or not path:
             return path, sha256
-        config = load("quora_sdml")
-        if flags.smoke:
-            config = shrink(config)
-        run = flags.run
-        if not run:
-            from qpr_jax.training.main import train_and_evaluate
-
-            run = str(flags.workdir / "miner")
-            train_and_evaluate(config, run)
+        config = shrink(load("quora_sdml")) if flags.smoke else load("quora_sdml")
         data, clusters, splits = SOURCES["quora"].read(config, path)
         groups, split_of = group_questions(data.questions, clusters), splits.split_of
+        run = flags.run or _train_miner(config, flags)
         trained = Corpus(data.questions, groups, split_of == TRAIN, run)
         both = Corpus(data.questions, groups, split_of != TEST, run)
-        for name, rules in left.items():
+        validation = split_of[both.rows] == VALIDATION
+        for name, chosen in left.items():
             score = cross_encoder_score(flags.cross_encoder) if name == DENOISED else None
-            counts: Counter[str] = Counter()
-            with write_atomically(_file(where, name), "w") as file:
-                queries = query_groups(trained.questions, trained.groups)
-                for some in trained.find(trained.groups, queries, rules, score, counts):
-                    fields = (negative.fields(trained.questions) for negative in some)
-                    file.writelines(json.dumps(row) + "\n" for row in fields)
-            log.info("%s: %s", name, dict(counts))
+            log.info("mining: %s", name)
             known[name] = {
-                "mined": dict(counts),
-                "train": false_negatives(trained, None, rules, score, most=_SAMPLE),
-                "validation": false_negatives(
-                    both, split_of[both.rows] == VALIDATION, rules, score
-                ),
+                "train": false_negatives(trained, None, chosen, score, most=_SAMPLE),
+                "validation": false_negatives(both, validation, chosen, score),
             }
+            if name in rules:
+                known[name]["mined"] = _mine_into(where / f"{name}.jsonl", trained, chosen, score)
             write_json(flags.results / COUNTED, known)
     return path, sha256
 
 
-class Corpus:
-    """Some of the questions, indexed with the encoder of a run; ids are positions among them."""
+def _train_miner(config: TrainConfig, flags: Flags) -> str:
+    from qpr_jax.training.main import train_and_evaluate
 
-    def __init__(self, questions: list[str], groups: np.ndarray, chosen: Any, run: str) -> None:
-        self.rows = np.flatnonzero(chosen)
-        self.questions, self.groups = [questions[row] for row in self.rows], groups[self.rows]
-        self.retriever = Retriever.build(self.questions, run=run, log=log.info)
-
-    def find(
-        self,
-        groups: np.ndarray,
-        queries: Sequence[np.ndarray],
-        rules: Rules,
-        score: Score | None,
-        counts: Counter[str],
-    ) -> Any:
-        """`find_negatives` of these groups, in this corpus."""
-        encode, find = self.retriever.encode, self.retriever.index.find
-        texts = self.questions
-        return find_negatives(
-            *(texts, groups, queries, rules), encode=encode, find=find, score=score, counts=counts
-        )
+    run = str(flags.workdir / "miner")
+    train_and_evaluate(config, run)
+    return run
 
 
-def hide_links(
-    questions: Sequence[str], groups: np.ndarray, members: Sequence[np.ndarray], seed: int = 0
-) -> np.ndarray:
-    """`groups` with each of these, of three texts or more, split at random into two halves.
-
-    Equal texts stay together. The first half has the greater number of texts.
-    """
-    rng = np.random.default_rng(seed)
-    halves, fresh = groups.copy(), int(groups.max(initial=-1)) + 1
-    for rows in members:
-        texts = [normalized_text(questions[row]) for row in rows]
-        several = sorted({*texts})
-        if len(several) < 3:
-            continue
-        order = rng.permutation(len(several))
-        second = {several[i] for i in order[(len(several) + 1) // 2 :]}
-        halves[[row for row, text in zip(rows, texts, strict=True) if text in second]] = fresh
-        fresh += 1
-    return halves
-
-
-def false_negatives(
-    corpus: Corpus,
-    chosen: np.ndarray | None,
-    rules: Rules,
-    score: Score | None,
-    *,
-    most: int = 0,
-) -> dict[str, float]:
-    """How many negatives are paraphrases by labels that the mining did not see.
-
-    Each cluster of three questions or more is known as two halves. Queries are the questions of
-    halves that have another question in their half and, by all labels, paraphrases in the other.
-
-    chosen: bool [Q], questions whose clusters are counted; None: all. most: queries, about, of
-    clusters at random; 0: all.
-    """
-    whole = query_groups(corpus.questions, corpus.groups)
-    if chosen is not None:
-        whole = [rows for rows in whole if chosen[rows].all()]
-    hidden = hide_links(corpus.questions, corpus.groups, whole)
-    split = {int(corpus.groups[rows[0]]) for rows in whole if len({*hidden[rows].tolist()}) > 1}
-    queries = [
-        rows
-        for rows in query_groups(corpus.questions, hidden)
-        if int(corpus.groups[rows[0]]) in split
-    ]
-    if most:
-        order = np.random.default_rng(0).permutation(len(queries))
-        ends = np.cumsum([len(queries[i]) for i in order])
-        taken = order[: int(np.searchsorted(ends, most)) + 1]
-        queries = sorted((queries[i] for i in taken), key=len)
+def _mine_into(
+    file: pathlib.Path, corpus: Corpus, rules: Rules, score: Score | None
+) -> dict[str, int]:
+    """Write the negatives of all questions with a known paraphrase; the counts."""
     counts: Counter[str] = Counter()
-    false: Counter[int] = Counter()
-    for some in corpus.find(hidden, queries, rules, score, counts):
-        for negative in some:
-            same = corpus.groups[negative.query] == corpus.groups[negative.hit.id]
-            false[negative.query] += int(same)
-    return {
-        "queries": counts["queries"],
-        "negatives": counts["negatives"],
-        "false": false.total(),
-        "queries_with_false": sum(count > 0 for count in false.values()),
-    }
+    queries = query_groups(corpus.questions, corpus.groups)
+    with write_atomically(file, "w") as lines:
+        for some in corpus.find(corpus.groups, queries, rules, score, counts):
+            fields = (negative.fields(corpus.questions) for negative in some)
+            lines.writelines(json.dumps(row) + "\n" for row in fields)
+    return dict(counts)
 
 
 def page(kept: KeptRows) -> list[str]:
@@ -274,22 +207,23 @@ def _scores(kept: KeptRows) -> list[str]:
 
 def _shares(counted: dict[str, Any]) -> list[str]:
     rows = []
-    for method, (text, _) in METHODS.items():
+    for method, (text, _) in (METHODS | COUNTED_ONLY).items():
         if method not in counted:
             continue
-        mined = counted[method]["mined"]
-        cells = [text, f"{mined['negatives']:,}", f"{mined['negatives'] / mined['queries']:.2f}"]
+        mined = counted[method].get("mined")
+        cells = [text, f"{mined['negatives']:,}" if mined else ""]
         for split in ("train", "validation"):
             found = counted[method][split]
             share = found["false"] / max(1, found["negatives"])
             queries = found["queries_with_false"] / max(1, found["queries"])
-            cells += [f"{found['negatives']:,}", f"{share:.3f}", f"{queries:.3f}"]
+            a_query = found["negatives"] / max(1, found["queries"])
+            cells += [f"{a_query:.2f}", f"{share:.3f}", f"{queries:.3f}"]
         rows.append(cells)
     if not rows:
         return []
-    head = ["negatives", "mined", "a query"]
+    head = ["negatives", "mined"]
     for split in ("training", "validation"):
-        head += [f"counted, {split} clusters", "false", "queries with one"]
+        head += [f"{split}: a query", "false", "queries with one"]
     return [
         "## How many are paraphrases",
         "",
@@ -302,13 +236,10 @@ def _shares(counted: dict[str, Any]) -> list[str]:
         f"About {_SAMPLE:,} queries of training clusters, which the encoder (and the cross-",
         "encoder) have been trained on, among the training questions; and those of the validation",
         "clusters, which they have not, among training and validation questions.",
+        "At most two a query.",
         "",
         *table_lines(head, rows),
     ]
-
-
-def _file(folder: Any, name: str) -> Any:
-    return folder / f"{name}.jsonl"
 
 
 STUDY = Study(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import hard_negatives as study
+from experiments.hidden_paraphrases import Corpus, false_negatives, hide_links
 from qpr_jax.data.splits import group_questions
 from qpr_jax.files import write_json
 from qpr_jax.index.negatives import Rules
@@ -36,7 +37,7 @@ def test_halves_share_no_text_and_small_clusters_stay():
     clusters = np.array([0] * 9 + [1, 1])
     groups = group_questions(questions, clusters)
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-    halves = study.hide_links(questions, groups, members, seed=4)
+    halves = hide_links(questions, groups, members, seed=4)
     assert halves[9] == halves[10] == groups[9]
     parts = [np.flatnonzero(halves == half) for half in np.unique(halves[:9])]
     texts = [{questions[i].lower().strip("!") for i in part} for part in parts]
@@ -50,24 +51,24 @@ def corpus(tmp_path):
     write_encoder(tmp_path, **{"index.factory": "Flat"})
     questions = [*WORDS[:12]]
     groups = np.array([0] * 6 + list(range(1, 7)))
-    return study.Corpus(questions, groups, np.ones(12, bool), str(tmp_path))
+    return Corpus(questions, groups, np.ones(12, bool), str(tmp_path))
 
 
 def test_hidden_paraphrases_among_the_negatives_are_counted(corpus):
     """With all others as negatives each query meets the other half, three of nine."""
-    found = study.false_negatives(corpus, None, Rules(count=9), None)
+    found = false_negatives(corpus, None, Rules(count=9), None)
     assert found == {"queries": 6, "negatives": 54, "false": 18, "queries_with_false": 6}
-    found = study.false_negatives(corpus, None, Rules(count=9), None, most=1)
+    found = false_negatives(corpus, None, Rules(count=9), None, most=1)
     assert found == {"queries": 3, "negatives": 27, "false": 9, "queries_with_false": 3}
     paraphrases = set(corpus.questions[:6])
 
     def score(pairs):
         return np.array([hit in paraphrases for _, hit in pairs], float)
 
-    found = study.false_negatives(corpus, None, Rules(count=9), score)
+    found = false_negatives(corpus, None, Rules(count=9), score)
     assert (found["negatives"], found["false"]) == (36, 0)
     chosen = np.arange(12) > 5
-    assert study.false_negatives(corpus, chosen, Rules(), None)["queries"] == 0
+    assert false_negatives(corpus, chosen, Rules(), None)["queries"] == 0
 
 
 def test_the_page_has_scores_and_shares(tmp_path):
@@ -80,7 +81,7 @@ def test_the_page_has_scores_and_shares(tmp_path):
     study.STUDY.rebuild(tmp_path)
     page = (tmp_path / "README.md").read_text()
     assert "ranking" not in page.split("## How many")[0].split("## SDML")[1]
-    assert "| 150 | 1.50 | 20 | 0.250 | 0.400 | 20 | 0.250 | 0.400 |" in page
+    assert "| 150 | 2.00 | 0.250 | 0.400 | 2.00 | 0.250 | 0.400 |" in page
     lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| the nearest")]
     lines = [cells for cells in lines if "[" in cells[3]]
     assert [cells[3][:3] for cells in lines] == ["-0.", "+0."]
