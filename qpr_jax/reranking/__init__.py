@@ -1,0 +1,1 @@
+"""A second stage that looks at both questions and orders the first hits of a search anew."""
