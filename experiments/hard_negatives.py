@@ -1,12 +1,13 @@
 """Hard negatives: none, labeled, by rank, by margin, denoised; and how many are paraphrases.
 
     python -m experiments.hard_negatives                      all rows but the denoised, the page
-    python -m experiments.hard_negatives --cross_encoder=FOLDER     the denoised, too
+    python -m experiments.hard_negatives --cross_encoder=FOLDER  with those by the cross-encoder
     python -m experiments.hard_negatives --rows=none,margin   some methods
     python -m experiments.hard_negatives --rebuild            the page from the rows kept
 
 The negatives are mined first, among the training questions, by the encoder of `--run`, or of
-`quora_sdml`, which is then trained in the work directory. How many of them are paraphrases is
+`quora_sdml`, which is then trained in the work directory; where that has a light re-ranker, one
+method asks it. How many of them are paraphrases is
 counted where links of known clusters are hidden from the mining.
 """
 
@@ -18,14 +19,14 @@ import sys
 from collections import Counter
 from typing import Any
 
-from experiments.hidden_paraphrases import Corpus, false_negatives
+from experiments.hidden_paraphrases import Corpus, Method, false_negatives
 from experiments.study import Flag, Flags, KeptRows, Study, quora_data
 from experiments.tables import difference_cell, score_cell, table_lines
 from experiments.trials import Data, Trial, load, log, seeded, shrink
 from qpr_jax.cli.negatives import cross_encoder_score
 from qpr_jax.data.splits import HELD_OUT, TEST, TRAIN, VALIDATION, group_questions
 from qpr_jax.files import locked, read_object, write_atomically, write_json
-from qpr_jax.index.negatives import Rules, Score, query_groups
+from qpr_jax.index.negatives import Rules, query_groups
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sources import SOURCES
 
@@ -54,6 +55,7 @@ METHODS: dict[str, tuple[str, Rules | None]] = {
     "rank_1": ("the nearest, ranks 1 and 2", Rules(count=2)),
     "rank_10": ("ranks 10 to 50, at random", Rules(count=2, from_rank=10, seed=0)),
     "margin": ("the nearest with a relative margin of 0.5", Rules(count=2, relative_margin=0.5)),
+    "light": ("the nearest that the light re-ranker takes for no paraphrase", Rules(count=2)),
     "denoised": ("the nearest that the cross-encoder takes for no paraphrase", Rules(count=2)),
 }
 # Rules whose negatives are counted, but not trained on.
@@ -71,7 +73,7 @@ COUNTED_ONLY: dict[str, tuple[str, Rules]] = {
         Rules(count=2, from_rank=5, relative_margin=0.5, seed=0),
     ),
 }
-DENOISED = "denoised"
+LIGHT, DENOISED = "light", "denoised"
 COUNTED = "false_negatives.json"
 _SAMPLE = 3000  # training queries whose negatives are counted, about
 
@@ -87,9 +89,12 @@ def row_config(method: str, loss: str, seed: int = 0, folder: str = "") -> Train
 
 
 def methods(flags: Flags) -> list[str]:
-    """The methods that the flags ask for; the denoised one needs a cross-encoder."""
-    names = flags.rows or METHODS
-    return [name for name in names if name != DENOISED or flags.cross_encoder]
+    """The methods that the flags ask for, if there is who judges: a re-ranker, a cross-encoder."""
+    has = {
+        LIGHT: pathlib.Path(flags.run, "export", "reranker").is_dir(),
+        DENOISED: bool(flags.cross_encoder),
+    }
+    return [name for name in flags.rows or METHODS if has.get(name, True)]
 
 
 def trials(flags: Flags) -> list[Trial]:
@@ -125,13 +130,14 @@ def mine(flags: Flags) -> Data:
         validation = split_of[both.rows] == VALIDATION
         for name, chosen in left.items():
             score = cross_encoder_score(flags.cross_encoder) if name == DENOISED else None
+            method = Method(chosen, light=name == LIGHT, score=score)
             log.info("mining: %s", name)
             known[name] = {
-                "train": false_negatives(trained, None, chosen, score, most=_SAMPLE),
-                "validation": false_negatives(both, validation, chosen, score),
+                "train": false_negatives(trained, None, method, most=_SAMPLE),
+                "validation": false_negatives(both, validation, method),
             }
             if name in rules:
-                known[name]["mined"] = _mine_into(where / f"{name}.jsonl", trained, chosen, score)
+                known[name]["mined"] = _mine_into(where / f"{name}.jsonl", trained, method)
             write_json(flags.results / COUNTED, known)
     return path, sha256
 
@@ -144,14 +150,12 @@ def _train_miner(config: TrainConfig, flags: Flags) -> str:
     return run
 
 
-def _mine_into(
-    file: pathlib.Path, corpus: Corpus, rules: Rules, score: Score | None
-) -> dict[str, int]:
+def _mine_into(file: pathlib.Path, corpus: Corpus, method: Method) -> dict[str, int]:
     """Write the negatives of all questions with a known paraphrase; the counts."""
     counts: Counter[str] = Counter()
     queries = query_groups(corpus.questions, corpus.groups)
     with write_atomically(file, "w") as lines:
-        for some in corpus.find(corpus.groups, queries, rules, score, counts):
+        for some in corpus.find(corpus.groups, queries, method, counts):
             fields = (negative.fields(corpus.questions) for negative in some)
             lines.writelines(json.dumps(row) + "\n" for row in fields)
     return dict(counts)

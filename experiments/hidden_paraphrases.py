@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.trials import log
+from qpr_jax.cli.negatives import light_rerank
 from qpr_jax.index.negatives import Negative, Rules, Score, find_negatives, query_groups
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.tokenizer import normalized_text
+
+
+class Method(NamedTuple):
+    """Rules, and who judges the hits: the light re-ranker, a cross-encoder's score, or nobody."""
+
+    rules: Rules
+    light: bool = False
+    score: Score | None = None
 
 
 class Corpus:
@@ -27,15 +37,18 @@ class Corpus:
         self,
         groups: np.ndarray,
         queries: Sequence[np.ndarray],
-        rules: Rules,
-        score: Score | None,
+        method: Method,
         counts: Counter[str],
     ) -> Iterator[list[Negative]]:
         """`find_negatives` of these groups, in this corpus."""
-        encode, find = self.retriever.encode, self.retriever.index.find
-        texts = self.questions
+        retriever = self.retriever
         return find_negatives(
-            *(texts, groups, queries, rules), encode=encode, find=find, score=score, counts=counts
+            *(self.questions, groups, queries, method.rules),
+            encode=retriever.encode,
+            find=retriever.index.find,
+            rerank=light_rerank(retriever) if method.light else None,
+            score=method.score,
+            counts=counts,
         )
 
 
@@ -63,8 +76,7 @@ def hide_links(
 def false_negatives(
     corpus: Corpus,
     chosen: np.ndarray | None,
-    rules: Rules,
-    score: Score | None,
+    method: Method,
     *,
     most: int = 0,
 ) -> dict[str, float]:
@@ -93,7 +105,7 @@ def false_negatives(
         queries = sorted((queries[i] for i in taken), key=len)
     counts: Counter[str] = Counter()
     false: Counter[int] = Counter()
-    for some in corpus.find(hidden, queries, rules, score, counts):
+    for some in corpus.find(hidden, queries, method, counts):
         for negative in some:
             same = corpus.groups[negative.query] == corpus.groups[negative.hit.id]
             false[negative.query] += int(same)

@@ -21,7 +21,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
 
 if TYPE_CHECKING:
-    from qpr_jax.index.negatives import Rules, Score
+    from qpr_jax.index.negatives import Rerank, Rules, Score
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -42,7 +42,8 @@ _RANK = click.IntRange(1)
     help="At least 1 + this times the positive's distance.",
 )
 @click.option("--absolute-margin", type=FiniteRange(0), help="At least this beyond the positive.")
-@click.option("--cross-encoder", type=NamedPath(), help="Folder of one that judges the hits ...")
+@click.option("--rerank", type=click.Choice(["light"]), help="RUN's re-ranker judges the hits ...")
+@click.option("--cross-encoder", type=NamedPath(), help="... or the cross-encoder of a folder ...")
 @click.option(
     "--max-score", type=FiniteRange(0, 1), help="... and drops those above this.  [default: 0.5]"
 )
@@ -55,6 +56,7 @@ def negatives(
     out: str,
     split: str | None,
     format: str | None,
+    rerank: str | None,
     cross_encoder: str | None,
     max_score: float | None,
     **rules: Any,
@@ -66,11 +68,11 @@ def negatives(
     has the words of the query is no negative of it. Searches the index of RUN, or all questions of
     PAIRS where RUN has an encoder alone, or those of one --split of a training, so that no
     held-out question is trained on. Ranks are among the hits that are no known paraphrase; a
-    margin is to the squared distance of the farthest known paraphrase. A cross-encoder drops a hit
-    that it takes for a paraphrase, which labels miss; the next one is taken.
+    margin is to the squared distance of the farthest known paraphrase. The light re-ranker of RUN,
+    or a cross-encoder, drops hits that it takes for paraphrases, which labels miss.
 
     Writes query, negative, rank, distance, positive (the distance of the farthest paraphrase), id
-    (of the negative in the index) and, with a cross-encoder, score (its probability that they mean
+    (of the negative in the index) and, with one that judges, score (its probability that they mean
     the same). A training reads the file as data.negatives.
 
     \b
@@ -81,8 +83,8 @@ def negatives(
     """
     from qpr_jax.index.negatives import Rules, find_negatives, query_groups
 
-    if max_score is not None and cross_encoder is None:
-        raise click.UsageError("--max-score goes with --cross-encoder")
+    if max_score is not None and cross_encoder is None and rerank is None:
+        raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
     if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
     kept = Rules(**rules) if max_score is None else Rules(**rules, max_score=max_score)
@@ -105,6 +107,7 @@ def negatives(
         *(labeled.questions, groups, queries, kept),
         encode=retriever.encode,
         find=retriever.index.find,
+        rerank=light_rerank(retriever) if rerank else None,
         score=score,
         counts=counts,
     )
@@ -115,7 +118,7 @@ def negatives(
     ):
         if out.endswith(".tsv"):
             names = ("query", "negative", "rank", "distance", "positive", "id")
-            file.write("\t".join([*names, "score"] if score else names) + "\n")
+            file.write("\t".join([*names, "score"] if score or rerank else names) + "\n")
         for some in found:
             file.writelines(line(negative.fields(labeled.questions)) for negative in some)
             show(counts["queries"], "")
@@ -165,6 +168,16 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
     return Retriever.build(questions, run=folder, log=log.info)
 
 
+def light_rerank(retriever: Retriever) -> Rerank:
+    """The light re-ranker of a retriever; UserError where it has none."""
+    from qpr_jax.reranking.light import LIGHT, LightReranker
+
+    stages, index = retriever.second_stages, retriever.index
+    stages.choose("light", index.recipe.metric)
+    model, statistics = stages.models[LIGHT], index.keep_statistics()
+    return LightReranker(model, retriever.encoder, statistics).rerank
+
+
 def cross_encoder_score(folder: str) -> Score:
     """The probability, by the cross-encoder of a folder, that two texts mean the same."""
     from qpr_jax.index.negatives import probability_of
@@ -181,7 +194,7 @@ def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
     )
     log.info(
         "hits dropped: %s known paraphrases or the query itself, %s before rank %d, %s within the "
-        "margin, %s paraphrases by the cross-encoder",
+        "margin, %s paraphrases by score",
         *(f"{counts['paraphrases']:,}", f"{counts['rank']:,}", rules.from_rank),
         *(f"{counts['margin']:,}", f"{counts['score']:,}"),
     )

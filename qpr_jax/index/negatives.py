@@ -20,6 +20,7 @@ _TILE = 256  # rows whose distances to a whole group are in memory
 Encode = Callable[[Sequence[str]], np.ndarray]
 Find = Callable[[np.ndarray, int], list[list[Hit]]]
 Score = Callable[[Sequence[tuple[str, str]]], np.ndarray]
+Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def find_negatives(
     *,
     encode: Encode,
     find: Find,
+    rerank: Rerank | None = None,
     score: Score | None = None,
     counts: Counter[str],
 ) -> Iterator[list[Negative]]:
@@ -144,6 +146,9 @@ def find_negatives(
       rules: what is kept.
       encode: texts to float32 [n, d].
       find: vectors and k to the k nearest hits of each, as `QuestionIndex.find`.
+      rerank: texts and their hits, themselves left out, to the same hits with scores, as
+        `reranking.base.Reranker.rerank`. Hits with a score above `rules.max_score`, or none, are
+        dropped.
       score: pairs of texts to the probability that they mean the same, float [n]. It is asked about
         as many hits only as fill `rules.count`.
       counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
@@ -154,17 +159,25 @@ def find_negatives(
     rng = np.random.default_rng(rules.seed)
     for chunk in _chunks(queries):
         rows = np.concatenate(chunk)
-        vectors = encode([questions[row] for row in rows])
+        texts = [questions[row] for row in rows]
+        vectors = encode(texts)
         positives = np.concatenate(
             [_farthest(v) for v in np.split(vectors, np.cumsum([*map(len, chunk)])[:-1])]
         )
         hits = find(vectors, rules.to_rank + max(map(len, chunk)))
+        if rerank is not None:
+            hits = _rescored(texts, hits, rerank)
         eligible = []
         for row, positive, found in zip(rows.tolist(), positives.tolist(), hits, strict=True):
             others = [hit for hit in found if group_of(hit.question) != groups[row]]
             counts["paraphrases"] += len(found) - len(others)
-            ranked = [Negative(row, hit, i, positive) for i, hit in enumerate(others, start=1)]
-            eligible.append(_within(ranked[: rules.to_rank], rules, counts))
+            ranked = [
+                Negative(row, hit, rank, positive, hit.score)
+                for rank, hit in enumerate(others[: rules.to_rank], start=1)
+            ]
+            eligible.append(_within(ranked, rules, counts))
+            if rerank is not None:
+                eligible[-1] = _below(eligible[-1], rules, counts)
             if rules.seed is not None:
                 eligible[-1] = [eligible[-1][i] for i in rng.permutation(len(eligible[-1]))]
         chosen = _choose(questions, eligible, rules, score, counts)
@@ -183,6 +196,22 @@ def _within(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[
     counts["rank"] += len(ranked) - len(later)
     counts["margin"] += len(later) - len(kept)
     return kept
+
+
+def _below(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Those whose score is known and low enough."""
+    kept = [n for n in ranked if n.score is not None and n.score <= rules.max_score]
+    counts["score"] += len(ranked) - len(kept)
+    return kept
+
+
+def _rescored(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> list[list[Hit]]:
+    """The hits with scores, nearest first; those with the words of the query are left out."""
+    others = []
+    for text, found in zip(texts, hits, strict=True):
+        words = normalized_text(text)
+        others.append([hit for hit in found if normalized_text(hit.question) != words])
+    return [sorted(found, key=lambda hit: hit.distance) for found in rerank(texts, others)]
 
 
 def _choose(

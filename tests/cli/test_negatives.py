@@ -69,8 +69,32 @@ def test_a_cross_encoder_drops_what_it_takes_for_a_paraphrase(
     rows = rows_of(tmp_path / "n.tsv")
     assert {row["score"] for row in rows} == {"0.25"}
     assert all("learn" not in row["negative"] for row in rows)
-    assert "paraphrases by the cross-encoder" in told
-    assert ", 0 paraphrases by the cross-encoder" not in told
+    assert "paraphrases by score" in told
+    assert ", 0 paraphrases by score" not in told
+
+
+def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
+    qpr, run, pairs, tmp_path, monkeypatch
+):
+    mine = ("negatives", run, pairs, "--out", "n.tsv", "--rerank", "light")
+    status, _, told = qpr(*mine)
+    assert status == 1
+    assert "`--rerank`: expected an encoder with a folder reranker/, found none" in told
+
+    def rerank(texts, hits):
+        assert {len(found) for found in hits} == {4, 5}  # of six, less the texts of the query
+        scored = [
+            [hit._replace(score=0.9 if "learn" in hit.question else 0.25) for hit in found]
+            for found in hits
+        ]
+        return [found[::-1] for found in scored]
+
+    monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    rows = rows_of(tmp_path / "n.tsv")
+    assert {row["score"] for row in rows} == {"0.25"}
+    assert all("learn" not in row["negative"] for row in rows)
 
 
 def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
@@ -107,7 +131,11 @@ def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
         (("--out", "n.tsv", "--relative-margin", "-1"), 2, "Invalid value for '--relative-margin'"),
         (("--out", "n.tsv", "--max-score", "2"), 2, "Invalid value for '--max-score'"),
         (("--out", "n.tsv", "--count", "0"), 2, "Invalid value for '--count'"),
-        (("--out", "n.tsv", "--max-score", "0.4"), 2, "--max-score goes with --cross-encoder"),
+        (
+            ("--out", "n.tsv", "--max-score", "0.4"),
+            2,
+            "--max-score goes with --rerank or --cross-encoder",
+        ),
     ],
 )
 def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, said):

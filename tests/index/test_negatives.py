@@ -96,6 +96,28 @@ def test_a_judge_is_asked_until_there_are_enough():
     assert (nothing, counts["short"]) == ({}, 5)
 
 
+def test_a_reranker_sees_all_hits_but_the_query():
+    seen = []
+
+    def rerank(texts, hits):
+        seen.extend(zip(texts, hits, strict=True))
+        scores = {"e": 0.9, "c": 0.2, "d": None}
+        scored = [[h._replace(score=scores.get(h.question, 0.1)) for h in found] for found in hits]
+        return [found[::-1] for found in scored]
+
+    found, counts = mine(Rules(count=9), rerank=rerank)
+    assert [hit.question for hit in dict(seen)["a one"]] == [
+        "e",
+        "c",
+        "d",
+        "a two",
+        "b one",
+        "b two",
+    ]
+    assert found["a one"] == [("c", 2), ("b one", 4), ("b two", 5)]
+    assert counts["score"] == 2 * 5
+
+
 def test_a_random_choice_is_a_function_of_the_seed():
     draws = {seed: mine(Rules(count=2, seed=seed))[0] for seed in range(8)}
     assert mine(Rules(count=2, seed=3))[0] == draws[3]
