@@ -106,6 +106,8 @@ def load_dataset(
     token_ids, truncated = tokenizer.token_ids(data.questions + unlabeled, max_tokens)
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
+    if hard is not None:
+        report["hard_negatives"] = len(hard)
     _log_report(report)
     clusters = np.concatenate([clusters, np.full(len(unlabeled), -1, clusters.dtype)])
     return TrainDataset(

@@ -47,11 +47,12 @@ def test_extra_candidates_are_those_of_the_file(config, plain):
     write(config, plain, rows)
     dataset = load_dataset(config, None)
     assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
+    assert dataset.report["hard_negatives"] == len(rows)
+    assert "hard_negatives" not in plain.report
     loader = pairs_loader(config, dataset, devices=2)
     drawn = np.concatenate([loader.indices(step).extra_candidates for step in range(5)])
     assert len(drawn) == 5 * 8
     assert {*drawn.tolist()} <= {negative for _, negative in rows}
-    assert loader.batch is not None
     np.testing.assert_array_equal(
         loader.indices(3).pairs, pairs_loader(config, plain, devices=2).indices(3).pairs
     )
