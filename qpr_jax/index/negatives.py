@@ -29,9 +29,9 @@ class Rules:
 
     Ranks count the hits that are no known paraphrase, from 1. A margin compares a hit with the
     farthest known paraphrase of the query, at squared distance p: it keeps those at a distance of
-    at least p (1 + `relative_margin`) and p + `absolute_margin`. The farthest, and a share of the
-    positive, are what `mine_hard_negatives` of sentence-transformers and NV-Retriever (Moreira et
-    al., arXiv 2407.15831, TopK-PercPos and TopK-MarginPos) compare with, there of similarities.
+    at least p (1 + `relative_margin`) and p + `absolute_margin`. These are TopK-PercPos and
+    TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831), there of similarities;
+    `mine_hard_negatives` of sentence-transformers compares with the farthest paraphrase, too.
 
     Attributes:
       from_rank, to_rank: the ranks that are kept, both included.
