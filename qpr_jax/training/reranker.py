@@ -19,7 +19,6 @@ import numpy as np
 from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.base import Encoder, parse_tensors
 from qpr_jax.errors import UserError, spell
-from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
@@ -30,14 +29,12 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
-from qpr_jax.index.base import Hit
-from qpr_jax.index.statistics import Statistics
 from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
+from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import (
     LIGHT,
     LightModel,
-    LightReranker,
     calibrate,
     rank_hits,
     read_light,
@@ -128,19 +125,19 @@ class Finder:
     """Candidates of questions of the run, and their features."""
 
     def __init__(
-        self, config: TrainConfig, questions: list[str], vectors: np.ndarray, encoder: Encoder
+        self, config: TrainConfig, questions: list[str], vectors: np.ndarray, retriever: Retriever
     ) -> None:
+        """questions: those of the index, whose row they have. vectors: theirs, float32 [Q, d]."""
         self.questions, self.vectors = questions, vectors
-        self.lexical = config.rerank.lexical_candidates
-        self.count = config.rerank.candidates + self.lexical
-        self.statistics = Statistics.build(questions)
-        self._extractor = FeatureExtractor(encoder, self.statistics)
-        self._bm25 = bm25_search(questions) if self.lexical else None
+        self.count = config.rerank.candidates + config.rerank.lexical_candidates
+        self._extractor = FeatureExtractor(retriever.encoder, retriever.index.keep_statistics())
+        self._lexical = config.rerank.lexical_candidates
+        self._bm25 = LexicalIndex(retriever.index) if self._lexical else None
 
     def candidates(self, found: np.ndarray, queries: np.ndarray) -> Candidates:
         """The hits `found`, int64 [q, k], of queries, and those of BM25 if there are any."""
-        if self._bm25:
-            more = rank(self._bm25, queries, self.lexical)
+        if self._bm25 is not None:
+            more = rank(self._search_words, queries, self._lexical)
             known = (more[:, :, None] == found[:, None, :]).any(axis=2)
             found = np.concatenate([found, np.where(known, -1, more)], axis=1)
         valid = found >= 0
@@ -151,6 +148,11 @@ class Finder:
             ends = self.vectors[found[block]]
             distances[block] = ((self.vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
         return Candidates(np.asarray(queries), found[valid], distances[valid], starts)
+
+    def _search_words(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """The first `k` of BM25: a RankFn."""
+        assert self._bm25 is not None
+        return self._bm25.search([self.questions[i] for i in queries.tolist()], k)
 
     def features(self, lists: Candidates) -> np.ndarray:
         """The features of candidates, float32 [m, f]."""
@@ -167,8 +169,6 @@ def check_tools(config: TrainConfig) -> None:
     """UserError, before anything is trained, where a package that the stage needs is missing."""
     if config.rerank.kind != "none":
         boosting.require_lightgbm()
-        if config.rerank.lexical_candidates:
-            bm25_search(["a question"])
 
 
 def train_light(
@@ -190,7 +190,7 @@ def train_light(
     if config.rerank.kind == "none":
         return None
     start = time.perf_counter()
-    finder = Finder(config, dataset.data.questions, vectors, retriever.encoder)
+    finder = Finder(config, dataset.data.questions, vectors, retriever)
     queries, groups = training_queries(dataset)
     folds = np.full(len(dataset.data.questions), -1)
     folds[queries] = assign_folds(groups, config.seed)
@@ -214,7 +214,7 @@ def train_light(
     model = _make_model(config, retriever.encoder, fitted, labels)
     facts = {
         **_facts(fitted, len(queries), labels, lists),
-        **_speed(LightReranker(model, retriever.encoder, finder.statistics), finder, lists),
+        "pairs_per_second": _rate(finder, model.forest, lists),
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
@@ -295,27 +295,16 @@ def _facts(fitted: CrossFit, queries: int, labels: np.ndarray, lists: Candidates
     }
 
 
-def _speed(reranker: LightReranker, finder: Finder, lists: Candidates) -> dict[str, float]:
-    """The time to re-rank the hits of one query, and of many at a time."""
-    texts, hits = finder.questions, []
-    for start, stop in itertools.pairwise(lists.starts[:501].tolist()):
-        part = slice(start, stop)
-        rows, distances = lists.rows[part].tolist(), lists.distances[part].tolist()
-        hits.append([Hit(r, texts[r], d) for r, d in zip(rows, distances, strict=True)])
-    queries = [texts[i] for i in lists.queries[: len(hits)].tolist()]
-    reranker.rerank(queries[:10], hits[:10])  # compiles
-    times = []
-    for query, found in zip(queries, hits, strict=True):
-        start = time.perf_counter()
-        reranker.rerank([query], [found])
-        times.append(time.perf_counter() - start)
+def _rate(finder: Finder, forest: Forest, lists: Candidates) -> float:
+    """Hits that are scored in a second, those of many queries at a time."""
+    count = min(_BLOCK, len(lists.queries))
+    hits = int(lists.starts[count])
+    some = Candidates(
+        lists.queries[:count], lists.rows[:hits], lists.distances[:hits], lists.starts[: count + 1]
+    )
     start = time.perf_counter()
-    reranker.rerank(queries, hits)
-    seconds = time.perf_counter() - start
-    return {
-        "rerank_ms_p50": 1e3 * float(np.median(times)),
-        "pairs_per_second": sum(map(len, hits)) / seconds,
-    }
+    predict(forest, finder.features(some))
+    return hits / (time.perf_counter() - start)
 
 
 def _write(folder: StrPath, forests: list[Forest], facts: dict[str, Any], encoder: Encoder) -> None:
