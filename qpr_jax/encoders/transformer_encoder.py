@@ -142,9 +142,9 @@ class TransformerEncoder:
     def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
         runtime = self._runtime
-        blocks = _length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
-        results = ((rows, runtime.encode(token_ids)) for rows, token_ids in blocks)
-        for rows, encoded in _prefetch(results):
+        blocks = length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
+        results = ((rows, runtime.encode(token_ids, None)) for rows, token_ids in blocks)
+        for rows, encoded in prefetch(results):
             vectors[rows] = np.asarray(encoded)[: len(rows)]
         return vectors
 
@@ -168,7 +168,7 @@ def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> Tran
     return TransformerEncoder(parse_model(contents, path), contents, settings, compute_dtype)
 
 
-def _prefetch(results: Iterable[T]) -> Iterator[T]:
+def prefetch(results: Iterable[T]) -> Iterator[T]:
     """Yield each of `results` after the next ones have been started."""
     started: collections.deque[T] = collections.deque()
     for result in results:
@@ -178,7 +178,7 @@ def _prefetch(results: Iterable[T]) -> Iterator[T]:
     yield from started
 
 
-def _length_blocks(
+def length_blocks(
     ids: Sequence[Sequence[int] | np.ndarray], max_tokens: int, device_tokens: int, devices: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.

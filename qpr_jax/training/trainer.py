@@ -21,7 +21,7 @@ from qpr_jax import progress
 from qpr_jax.errors import Interrupted, UserError, spell
 from qpr_jax.files import write_json
 from qpr_jax.training import distributed
-from qpr_jax.training.checkpoints import Checkpoints, open_checkpoints
+from qpr_jax.training.checkpoints import Checkpoints, S, open_checkpoints
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
@@ -67,7 +67,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         with (
             contextlib.closing(writer) if writer else contextlib.nullcontext(),
             progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
-            _catch_signals() as signals,
+            catch_signals() as signals,
             Prefetch(plan.load, range(done, last.ends), busy=buffer.busy) as batches,
         ):
             stop = False
@@ -140,7 +140,7 @@ def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> 
     return since / max(since, min(step, horizon))
 
 
-def restore_latest(checkpoints: Checkpoints, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+def restore_latest(checkpoints: Checkpoints, fresh: S) -> tuple[S, EarlyStopping]:
     """Restore the latest checkpoint, or return `fresh` if there is none."""
     if not checkpoints.steps:
         return fresh, EarlyStopping()
@@ -234,7 +234,7 @@ class MetricBuffer:
 
 
 @contextlib.contextmanager
-def _catch_signals() -> Iterator[list[int]]:
+def catch_signals() -> Iterator[list[int]]:
     """A list that SIGTERM or SIGINT appends its number to; a second signal acts at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
