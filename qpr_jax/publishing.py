@@ -1,4 +1,4 @@
-"""Publish a run: its encoder as a folder that others can load, with a model card."""
+"""Publish a run: its encoder and re-ranker as a folder that others can load, with a model card."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ra
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
-from qpr_jax.retriever import run_encoder
+from qpr_jax.reranking.second_stage import read_stages
 
 # Settings of training on pairs that the card quotes.
 _PAIR_SETTINGS = ("loss.names", "loss.weights", "loss.alternate", "batch_size", "seed")
@@ -28,7 +28,7 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     """Write the encoder of a run and its model card to a new folder, and return the folder.
 
     The folder holds all that is needed to encode, and no code: the files of the encoder, the card,
-    and a manifest with their hashes.
+    a manifest with their hashes, and the re-rankers in sub-folders.
 
     Args:
       run: a finished run; or a folder with only an encoder, whose card then has no scores.
@@ -47,9 +47,9 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
             "the name of the folder is the name of the model",
             setting="to",
         )
-    encoder = run_encoder(source)
+    encoder, stages = read_stages(source)
     card = model_card(name, encoder, source, licence=licence, data=data)
-    save_encoder(path, encoder, card=card)
+    save_encoder(path, encoder, card=card, also=stages.save_models)
     return path
 
 

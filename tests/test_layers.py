@@ -19,6 +19,7 @@ ROOMS = (
     ("losses", "models"),
     ("encoders",),
     ("index",),
+    ("reranking",),
     ("evaluation",),
     ("failures",),
     ("retriever", ""),

@@ -37,6 +37,7 @@ _LIMIT = click.IntRange(min=1)
     "may be repeated; *: any.",
 )
 @click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
+@click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
 @click.option("--max-body", "body", default=1 << 20, type=_LIMIT)
 @click.option("--max-k", "k", default=100, type=_LIMIT)
@@ -49,15 +50,16 @@ def serve(
     port: int,
     allowed_host: tuple[str, ...],
     token_file: str | None,
+    cross_encoder: str | None,
     threads: int | None,
     **limits: int,
 ) -> None:
     """Serve the index of FOLDER over HTTP, with a page at / to try it.
 
-    POST /search {"queries": [...], "k": 5}, POST /encode, POST /questions, DELETE /questions/ID,
-    GET /health, /metrics, /openapi.json. Adding and removing questions need a token, which is no
-    argument because other users of the machine could read it there. SIGTERM and Ctrl-C stop the
-    server after it has answered the requests it has begun.
+    POST /search {"queries": [...], "k": 5, "rerank": null}, POST /encode, POST /questions, DELETE
+    /questions/ID, GET /health, /metrics, /openapi.json. Adding and removing questions need a token,
+    which is no argument because other users of the machine could read it there. SIGTERM and Ctrl-C
+    stop the server after it has answered the requests it has begun.
 
     Example: qpr serve my_index --port 8000
     """
@@ -76,8 +78,8 @@ def serve(
     token = _token(token_file)
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
-        retriever = load_index(folder)
-        retriever.encoder.warm_up()
+        retriever = load_index(folder, cross_encoder)
+        retriever.warm_up()
         threads = threads or cpu_count()
         app = make_app(
             retriever, token=token, limits=Limits(**limits), threads=threads, allowed_hosts=hosts

@@ -72,6 +72,9 @@ class Encoder(Protocol):
     def summary(self) -> EncoderSummary:
         """Facts for people."""
 
+    def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
+        """The words with an embedding of their own, and these, float32 [n, e]."""
+
 
 def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:
     """Parse a file of safetensors; UserError, with `where` it is, for anything else."""

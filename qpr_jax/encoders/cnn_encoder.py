@@ -114,6 +114,10 @@ class CnnEncoder:
             ),
         )
 
+    def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
+        """The words of the vocabulary, and their embeddings, float32 [n, e]."""
+        return self.vocabulary.words, self.embedding[1 : self.vocabulary.first_bin]
+
     def _parts(self) -> cnn_format.CnnParts:
         """What its folder holds: float32, with zeros for padding, as it is encoded."""
         embedding = self.embedding

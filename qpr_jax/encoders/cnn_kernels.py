@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numba
 import numpy as np
+
+from qpr_jax.loops import compile_loop
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
 # product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
@@ -101,19 +101,7 @@ def encode(
     return vectors
 
 
-def _compile(**options: Any) -> Callable[[Callable[..., None]], Any]:
-    """Compile a loop, and cache the result on disk if a folder for it is writable."""
-
-    def decorate(loop: Callable[..., None]) -> Any:
-        try:
-            return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(loop)
-        except RuntimeError:  # neither the package's folder nor the home is writable
-            return numba.njit(nogil=True, error_model="numpy", **options)(loop)
-
-    return decorate
-
-
-@_compile()
+@compile_loop()
 def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
     """Write the maxima over time of each question to `out` [n, f]."""
     _, window, filters = table.shape
@@ -161,7 +149,7 @@ def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
                     total[i] = 0
 
 
-@_compile()
+@compile_loop()
 def _add_scaled_sums(embedding, token_ids, offsets, out):  # type: ignore[no-untyped-def]
     """Add each question's sum of embeddings over the root of its length to `out` [n, e]."""
     width = embedding.shape[1]
@@ -177,7 +165,7 @@ def _add_scaled_sums(embedding, token_ids, offsets, out):  # type: ignore[no-unt
             total[i] *= scale
 
 
-@_compile(fastmath={"contract"})
+@compile_loop(fastmath={"contract"})
 def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
     """Add values [n, f] @ projection [f, d] to `out`.
 
@@ -216,7 +204,7 @@ def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
                     o0[i] += v0[f] * p0[i]
 
 
-@_compile()
+@compile_loop()
 def _normalize(vectors):  # type: ignore[no-untyped-def]
     """Scale each row to length 1, as `unit_vectors`; a row of zeros stays."""
     for row in vectors:

@@ -75,14 +75,20 @@ def file_names(folder: StrPath) -> list[str]:
             raise _missing(path, name)
     optional = [name for name, _ in LENGTHS]
     if (path / MODULES).is_file():
-        modules = _modules({MODULES: (path / MODULES).read_bytes()}, path)
+        modules = parse_modules({MODULES: (path / MODULES).read_bytes()}, path)
         optional += [MODULES, *(f"{m['path']}/{CONFIG}" for m in modules if m["path"])]
     return names + [name for name in optional if (path / name).is_file()]
 
 
 def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     """Parse the files of a folder; UserError if the model is of another kind."""
-    shape = parse_shape(_object(files, CONFIG, where), where)
+    config = _object(files, CONFIG, where)
+    if "ForSequenceClassification" in str(config.get("architectures")):
+        raise UserError(
+            f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs",
+            remedy="score pairs with `qpr rerank`, or search with {cross_encoder}",
+        )
+    shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)
     shape = dataclasses.replace(shape, pooling=pooling, normalize=normalize)
     limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
@@ -195,7 +201,7 @@ def _missing(where: StrPath, name: str) -> UserError:
     )
 
 
-def _modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
+def parse_modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
     """Kind and folder of each module, in order."""
     listed = _json(files, MODULES, where)
     try:
@@ -213,7 +219,7 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     if MODULES not in files:
         return "mean", False  # as sentence-transformers loads a transformer alone
     pooling, normalize = "mean", False
-    for module in _modules(files, where):
+    for module in parse_modules(files, where):
         if module["kind"] == "Pooling":
             pooling = _pooling_mode(files, f"{module['path']}/{CONFIG}", where)
         elif module["kind"] == "Normalize":

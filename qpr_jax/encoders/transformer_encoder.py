@@ -109,6 +109,12 @@ class TransformerEncoder:
             limits=(f"It reads at most {self.max_tokens:,} word pieces of a question.",),
         )
 
+    def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
+        """The word pieces that are whole words, and their token embeddings, float32 [n, e]."""
+        words = self.tokenizer.whole_words()
+        rows = np.asarray(self.model.weights["embedding"], np.float32)
+        return list(words), rows[list(words.values())]
+
     def trained(
         self, weights: dict[str, Any], settings: dict[str, Any], *, max_tokens: int
     ) -> TransformerEncoder:

@@ -59,6 +59,6 @@ class PairScorer(BertEncoder):
 
 def _apply(linear: nnx.Linear, x: jax.Array) -> jax.Array:
     # In float32 whatever the layers' products are: it is a vector for each pair.
-    highest = lax.Precision.HIGHEST
-    bias = cast(nnx.Param, linear.bias)[...]
-    return product("nh,ho->no", x, linear.kernel[...], dtype="float32", precision=highest) + bias
+    kernel, bias = linear.kernel[...], cast(nnx.Param, linear.bias)[...]
+    products = product("nh,ho->no", x, kernel, dtype="float32", precision=lax.Precision.HIGHEST)
+    return products + bias[None]

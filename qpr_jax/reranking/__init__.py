@@ -1,1 +1,1 @@
-"""The second stage: models that read a query and a hit together and order the hits anew."""
+"""A second stage that looks at both questions and orders the first hits of a search anew."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import replace_surrogates
+from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 
 class WordPieces:
@@ -40,6 +40,12 @@ class WordPieces:
         result = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
         result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
         return result, int((lengths >= max_tokens).sum())
+
+    def whole_words(self) -> dict[str, int]:
+        """The ids of the pieces that are a word of `text.tokenizer`, by the word."""
+        vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
+        known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
+        return {piece: id for piece, id in known if tokenize(piece) == [piece]}
 
 
 class PairPieces:

@@ -22,6 +22,7 @@ from qpr_jax import progress
 from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, write_splits
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank, retrieval_scores
@@ -32,7 +33,6 @@ from qpr_jax.index.run import run_encoder
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cross_encoder import PairScorer
 from qpr_jax.reranking.cross_encoder import (
-    TOKENIZER,
     CrossEncoder,
     calibrate,
     cross_encoder_folder,
@@ -158,7 +158,9 @@ def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     trained = np.flatnonzero(splits.split_of == TRAIN)
     queries = trained[clusters[trained] >= 0]
     recipe = fit_recipe(Recipe(probes=20), len(trained))
-    index = backend(recipe.factory).build(recipe, lambda at: vectors[trained[at]], len(trained))
+    index = backend(recipe.factory).build(
+        recipe, lambda at: vectors[trained[at]], len(trained), None
+    )
     found = np.full((len(clusters), count), -1, np.int64)
     texts = {text: i for i, text in enumerate(dict.fromkeys(map(normalized_text, data.questions)))}
     text_of = np.array([texts[normalized_text(question)] for question in data.questions])

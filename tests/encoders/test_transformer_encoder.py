@@ -280,3 +280,12 @@ def test_the_token_limit_of_a_training_is_saved(folder, tmp_path, remove):
     assert same.max_tokens == larger.max_tokens == 32
     assert same.identity == larger.identity != limited.identity
     assert same.contents.keys() == encoder.contents.keys()
+
+
+def test_word_embeddings_are_those_of_whole_words():
+    encoder = read_transformer(TINY)
+    words, embeddings = encoder.word_embeddings()
+    assert {"how", "learn"} <= {*words}
+    assert not any("#" in word or "[" in word for word in words)
+    ids = [encoder.tokenizer.id_lists([word], 8)[0][1] for word in words]
+    np.testing.assert_array_equal(embeddings, encoder.model.weights["embedding"][ids])

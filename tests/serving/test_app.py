@@ -225,7 +225,7 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
     sizes, first, go = [], threading.Event(), threading.Event()
     whole = retriever.search
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         sizes.append(len(queries))
         if not first.is_set():
             first.set()
@@ -267,7 +267,7 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
 def test_more_requests_than_it_answers_at_a_time_get_429(retriever, serve, monkeypatch):
     go = threading.Event()
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         go.wait(30)
         return [[] for _ in queries]
 
@@ -322,7 +322,7 @@ def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
     whole = retriever.search
     failing = [True]
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         if failing.pop() if failing else False:
             raise RuntimeError("a bug")
         return whole(queries, k)

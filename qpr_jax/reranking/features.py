@@ -1,0 +1,134 @@
+"""What the light re-ranker knows of a query and a hit: numbers of both texts and of the list."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.index import text_kernels
+from qpr_jax.index.statistics import Statistics
+from qpr_jax.machine import cpu_count
+from qpr_jax.reranking import feature_kernels
+from qpr_jax.reranking.feature_kernels import FEATURES, Lexicon, Scratch
+
+__all__ = ["FEATURES", "FeatureExtractor"]
+
+_CHUNK = 64  # queries that a thread takes at a time
+# A word of one letter is what an apostrophe cuts off: "don't" has the words "don" and "t".
+_NEGATIONS = (
+    *("not", "no", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "without"),
+    *(
+        "cannot",
+        "t",
+        "cant",
+        "dont",
+        "doesnt",
+        "didnt",
+        "isnt",
+        "arent",
+        "wasnt",
+        "wont",
+        "wouldnt",
+    ),
+    *("shouldnt", "couldnt", "hasnt", "havent"),
+)
+_QUESTION_WORDS = (
+    *("what", "which", "who", "whom", "whose", "when", "where", "why", "how"),
+    *("is", "are", "was", "were", "do", "does", "did", "can", "could", "should", "will", "would"),
+)
+
+
+class FeatureExtractor:
+    """From queries and their hits to the features of `feature_kernels.FEATURES`.
+
+    Safe to use from several threads, also while another one changes the statistics.
+    """
+
+    def __init__(self, encoder: Encoder, statistics: Statistics) -> None:
+        """Make the table of the encoder's words; `statistics` are read whenever they are needed."""
+        self._statistics = statistics
+        self._lexicon = make_lexicon(*encoder.word_embeddings())
+        self._local = threading.local()
+
+    def compute(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> np.ndarray:
+        """Compute the features of the hits of q queries.
+
+        No feature depends on the order of the hits of a query, and none compares the texts of two
+        hits; gaps and ranks compare the same number of them.
+
+        Args:
+          queries: q texts.
+          questions: the m texts of the hits, those of one query after those of another.
+          distances: float32 [m], of the first stage.
+          starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
+
+        Returns:
+          float32 [m, len(FEATURES)].
+        """
+        out = np.empty((len(questions), len(FEATURES)), np.float32)
+        out[:, 0] = distances
+
+        def fill(start: int) -> None:
+            stop = min(start + _CHUNK, len(queries))
+            first, last = int(starts[start]), int(starts[stop])
+            sizes = np.diff(starts[start : stop + 1])
+            feature_kernels.compute(
+                text_kernels.as_bytes(queries[start:stop]),
+                text_kernels.as_bytes(questions[first:last]),
+                starts[start : stop + 1] - first,
+                (float(self._statistics.count), self._statistics.mean_length),
+                self._statistics.counters,
+                self._lexicon,
+                self._scratch(int(sizes.max(initial=0))),
+                out[first:last],
+            )
+
+        if len(queries) <= _CHUNK:
+            fill(0)
+            return out
+        with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
+            for _ in pool.map(fill, range(0, len(queries), _CHUNK)):
+                pass
+        return out
+
+    def _scratch(self, candidates: int) -> Scratch:
+        """The scratch of this thread, for lists of up to so many candidates."""
+        found: tuple[int, Scratch] | None = getattr(self._local, "scratch", None)
+        if found is None or found[0] < candidates:
+            found = self._local.scratch = candidates, feature_kernels.make_scratch(candidates)
+        return found[1]
+
+
+def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
+    """Make the table of words with embeddings, float32 [n, e], and of words with a flag.
+
+    Embeddings are kept as whole numbers of 8 bits: their products are the same on any machine.
+    """
+    largest = np.abs(embeddings).max(axis=1, initial=0)
+    vectors = np.rint(embeddings * (127 / np.maximum(largest, 1e-30))[:, None]).astype(np.int8)
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.int64)
+    scales = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
+    hashes = text_kernels.word_hashes(words)
+    size = 1 << (2 * (len(words) + len(_NEGATIONS) + len(_QUESTION_WORDS))).bit_length()
+    lexicon = Lexicon(
+        np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.zeros(size, np.uint8),
+        vectors, scales,
+    )  # fmt: skip
+    feature_kernels.add_rows(lexicon, hashes)
+    feature_kernels.add_flag(
+        lexicon, text_kernels.word_hashes(_NEGATIONS), np.uint8(feature_kernels.NEGATION)
+    )
+    feature_kernels.add_flag(
+        lexicon, text_kernels.word_hashes(_QUESTION_WORDS), np.uint8(feature_kernels.QUESTION_WORD)
+    )
+    return lexicon
