@@ -185,13 +185,18 @@ def prefetch(results: Iterable[T]) -> Iterator[T]:
 
 
 def length_blocks(
-    ids: Sequence[Sequence[int] | np.ndarray], max_tokens: int, device_tokens: int, devices: int
+    ids: Sequence[Sequence[int] | np.ndarray],
+    max_tokens: int,
+    device_tokens: int,
+    devices: int,
+    widths: Sequence[int] = _WIDTHS,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
 
-    There are few shapes, since each is compiled: n is a power of two for each device.
+    There are few shapes, since each is compiled: n is a power of two for each device, and L is one
+    of `widths` or `max_tokens`.
     """
-    widths = [*(width for width in _WIDTHS if width < max_tokens), max_tokens]
+    widths = [*(width for width in widths if width < max_tokens), max_tokens]
     width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
     for i in np.unique(width_of):
         group, width = np.flatnonzero(width_of == i), widths[i]

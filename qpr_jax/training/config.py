@@ -246,7 +246,7 @@ class IndexConfig:
 
 @dataclass(slots=True, kw_only=True)
 class CrossEncoderConfig:
-    """What a cross-encoder is trained on and scored by; read by `job=cross_encoder` alone."""
+    """The pairs and the scores of `job=cross_encoder`."""
 
     first_stage: str = setting(
         "minilm",
@@ -266,7 +266,11 @@ class CrossEncoderConfig:
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
-    job: str = setting("encoder", "what is trained, as of `training/main.py`")
+    job: str = setting(
+        "encoder",
+        "what is trained: an encoder, which is then indexed, or a cross-encoder",
+        choices=("encoder", "cross_encoder"),
+    )
     seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
     batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
     max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)

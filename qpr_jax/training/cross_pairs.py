@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-# Tokens that a batch is padded to; a step is compiled for each that comes.
-WIDTHS = (16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128)
+from qpr_jax.reranking.cross_encoder import WIDTHS
+
 _POOL = 64  # batches whose pairs are sorted by length together
 
 
@@ -94,20 +95,24 @@ def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.
     return np.concatenate(batches)
 
 
-def lay_out_pairs(rows: np.ndarray, token_ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def lay_out_pairs(
+    rows: np.ndarray, token_ids: Sequence[Sequence[int]], max_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and segments of pairs, int32 [n, L] both, L of `WIDTHS`; ids padded with -1.
 
     Args:
       rows: int [n, 2].
       token_ids: of each question, with its start and end markers; of the second question of a pair
         all but the start marker is read.
+      max_tokens: at least the tokens of the longest pair; L is at most this.
     """
     pairs = [(token_ids[a], token_ids[b]) for a, b in rows.tolist()]
     longest = max(len(a) + len(b) - 1 for a, b in pairs)
-    width = next((width for width in WIDTHS if width >= longest), longest)
-    ids, segments = np.full((len(pairs), width), -1, np.int32), np.zeros((len(pairs), width), int)
+    width = min(next((width for width in WIDTHS if width >= longest), longest), max_tokens)
+    ids = np.full((len(pairs), width), -1, np.int32)
+    segments = np.zeros((len(pairs), width), np.int32)
     for i, (a, b) in enumerate(pairs):
         end = len(a) + len(b) - 1
         ids[i, : len(a)], ids[i, len(a) : end] = a, b[1:]
         segments[i, len(a) : end] = 1
-    return ids, segments.astype(np.int32)
+    return ids, segments

@@ -63,7 +63,7 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         done = int(state.step)
         plan.compile(done)
         writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
-        buffer = MetricBuffer(writer, dataset, plan, workdir)
+        buffer = MetricBuffer(writer, functools.partial(_refuse, dataset, plan, workdir))
         with (
             contextlib.closing(writer) if writer else contextlib.nullcontext(),
             progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
@@ -158,11 +158,9 @@ class MetricBuffer:
       seconds: of the steps whose metrics are written.
     """
 
-    def __init__(
-        self, writer: MetricWriter | None, dataset: TrainDataset, plan: Plan, workdir: Path
-    ) -> None:
-        """Write to `writer`, if any; the rest is to report a batch that is not finite."""
-        self._writer, self._dataset, self._plan, self._workdir = writer, dataset, plan, workdir
+    def __init__(self, writer: MetricWriter | None, refuse: Callable[[int, str], NoReturn]) -> None:
+        """Write to `writer`, if any; `refuse` raises for a step and what it got."""
+        self._writer, self._refuse = writer, refuse
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
         self.seconds = 0.0
         self.restart_clock()
@@ -217,20 +215,21 @@ class MetricBuffer:
         named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         log.info("step %d: %s", step, named)
 
-    def _refuse(self, step: int, what: str) -> NoReturn:
-        """Save the question ids of the batch of `step`, and raise UserError."""
-        path = self._workdir / "non_finite.json"
-        indices, ids = self._plan.indices(step - 1), self._dataset.data.ids
-        rows = np.concatenate([indices.pairs, indices.labeled_pairs])
-        known = np.where(rows < len(ids), ids[np.minimum(rows, len(ids) - 1)], -1).tolist()
-        if distributed.is_first():
-            write_json(path, {"step": step, "got": what, "pairs": known})
-        raise UserError(
-            f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
-            f"are in {path}",
-            setting=self._plan.stage_at(step - 1).rate,
-            remedy="lower it, and start again with {overwrite=True}",
-        )
+
+def _refuse(dataset: TrainDataset, plan: Plan, workdir: Path, step: int, what: str) -> NoReturn:
+    """Save the question ids of the batch of `step`, and raise UserError."""
+    path = workdir / "non_finite.json"
+    indices, ids = plan.indices(step - 1), dataset.data.ids
+    rows = np.concatenate([indices.pairs, indices.labeled_pairs])
+    known = np.where(rows < len(ids), ids[np.minimum(rows, len(ids) - 1)], -1).tolist()
+    if distributed.is_first():
+        write_json(path, {"step": step, "got": what, "pairs": known})
+    raise UserError(
+        f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
+        f"are in {path}",
+        setting=plan.stage_at(step - 1).rate,
+        remedy="lower it, and start again with {overwrite=True}",
+    )
 
 
 @contextlib.contextmanager
