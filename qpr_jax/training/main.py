@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,7 @@ from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -67,7 +68,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
         )
     with distributed.connect_processes(config.distributed):
         try:
-            return _train_and_evaluate(config, workdir)
+            return JOBS[config.job](config, workdir)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -208,3 +209,10 @@ def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
                 setting=name,
                 remedy="start all processes with the same settings and data",
             )
+
+
+# What a config trains: `job` -> the whole of it, from the settings to the report.
+JOBS: dict[str, Callable[[TrainConfig, StrPath], dict[str, Any]]] = {
+    "encoder": _train_and_evaluate,
+    "cross_encoder": train_cross_encoder,
+}
