@@ -27,6 +27,7 @@ def validate(config: TrainConfig) -> None:
     _check_losses(config)
     _check_encoder(config)
     _check_teacher(config)
+    _check_rerank(config)
     _check_distributed(config)
 
 
@@ -54,6 +55,8 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused = _unused_loss_settings(config) | _unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
+    if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
+        unused.add("data.negatives")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
@@ -61,7 +64,14 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
+<<<<<<< HEAD
     return unused
+=======
+    if config.rerank.kind == "none":
+        unused |= _of_section("rerank")
+    given, default = flatten(config), flatten(TrainConfig())
+    return [name for name in given if name in unused and given[name] != default[name]]
+>>>>>>> main
 
 
 def _of_section(section: str) -> set[str]:
@@ -208,6 +218,17 @@ def _check_teacher(config: TrainConfig) -> None:
             f"expected agreement, all that a list of questions can be scored by, got {metric}",
             setting="early_stopping.metric",
             remedy="set {early_stopping.metric=agreement}",
+        )
+
+
+def _check_rerank(config: TrainConfig) -> None:
+    has_pairs = SOURCES[config.data.source].has_pairs
+    if config.rerank.kind != "none" and not (has_pairs or has_teacher(config)):
+        raise UserError(
+            "expected none, since there are neither pairs nor a teacher to learn from, got "
+            f"{config.rerank.kind}",
+            setting="rerank.kind",
+            remedy="set {rerank.kind=none}, or {teacher.model}",
         )
 
 

@@ -60,6 +60,9 @@ class DataConfig:
     spliced: int = setting(
         0, "further questions for the teacher, spliced from the training questions", min=0
     )
+    negatives: str = setting(
+        "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +170,9 @@ class BatchConfig:
     sampling: str = setting(
         "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
     )
-    hard_negatives: int = setting(0, "candidates from pairs labeled as non-duplicates", min=0)
+    hard_negatives: int = setting(
+        0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0
+    )
     token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
     encode_chunk: int = setting(
         0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False
@@ -245,6 +250,7 @@ class IndexConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+<<<<<<< HEAD
 class CrossEncoderConfig:
     """The pairs and the scores of `job=cross_encoder`."""
 
@@ -260,6 +266,19 @@ class CrossEncoderConfig:
     )
     queries: int = setting(400, "validation queries of each evaluation; the last has all", min=1)
     evaluations: int = setting(5, "evaluations of the training", min=1)
+=======
+class RerankConfig:
+    """The second stage of a search, trained after the index."""
+
+    kind: str = setting(
+        "none", "none, or trees over features of query and hit", choices=("none", "light")
+    )
+    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
+    lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
+    cross_encoder: str = setting(
+        "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
+    )
+>>>>>>> main
 
 
 @dataclass(slots=True, kw_only=True)
@@ -292,7 +311,11 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+<<<<<<< HEAD
     cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
+=======
+    rerank: RerankConfig = field(default_factory=RerankConfig)
+>>>>>>> main
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

@@ -1,4 +1,4 @@
-"""From settings to a finished run: train, export, index, evaluate, report."""
+"""From settings to a finished run: train, export, index, train a re-ranker, report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import StrPath, read_json, sha256_of
+from qpr_jax.index.folder import add_statistics
 from qpr_jax.index.question_index import build_index
+from qpr_jax.locks import WriteLock
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
@@ -28,7 +30,9 @@ from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.report import write_report
+from qpr_jax.training.reranker import check_tools, train_light
 from qpr_jax.training.sources import SOURCES, Source
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.trainer import train
@@ -102,6 +106,8 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             distributed.disconnect()
         if finished or (trained and not first):
             return read_json(folder / "report.json") if first else {}
+        if first:
+            check_tools(config)
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
@@ -126,7 +132,13 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             save_encoder(folder / "export", encoder)
             del params
         retriever, vectors, seconds = _build_index(folder, dataset)
-        report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
+        reranker = train_light(folder, config, dataset, retriever, vectors)
+        if reranker:
+            with WriteLock(folder / "index").hold():
+                add_statistics(folder / "index", reranker.finder.statistics)
+        report = write_report(
+            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+        )
         log.info("finished; see %s", folder / "report.md")
         return report
 
@@ -150,7 +162,7 @@ def _read_teacher(config: TrainConfig) -> Encoder | None:
 
 
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
-    """What encoders and unlabeled questions are by content, wherever their files lie."""
+    """What encoders, unlabeled questions and negatives are by content, wherever they lie."""
     content: dict[str, Any] = {}
     if start:
         content["pretrained.identity"] = start.identity
@@ -161,6 +173,8 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
+    if config.data.negatives:
+        content["data.negatives.sha256"] = sha256_of(negatives_file(config))
     return content
 
 

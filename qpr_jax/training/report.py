@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.evaluation.bootstrap import Scores
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
@@ -32,6 +33,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
 
@@ -48,17 +50,21 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
+    reranker: TrainedReranker | None = None,
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. Returns what
+    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. The scores of
+    a split are those of one stage; those of two stages are in its entry `reranked`. Returns what
     report.json holds.
     """
     index = retriever.index
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
-    report = _score_splits(folder, dataset, retriever, vectors, queries)
+    report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
+    if reranker:
+        report["reranker"] = reranker.facts
     report["encoder"] = retriever.encoder.identity
     report["data"] = dataset.report
     report["index"] = {
@@ -103,9 +109,12 @@ def _score_splits(
     retriever: Retriever,
     vectors: np.ndarray,
     queries: dict[str, np.ndarray],
+    reranker: TrainedReranker | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     searches = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+    if reranker:
+        searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
     report: dict[str, Any] = {split: {} for split in HELD_OUT}
     rankings: BySearch = {}
     if dataset.negatives_for_auc:
@@ -116,6 +125,12 @@ def _score_splits(
                 "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
                 "exact": scores[split]["exact"],
             }
+            if reranker:
+                report[split]["reranked"] = {
+                    **scores[split]["reranked_index"],
+                    "exact": scores[split]["reranked_exact"],
+                    "gain": gains(ranks, split),
+                }
         with write_atomically(folder / RANKS) as file:
             np.savez_compressed(file, allow_pickle=False, **ranks)
     for split in HELD_OUT:
@@ -126,6 +141,26 @@ def _score_splits(
         if dataset.teacher:
             report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
     return report
+
+
+def gains(ranks: dict[str, np.ndarray], split: str) -> dict[str, dict[str, Any]]:
+    """What the second stage adds to a split's scores: search -> over -> score -> interval.
+
+    `ranks` are the arrays of ranks.npz. An interval is the difference and its 95 % interval, by a
+    bootstrap over clusters: [difference, low, high].
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for search in ("index", "exact"):
+        reranked = ranks | {f"{split}_{search}": ranks[f"{split}_reranked_{search}"]}
+        found[search] = {}
+        for over in ("pair", "query"):
+            rows = {"first": [ranks], "both": [reranked]}
+            scores = Scores(rows, split, over, search=search)
+            mean = scores.mean("both") - scores.mean("first")
+            table = np.concatenate([mean[None], scores.interval("both", minus="first")])
+            names = ("hits@1", "hits@10", "mrr@20")
+            found[search][f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
+    return found
 
 
 def score_searches(
@@ -242,10 +277,11 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     facts |= report["settings"] | report["machine"]
     names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
     scores = [
-        (split, search, label, [of_search[over][name] for name in names])
+        (split, f"{search}{after}", label, [of_search[over][name] for name in names])
         for split in HELD_OUT
-        if "exact" in report[split]
-        for search, of_search in (("index", report[split]), ("exact", report[split]["exact"]))
+        for after, found in (("", report[split]), (", re-ranked", report[split].get("reranked")))
+        if found and "exact" in found
+        for search, of_search in (("index", found), ("exact", found["exact"]))
         for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
     ]
     return render(
@@ -253,6 +289,12 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         **report,
         evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
+        gains=[
+            (split, search, f"{over.removeprefix('per_')}", [*values.values()])
+            for split in HELD_OUT
+            for search, overs in report[split].get("reranked", {}).get("gain", {}).items()
+            for over, values in overs.items()
+        ],
         neighbors=NEIGHBORS,
         scores=scores,
         unit="pairs" if "pairs_per_second" in report["timing"] else "questions",
