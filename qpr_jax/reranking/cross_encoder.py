@@ -116,12 +116,9 @@ class CrossEncoder:
             return logits
         return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
-    def probabilities(self, logits: np.ndarray) -> list[float] | list[None]:
-        """The probability that the two mean the same; None for each without a calibration."""
-        if self.calibration is None:
-            return [None] * len(logits)
-        known: list[float] = np.interp(logits, *self.calibration).tolist()
-        return known
+    def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """The probability that the two mean the same, float64 [n]; None without a calibration."""
+        return None if self.calibration is None else np.interp(logits, *self.calibration)
 
     def _results(
         self, ids: list[list[int]], segments: list[list[int]]
@@ -162,8 +159,7 @@ class CrossReranker:
         pairs = [
             (q, hit.question) for q, found in zip(queries, first, strict=True) for hit in found
         ]
-        logits = self.model.predict(pairs)
-        scored = iter(zip(logits.tolist(), self.model.probabilities(logits), strict=True))
+        scored = iter(self._score(pairs))
         ordered = []
         for found, every in zip(first, hits, strict=True):
             parts = [(hit, *next(scored)) for hit in found]
@@ -175,9 +171,15 @@ class CrossReranker:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         """The logit and the probability of each hit, in the order given."""
-        logits = self.model.predict([(query, hit.question) for hit in hits])
-        parts = zip(logits.tolist(), self.model.probabilities(logits), strict=True)
+        parts = self._score([(query, hit.question) for hit in hits])
         return [{"score": logit, "probability": probability} for logit, probability in parts]
+
+    def _score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float | None]]:
+        """The logit and the probability of each pair."""
+        logits = self.model.predict(pairs)
+        known = self.model.probabilities(logits)
+        probabilities = [None] * len(pairs) if known is None else known.tolist()
+        return [*zip(logits.tolist(), probabilities, strict=True)]
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:

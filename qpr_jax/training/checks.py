@@ -64,14 +64,9 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
-<<<<<<< HEAD
-    return unused
-=======
     if config.rerank.kind == "none":
         unused |= _of_section("rerank")
-    given, default = flatten(config), flatten(TrainConfig())
-    return [name for name in given if name in unused and given[name] != default[name]]
->>>>>>> main
+    return unused
 
 
 def _of_section(section: str) -> set[str]:

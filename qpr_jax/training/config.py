@@ -250,7 +250,6 @@ class IndexConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-<<<<<<< HEAD
 class CrossEncoderConfig:
     """The pairs and the scores of `job=cross_encoder`."""
 
@@ -266,7 +265,9 @@ class CrossEncoderConfig:
     )
     queries: int = setting(400, "validation queries of each evaluation; the last has all", min=1)
     evaluations: int = setting(5, "evaluations of the training", min=1)
-=======
+
+
+@dataclass(slots=True, kw_only=True)
 class RerankConfig:
     """The second stage of a search, trained after the index."""
 
@@ -278,7 +279,6 @@ class RerankConfig:
     cross_encoder: str = setting(
         "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
     )
->>>>>>> main
 
 
 @dataclass(slots=True, kw_only=True)
@@ -311,11 +311,8 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-<<<<<<< HEAD
     cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
-=======
     rerank: RerankConfig = field(default_factory=RerankConfig)
->>>>>>> main
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

@@ -186,7 +186,7 @@ def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
     save_cross_encoder(tmp_path / "a", calibrated)
     np.testing.assert_array_equal(read_cross_encoder(tmp_path / "a").calibration, points)
     found = calibrated.probabilities(np.array([-9.0, 0.0, 9.0]))
-    assert found == sorted(found)
+    assert (np.diff(found) >= 0).all()
     assert 0 <= found[0] < found[-1] <= 1
     save_cross_encoder(tmp_path / "b", model)
     (tmp_path / "b" / "manifest.json").unlink()
