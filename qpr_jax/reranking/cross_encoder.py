@@ -46,6 +46,7 @@ from qpr_jax.reranking.cross_encoder_format import (
     parse_max_tokens,
     require_text_pairs,
 )
+from qpr_jax.reranking.light import rerank_hits
 from qpr_jax.text.word_pieces import PairPieces
 
 if TYPE_CHECKING:
@@ -153,33 +154,31 @@ class CrossReranker:
         """candidates: how many hits are read."""
         self.model, self.candidates = model, candidates
 
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Logits and probabilities of hits; see `reranking.base.Reranker`."""
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+        logits = self.model.predict(pairs).astype(np.float64)
+        known = self.model.probabilities(logits)
+        return logits, np.full(len(logits), np.nan) if known is None else known
+
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `reranking.base.Reranker`."""
-        first = [found[: self.candidates] for found in hits]
-        pairs = [
-            (q, hit.question) for q, found in zip(queries, first, strict=True) for hit in found
-        ]
-        scored = iter(self._score(pairs))
-        ordered = []
-        for found, every in zip(first, hits, strict=True):
-            parts = [(hit, *next(scored)) for hit in found]
-            # Ties go by distance, then by id, so that the order given does not matter.
-            parts.sort(key=lambda part: (-part[1], part[0].distance, part[0].id))
-            best = [hit._replace(score=probability) for hit, _, probability in parts]
-            ordered.append(best + [hit._replace(score=None) for hit in every[self.candidates :]])
-        return ordered
+        return rerank_hits(self, queries, hits)
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         """The logit and the probability of each hit, in the order given."""
-        parts = self._score([(query, hit.question) for hit in hits])
+        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
+        logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
+        probabilities = [None if p != p else p for p in known.tolist()]
+        parts = zip(logits.tolist(), probabilities, strict=True)
         return [{"score": logit, "probability": probability} for logit, probability in parts]
-
-    def _score(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, float | None]]:
-        """The logit and the probability of each pair."""
-        logits = self.model.predict(pairs)
-        known = self.model.probabilities(logits)
-        probabilities = [None] * len(pairs) if known is None else known.tolist()
-        return [*zip(logits.tolist(), probabilities, strict=True)]
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:
