@@ -38,7 +38,6 @@ CHANGES: dict[str, Any] = {
     "max_epochs": 3,
     "optimizer.learning_rate_decay": "linear",
     "checkpoint_every": 1000,
-    "index.factory": "Flat",
 }
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sdml": ("SDML, eps 0.3", {}),
@@ -192,7 +191,7 @@ def _scores(kept: KeptRows) -> list[str]:
                 continue
             cells = [text]
             for split in HELD_OUT:
-                scores = kept.scores(split, "query")
+                scores = kept.scores(split, "query", "exact")
                 for metric in (0, 2):
                     cells.append(score_cell(scores, name, metric))
                 if plain not in kept or method == "none":
