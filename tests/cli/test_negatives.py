@@ -3,12 +3,14 @@
 import json
 import math
 import pathlib
+import shutil
 
 import pytest
 
 from qpr_jax.cli import negatives as command
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.negatives import COLUMNS
+from tests.runs import write_reranker
 
 TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 
@@ -100,6 +102,18 @@ def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
     rows = rows_of(tmp_path / "n.tsv")
     assert {row["score"] for row in rows} == {"0.25"}
     assert all("learn" not in row["negative"] for row in rows)
+
+
+def test_the_light_reranker_of_a_run_is_asked(qpr, run, pairs, tmp_path):
+    folder = tmp_path / "work"
+    shutil.copytree(run / "export", folder / "export")
+    write_reranker(folder)
+    mine = ("negatives", folder, pairs, "--out", "n.tsv", "--rerank", "light", "--max-score", "1")
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]
+    assert scores
+    assert all(0 <= score <= 1 for score in scores)
 
 
 def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
