@@ -185,7 +185,9 @@ class OptimizerConfig:
         choices=("none", "sqrt", "linear"),
     )
     learning_rate_decay: str = setting(
-        "none", "constant, or linear to 0 at the last step allowed", choices=("none", "linear")
+        "none",
+        "constant, or linear to 0 at the last step allowed, from the first or for the last third",
+        choices=("none", "linear", "late"),
     )
     warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
     weight_decay: float = setting(
@@ -257,9 +259,32 @@ class RerankConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class CrossEncoderConfig:
+    """The pairs and the scores of `job=cross_encoder`."""
+
+    first_stage: str = setting(
+        "minilm",
+        "whose hits are the negatives and are ordered anew: a run, a folder or a name",
+        result=False,
+    )
+    pairs: int = setting(400_000, "pairs of the whole training", min=1)
+    negatives: int = setting(3, "hits of another meaning, for each pair of one meaning", min=0)
+    hits: int = setting(
+        20, "nearest questions that negatives are drawn from, and that are ordered anew", min=1
+    )
+    queries: int = setting(400, "validation queries of each evaluation; the last has all", min=1)
+    evaluations: int = setting(5, "evaluations of the training", min=1)
+
+
+@dataclass(slots=True, kw_only=True)
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
+    job: str = setting(
+        "encoder",
+        "what is trained: an encoder, which is then indexed, or a cross-encoder",
+        choices=("encoder", "cross_encoder"),
+    )
     seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
     batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
     max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)
@@ -282,6 +307,7 @@ class TrainConfig:
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     rerank: RerankConfig = field(default_factory=RerankConfig)
+    cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

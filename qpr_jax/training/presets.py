@@ -98,6 +98,18 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "quora_minilm": _MINILM | {"max_epochs": 0} | _LIGHT,
     "quora_minilm_sdml": _MINILM_SDML,
+    "quora_cross_encoder": _MINILM
+    | {
+        "job": "cross_encoder",
+        "cross_encoder.first_stage": "runs/quora_distilled",
+        "encoder.compute_dtype": "bfloat16",
+        "batch_size": 64,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.learning_rate_decay": "late",
+        "optimizer.warmup_steps": 200,
+        "optimizer.weight_decay": 0.01,
+        "checkpoint_every": 200,
+    },
     # 72,810 triplets, one epoch, AdamW at 2e-5. The margin is so large that every triplet has
     # a loss.
     "quora_minilm_triplet": _MINILM_SDML

@@ -23,6 +23,7 @@ OUTPUTS = (
     "clusters",
     "evaluations.jsonl",
     "export",
+    "hits.npy",
     "index",
     "metrics.jsonl",
     "non_finite.json",

@@ -76,7 +76,11 @@ def test_the_defaults_are_those_of_the_paper():
         ("loss.negatives", "hardest", "`loss.negatives`: expected random or hard or hard_anchor"),
         ("loss.prior", "flat", "`loss.prior`: expected uniform or distance, got 'flat'"),
         ("batch.sampling", "rows", "`batch.sampling`: expected pairs or clusters, got 'rows'"),
-        ("optimizer.learning_rate_decay", "cosine", "expected none or linear, got 'cosine'"),
+        (
+            "optimizer.learning_rate_decay",
+            "cosine",
+            "expected none or linear or late, got 'cosine'",
+        ),
         ("loss.margin", 0.0, "`loss.margin`: expected above 0 and finite, got 0.0"),
         (
             "loss.temperature",
