@@ -11,13 +11,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.index.run import export_name, run_encoder, run_encoder_folder
+from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
@@ -337,8 +337,9 @@ def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:
     """The encoder of `run`, as of `run_encoder`, and its re-rankers."""
-    encoder = run_encoder(run)
-    return encoder, SecondStages.read(run_encoder_folder(run), encoder, cross_encoder)
+    folder = run_encoder_folder(run)
+    encoder = read_encoder(folder)
+    return encoder, SecondStages.read(folder, encoder, cross_encoder)
 
 
 def _equal(one: LightModel, other: LightModel) -> bool:
