@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pathlib
 import threading
 from collections.abc import Sequence
@@ -311,21 +312,13 @@ class Stage:
         starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
         squares = 2 + 2 * near if self._products else near
         raw, known = self._reranker.score(queries, texts, squares, starts)
-        order = rank_hits(raw, near, np.array(ids, np.int64), starts)
-        order = order[np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts)) < k]
-        scores = [None if score != score else score for score in known[order].tolist()]
-        places = order.tolist()
-        hits = [
-            *map(
-                Hit,
-                [ids[i] for i in places],
-                [texts[i] for i in places],
-                near[order].tolist(),
-                scores,
-            )
+        order = rank_hits(raw, near, np.array(ids, np.int64), starts).tolist()
+        scores = [None if score != score else score for score in known.tolist()]
+        facts = [*zip(ids, texts, near.tolist(), scores, strict=True)]
+        return [
+            [Hit(*facts[i]) for i in order[start : min(start + k, stop)]]
+            for start, stop in itertools.pairwise(starts.tolist())
         ]
-        stops = np.cumsum(np.minimum(np.diff(starts), k)).tolist()
-        return [hits[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
 
 def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
