@@ -286,9 +286,8 @@ class Stage:
             distances = -np.einsum("nd,nd->n", near, vectors[owners])
         else:
             distances = ((near - vectors[owners]) ** 2).sum(axis=1)
-        for owner, hit in zip(
-            owners.tolist(), map(Hit, ids, texts, distances.tolist()), strict=True
-        ):
+        found = [*map(Hit, ids, texts, distances.tolist())]  # type: ignore[arg-type]
+        for owner, hit in zip(owners.tolist(), found, strict=True):
             if all(hit.id != other.id for other in pools[owner]):
                 pools[owner].append(hit)
         return [sorted(pool, key=lambda hit: hit.distance) for pool in pools]

@@ -21,6 +21,7 @@ REMOVAL = "removal not finished"
 OUTPUTS = (
     "checkpoints",
     "clusters",
+    "cross_logits",
     "evaluations.jsonl",
     "export",
     "hits.npy",
@@ -30,6 +31,7 @@ OUTPUTS = (
     "plots",
     "ranks.npz",
     "reranking",
+    "reranking_cross",
     "report.json",
     "report.md",
     "splits",
