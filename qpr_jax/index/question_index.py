@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics
 
 Encode = Callable[[Sequence[str]], np.ndarray]
-# Hits of queries in another order, called with the number of the first of these queries.
-Reorder = Callable[[int, list[list[Hit]]], list[list[Hit]]]
+# The hits of some queries, made of the number of the first of them, and of the distances and the
+# rows, [n, k], of what was found for each.
+Reorder = Callable[[int, np.ndarray, np.ndarray], list[list[Hit]]]
 
 GOOD_RECALL = 0.95
 DEFAULT = Recipe()
@@ -114,22 +115,21 @@ class QuestionIndex:
     def find(self, vectors: np.ndarray, k: int, reorder: Reorder | None = None) -> list[list[Hit]]:
         """For each vector its `k` nearest questions, nearest first; all where there are fewer.
 
-        reorder: makes of these hits what is returned. No change comes between it and the search,
-          so that it may read `statistics`.
+        reorder: makes the hits of what was found. No change comes between it and the search, so
+          that it may read `statistics`.
         """
-        if reorder is None:
-            with self._lock.reading():
-                distances, rows = self._search(vectors, min(k, max(1, len(self))))
-            return self._hits(distances, rows)
         with self._lock.reading():
             distances, rows = self._search(vectors, min(k, max(1, len(self))))
-            hits = []
-            for start in range(0, len(rows), _REORDERED):
-                part = slice(start, start + _REORDERED)
-                hits += reorder(start, self._hits(distances[part], rows[part]))
-            return hits
+            if reorder is not None:
+                starts = range(0, len(rows), _REORDERED)
+                parts = [(start, slice(start, start + _REORDERED)) for start in starts]
+                return [
+                    hit for at, part in parts for hit in reorder(at, distances[part], rows[part])
+                ]
+        return self.hits(distances, rows)
 
-    def _hits(self, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+    def hits(self, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+        """The hits of distances and rows, [n, k], -1 for none; rows may be removed."""
         found = rows >= 0
         ids, questions = self.store.fields(rows[found])
         hits = [*map(Hit, ids, questions, distances[found].tolist())]  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+import numpy as np
+
 from qpr_jax.index.base import Hit
 
 # The word for a second stage: False is none; None is the light one where there is one.
@@ -22,6 +24,26 @@ class Reranker(Protocol):
 
     candidates: int
     lexical_candidates: int
+
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Score the m hits of q queries, those of one after those of another, in any order.
+
+        Args:
+          queries: q texts.
+          questions: m texts.
+          distances: float32 [m], squared Euclidean.
+          starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
+
+        Returns:
+          Raw scores, by which hits are ordered, and probabilities, NaN where not known: [m] each.
+        """
+        ...
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query by its own score, the others after them as they were.

@@ -209,17 +209,29 @@ class LightReranker:
         self.candidates, self.lexical_candidates = model.candidates, model.lexical_candidates
         self._features = FeatureExtractor(encoder, statistics)
 
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Raw scores and probabilities of hits; see `Reranker`."""
+        features = self._compute(queries, questions, distances, starts)
+        scores = predict(self.model.forest, features)
+        return scores, self.model.probabilities(scores)
+
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `Reranker`."""
         most = self.candidates + self.lexical_candidates
         first = [found[:most] for found in hits]
         starts = np.cumsum([0, *map(len, first)])
-        scores = predict(self.model.forest, self._compute(queries, first, starts))
-        probabilities = self.model.probabilities(scores).tolist()
-        distances = np.array([hit.distance for found in first for hit in found])
-        ids = np.array([hit.id for found in first for hit in found], np.int64)
-        order = rank_hits(scores, distances, ids, starts).tolist()
         flat = [hit for found in first for hit in found]
+        texts, distances = _columns(flat)
+        scores, known = self.score(queries, texts, distances, starts)
+        probabilities = known.tolist()
+        ids = np.array([hit.id for hit in flat], np.int64)
+        order = rank_hits(scores, distances, ids, starts).tolist()
         ordered = []
         for i, found in enumerate(hits):
             own = order[starts[i] : starts[i + 1]]
@@ -229,20 +241,28 @@ class LightReranker:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
         """The features, the raw score and the probability of each hit, in the order given."""
-        features = self._compute([query], [hits], np.array([0, len(hits)]))
+        features = self._compute([query], *_columns(hits), np.array([0, len(hits)]))
         scores = predict(self.model.forest, features)
         parts = np.column_stack([features, scores, self.model.probabilities(scores)])
         names = (*self.model.features, "score", "probability")
         return [dict(zip(names, row, strict=True)) for row in parts.tolist()]
 
     def _compute(
-        self, queries: Sequence[str], hits: Sequence[Sequence[Hit]], starts: np.ndarray
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
     ) -> np.ndarray:
-        """Features of all hits, float32 [m, features]; `starts` are where each query's begin."""
-        questions = [hit.question for found in hits for hit in found]
-        distances = np.array([hit.distance for found in hits for hit in found], np.float32)
+        """Features of all hits, float32 [m, features]."""
         features = self._features.compute(queries, questions, distances, starts)
         if self.scorer is None:
             return features
-        pairs = [(q, hit.question) for q, found in zip(queries, hits, strict=True) for hit in found]
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
         return np.column_stack([features, self.scorer.predict(pairs)])
+
+
+def _columns(hits: Sequence[Hit]) -> tuple[list[str], np.ndarray]:
+    """The texts of hits, and their distances, float32 [m]."""
+    return [hit.question for hit in hits], np.array([hit.distance for hit in hits], np.float32)

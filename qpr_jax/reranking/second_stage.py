@@ -27,6 +27,7 @@ from qpr_jax.reranking.light import (
     STACKED,
     LightModel,
     LightReranker,
+    rank_hits,
     read_light,
     save_light,
 )
@@ -157,7 +158,7 @@ class SecondStages:
             raise UserError(
                 f"expected an encoder with a folder {LIGHT}/, found none",
                 setting="rerank",
-                remedy="train a run that makes one, or search without",
+                remedy="train a run with {rerank.kind=light}, or search without",
             )
         if not readable:
             raise UserError(
@@ -206,8 +207,7 @@ class SecondStages:
         own = stacked is not None and stacked.cross_encoder == cross.identity
         if stacked is not None and own and (squares or self._has_unit_vectors):
             return LightReranker(stacked, self._encoder, statistics, cross)
-        made: Reranker = pkgutil.resolve_name(f"{_CROSS}:CrossReranker")(cross)
-        return made
+        return _cross_reranker(cross)
 
     @functools.cached_property
     def _has_unit_vectors(self) -> bool:
@@ -230,20 +230,21 @@ class Stage:
     def search(self, queries: Sequence[str], vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """The first `k` hits of each query, of which `vectors`, float32 [n, d], are the vectors."""
 
-        def reorder(start: int, hits: list[list[Hit]]) -> list[list[Hit]]:
-            some = slice(start, start + len(hits))
-            pools = self._pools(queries[some], vectors[some], hits)
-            ordered = self._rerank(queries[some], pools)
-            if k > self._reranker.candidates:
-                for best, pool, found in zip(ordered, pools, hits, strict=True):
-                    inside = {hit.id for hit in pool}
-                    best += [hit for hit in found if hit.id not in inside]
-            return [best[:k] for best in ordered]
+        def reorder(start: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+            some = slice(start, start + len(rows))
+            near, pool = self._pool(queries[some], vectors[some], distances, rows)
+            best = self._best(queries[some], near, pool, k)
+            if k <= pool.shape[1]:
+                return best
+            first = self._reranker.candidates  # the rest follows as it was found
+            rest = np.where(_is_in(rows[:, first:], pool[:, first:]), -1, rows[:, first:])
+            others = self._index.hits(distances[:, first:], rest)
+            return [(hits + more)[:k] for hits, more in zip(best, others, strict=True)]
 
         most = max(k, self._reranker.candidates)
         if self._quick:
             return self._index.find(vectors, most, reorder)
-        return reorder(0, self._index.find(vectors, most))
+        return reorder(0, *self._index.search(vectors, min(most, max(1, len(self._index)))))
 
     def explain(self, query: str, given: Hit) -> Explanation:
         """What the re-ranker thinks of a question, beside the others that it would order.
@@ -251,10 +252,10 @@ class Stage:
         given: as if it were a hit, with the id UNKNOWN where it is any text.
         """
         vectors = self._encoder.encode([query])
-        parts: dict[str, float] = {}
+        parts: dict[str, Any] = {}
 
-        def reorder(_: int, hits: list[list[Hit]]) -> list[list[Hit]]:
-            (pool,) = self._pools([query], vectors, hits)
+        def reorder(_: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+            (pool,) = self._index.hits(*self._pool([query], vectors, distances, rows))
             by_id = given.id != UNKNOWN
             keys = [hit.id if by_id else hit.question for hit in pool]
             key = given.id if by_id else given.question
@@ -263,53 +264,71 @@ class Stage:
             else:  # it takes the place of the last
                 pool = [*pool[: self._reranker.candidates - 1], given]
                 place = len(pool) - 1
-            parts.update(self._reranker.explain(query, self._as_squares(pool))[place])
-            return hits
+            if self._products:
+                pool = [hit._replace(distance=2 + 2 * hit.distance) for hit in pool]
+            parts.update(self._reranker.explain(query, pool)[place])
+            return []
 
         self._index.find(vectors, self._reranker.candidates, reorder)
         raw, probability = parts.pop("score"), parts.pop("probability")
         return Explanation(given.distance, raw, probability, parts)
 
-    def _pools(
-        self, queries: Sequence[str], vectors: np.ndarray, hits: list[list[Hit]]
-    ) -> list[list[Hit]]:
-        """The hits of each query that are ordered anew, nearest first."""
-        pools = [found[: self._reranker.candidates] for found in hits]
+    def _pool(
+        self, queries: Sequence[str], vectors: np.ndarray, distances: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Distances and rows, [n, c], of what is ordered anew; -1 for none."""
+        first = self._reranker.candidates
+        distances, rows = distances[:, :first], rows[:, :first]
         if self._lexical is None:
-            return pools
-        store = self._index.store
-        rows = self._lexical.search(queries, self._reranker.lexical_candidates)
-        ids, texts = store.fields(rows[rows >= 0])
-        near = self._encoder.encode(texts)
-        owners = np.repeat(np.arange(len(rows)), (rows >= 0).sum(axis=1))
-        if self._products:
-            distances = -np.einsum("nd,nd->n", near, vectors[owners])
-        else:
-            distances = ((near - vectors[owners]) ** 2).sum(axis=1)
-        found = [*map(Hit, ids, texts, distances.tolist())]  # type: ignore[arg-type]
-        for owner, hit in zip(owners.tolist(), found, strict=True):
-            if all(hit.id != other.id for other in pools[owner]):
-                pools[owner].append(hit)
-        return [sorted(pool, key=lambda hit: hit.distance) for pool in pools]
+            return distances, rows
+        more = self._lexical.search(queries, self._reranker.lexical_candidates)
+        more[_is_in(more, rows)] = -1
+        found = more >= 0
+        others = self._encoder.encode(self._index.store.fields(more[found])[1])
+        own = vectors[np.nonzero(found)[0]]
+        products = self._products
+        near = -(others * own).sum(axis=1) if products else ((others - own) ** 2).sum(axis=1)
+        far = np.full(more.shape, np.inf, np.float32)
+        far[found] = near
+        return np.hstack([distances, far]), np.hstack([rows, more])
 
-    def _rerank(self, queries: Sequence[str], pools: list[list[Hit]]) -> list[list[Hit]]:
-        """The pools in the order of the re-ranker, with scores."""
-        if not any(pools):
-            return pools
-        if not self._products:
-            return self._reranker.rerank(queries, pools)
-        ordered = self._reranker.rerank(queries, [*map(self._as_squares, pools)])
-        products = [{hit.id: hit.distance for hit in pool} for pool in pools]
-        return [
-            [hit._replace(distance=of[hit.id]) for hit in found]
-            for found, of in zip(ordered, products, strict=True)
+    def _best(
+        self, queries: Sequence[str], distances: np.ndarray, rows: np.ndarray, k: int
+    ) -> list[list[Hit]]:
+        """The best `k` hits of each query among the rows, [n, c], in the order of the re-ranker.
+
+        A `Hit` is made of these alone: making one of each candidate takes as long as its trees.
+        """
+        found = rows >= 0
+        if not found.any():
+            return [[] for _ in rows]
+        ids, texts = self._index.store.fields(rows[found])
+        near = distances[found]
+        starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        squares = 2 + 2 * near if self._products else near
+        raw, known = self._reranker.score(queries, texts, squares, starts)
+        order = rank_hits(raw, near, np.array(ids, np.int64), starts)
+        order = order[np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts)) < k]
+        scores = [None if score != score else score for score in known[order].tolist()]
+        places = order.tolist()
+        hits = [
+            *map(
+                Hit,
+                [ids[i] for i in places],
+                [texts[i] for i in places],
+                near[order].tolist(),
+                scores,
+            )
         ]
+        stops = np.cumsum(np.minimum(np.diff(starts), k)).tolist()
+        return [hits[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
-    def _as_squares(self, pool: list[Hit]) -> list[Hit]:
-        """Hits with the squared distances of unit vectors, where the index has inner products."""
-        if not self._products:
-            return pool
-        return [hit._replace(distance=2 + 2 * hit.distance) for hit in pool]
+
+def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which of the rows, [n, c], are among those of the same query in `others`, [n, d]."""
+    last = max(rows.max(initial=0), others.max(initial=0))
+    owners = (2 + last) * np.arange(len(rows))[:, None]
+    return np.isin(rows + owners, others + owners)
 
 
 def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:
@@ -323,12 +342,19 @@ def _equal(one: LightModel, other: LightModel) -> bool:
         (m.encoder, m.candidates, m.lexical_candidates, m.features, m.cross_encoder, m.settings)
         for m in (one, other)
     ]
-    arrays = [(*model.forest, model.calibration) for model in (one, other)]
-    return facts[0] == facts[1] and all(map(np.array_equal, *arrays))
+    arrays = [[*model.forest, model.calibration] for model in (one, other)]
+    same = (np.array_equal(*pair) for pair in zip(*arrays, strict=True))
+    return facts[0] == facts[1] and all(same)
+
+
+# By name, since it loads JAX when it is used.
+_CROSS = "qpr_jax.reranking.cross_encoder"
 
 
 def _read_cross_encoder(folder: StrPath) -> Any:
     return pkgutil.resolve_name(f"{_CROSS}:read_cross_encoder")(folder)
 
 
-_CROSS = "qpr_jax.reranking.cross_encoder"
+def _cross_reranker(model: Any) -> Reranker:
+    made: Reranker = pkgutil.resolve_name(f"{_CROSS}:CrossReranker")(model)
+    return made

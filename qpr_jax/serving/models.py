@@ -6,7 +6,15 @@ import reprlib
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 ID = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
@@ -114,12 +122,13 @@ def requests(limits: Limits) -> Requests:
     Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
     Questions = Annotated[list[Question], Field(max_length=limits.questions)]  # noqa: N806
     NoBlanks = Annotated[Questions, AfterValidator(_refuse_blank)]  # noqa: N806
+    Word = Literal[False, "light", "cross_encoder"] | None  # noqa: N806
     Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
 
     class SearchRequest(Model):
         queries: Questions
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
-        rerank: Literal[False, "light", "cross_encoder"] | None = Field(
+        rerank: Annotated[Word, BeforeValidator(_refuse_zero)] = Field(
             None,
             description="What orders the nearest questions anew: false for nothing, null for light "
             "where there is one.",
@@ -156,6 +165,13 @@ def requests(limits: Limits) -> Requests:
             return self
 
     return Requests(SearchRequest, EncodeRequest, AddRequest)
+
+
+def _refuse_zero(rerank: object) -> object:
+    """Pydantic takes 0 for `Literal[False]`."""
+    if rerank == 0 and rerank is not False:
+        raise PydanticCustomError("zero", "expected false, null or a word")
+    return rerank
 
 
 def _refuse_blank(questions: list[str]) -> list[str]:

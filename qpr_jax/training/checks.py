@@ -55,6 +55,8 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused = _unused_loss_settings(config) | _unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
+    if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
+        unused.add("data.negatives")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}

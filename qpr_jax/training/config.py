@@ -61,6 +61,9 @@ class DataConfig:
     spliced: int = setting(
         0, "further questions for the teacher, spliced from the training questions", min=0
     )
+    negatives: str = setting(
+        "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +171,9 @@ class BatchConfig:
     sampling: str = setting(
         "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
     )
-    hard_negatives: int = setting(0, "candidates from pairs labeled as non-duplicates", min=0)
+    hard_negatives: int = setting(
+        0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0
+    )
     token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
     encode_chunk: int = setting(
         0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False

@@ -29,6 +29,7 @@ from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
     check_tools,
@@ -174,7 +175,7 @@ def _read_teacher(config: TrainConfig) -> Encoder | None:
 
 
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
-    """What encoders and unlabeled questions are by content, wherever their files lie."""
+    """What encoders, unlabeled questions and negatives are by content, wherever they lie."""
     content: dict[str, Any] = {}
     if start:
         content["pretrained.identity"] = start.identity
@@ -185,6 +186,8 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
+    if config.data.negatives:
+        content["data.negatives.sha256"] = sha256_of(negatives_file(config))
     return content
 
 

@@ -275,6 +275,16 @@ def test_several_processes_use_all_their_devices():
         ({"data.source": "qa_logs", "data.coherence": "paper"}, []),
         ({"data.source": "qa_logs", "data.max_rows": 5}, ["data.max_rows"]),
         ({"data.source": "synthetic", "data.path": "a.tsv"}, ["data.path"]),
+        ({"data.negatives": "a.tsv", "batch.hard_negatives": 8}, []),
+        ({"data.negatives": "a.tsv"}, ["data.negatives"]),
+        (
+            {
+                "data.negatives": "a.tsv",
+                "batch.hard_negatives": 8,
+                "loss.names": ("contrastive",),
+            },
+            ["batch.hard_negatives", "data.negatives"],
+        ),
     ],
 )
 def test_what_nothing_reads_is_named(changed, unread):
