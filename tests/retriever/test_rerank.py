@@ -271,7 +271,6 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
     assert [hit.score for hit in found] == [0.5, None, 0.5, None, None, None]
     assert loaded.explain("rice", id=plain[2].id, rerank="cross_encoder").raw_score == 2
     assert loaded.search(["rice"], 6) == retriever.search(["rice"], 6)
-    loaded.warm_up()
 
 
 def test_a_stacked_one_with_its_cross_encoder(run, tmp_path):
