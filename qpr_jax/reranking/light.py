@@ -173,7 +173,9 @@ def rank_hits(
 class PairScorer(Protocol):
     """A cross-encoder."""
 
-    identity: str
+    @property
+    def identity(self) -> str:
+        """Hash of what the logits are computed with."""
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Logits of pairs, float32 [n]."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pathlib
 import time
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ from qpr_jax.files import (
     MANIFEST,
     StrPath,
     read_manifest,
+    read_object,
     read_verified,
     replace_folder,
     write_atomically,
     write_manifest,
 )
 from qpr_jax.machine import peak_memory
+from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
@@ -113,6 +116,23 @@ def check_tools(config: TrainConfig) -> None:
     """UserError, before anything is trained, where a package that the stage needs is missing."""
     if config.rerank.kind != "none":
         boosting.require_lightgbm()
+
+
+def read_scorer(config: TrainConfig) -> CrossEncoder | None:
+    """The cross-encoder that the config names; UserError where it cannot be read."""
+    if config.rerank.kind == "none" or not config.rerank.cross_encoder:
+        return None
+    try:
+        return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
+    except (UserError, FileNotFoundError) as error:
+        what = error.what if isinstance(error, UserError) else str(error)
+        raise UserError(what, setting="rerank.cross_encoder") from error
+
+
+def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
+    """Whether a re-ranker stacked on this cross-encoder is still to be trained or reported."""
+    known = read_object(folder / "report.json").get("reranker_cross", {})
+    return scorer is not None and known.get("cross_encoder") != scorer.identity
 
 
 def train_light(
