@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import pathlib
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ class LogitCache:
             try:
                 with np.load(path, allow_pickle=False) as part:
                     self._known |= zip(part["pairs"].tolist(), part["logits"].tolist(), strict=True)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 what = f"{path}: expected logits of pairs, got {error}"
                 raise UserError(what, remedy="remove the file") from error
 
