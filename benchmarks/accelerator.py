@@ -49,7 +49,7 @@ class Sizes(NamedTuple):
     """What is measured, and in how many seconds: of torch, the loss, the steps, the encoding."""
 
     product: int
-    loss: tuple[int, ...]  # in the order of how much they tell
+    loss: tuple[int, ...]  # most informative first
     step: tuple[int, ...]
     clusters: int  # of the generated log: 3.2 pairs each
     dim: int

@@ -112,12 +112,12 @@ def reference(x: np.ndarray, y: np.ndarray) -> tuple[float, tuple[np.ndarray, np
 def errors(name: str, vectors: tuple[np.ndarray, np.ndarray], exact: Any) -> dict[str, float]:
     """Relative errors of the value, and of the gradient: its largest number, and its norm."""
     value, gradients = value_and_gradients(name, vectors)
-    wanted = np.concatenate(exact[1])
-    difference = np.concatenate(gradients) - wanted
+    expected = np.concatenate(exact[1])
+    difference = np.concatenate(gradients) - expected
     return {
         "value": abs(value - exact[0]) / abs(exact[0]),
-        "gradient_max": float(np.abs(difference).max() / np.abs(wanted).max()),
-        "gradient_norm": float(np.linalg.norm(difference) / np.linalg.norm(wanted)),
+        "gradient_max": float(np.abs(difference).max() / np.abs(expected).max()),
+        "gradient_norm": float(np.linalg.norm(difference) / np.linalg.norm(expected)),
     }
 
 

@@ -106,7 +106,7 @@ def _losses() -> Iterable[str]:
     """Which loss reads which settings."""
     yield from ("## Which loss reads which setting", "")
     yield "Losses of pairs also read `loss.mask_own_cluster`, `batch.sampling` and"
-    yield "`batch.hard_negatives`."
+    yield "`batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     data = {"pairs": "pairs", "labeled": "labeled pairs"}
     for name in LOSS_NAMES:

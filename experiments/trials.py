@@ -29,8 +29,8 @@ MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
-    """The config of that name, with changes by the dotted names of settings."""
-    return override(load_config(name), {**(changes or {}), **more})
+    """The config of that name, with changes by the dotted names of settings; of one stage."""
+    return override(load_config(name), {"rerank.kind": "none", **(changes or {}), **more})
 
 
 def shrink(config: TrainConfig) -> TrainConfig:

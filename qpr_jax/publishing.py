@@ -1,7 +1,8 @@
-"""Publish a run: its encoder as a folder that others can load, with a model card."""
+"""Publish a run: its encoder and re-ranker as a folder that others can load, with a model card."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import shlex
@@ -17,10 +18,12 @@ from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ra
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
-from qpr_jax.retriever import run_encoder
+from qpr_jax.reranking.light import LIGHT, LightModel
+from qpr_jax.reranking.second_stage import read_stages
 
 # Settings of training on pairs that the card quotes.
 _PAIR_SETTINGS = ("loss.names", "loss.weights", "loss.alternate", "batch_size", "seed")
+_MEANS = {"pair": "pairs", "query": "queries"}
 _SPLITS = {"validation": "validation, which chose among checkpoints", "test": "test"}
 
 
@@ -28,7 +31,7 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
     """Write the encoder of a run and its model card to a new folder, and return the folder.
 
     The folder holds all that is needed to encode, and no code: the files of the encoder, the card,
-    and a manifest with their hashes.
+    a manifest with their hashes, and the re-rankers in sub-folders.
 
     Args:
       run: a finished run; or a folder with only an encoder, whose card then has no scores.
@@ -47,19 +50,27 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
             "the name of the folder is the name of the model",
             setting="to",
         )
-    encoder = run_encoder(source)
-    card = model_card(name, encoder, source, licence=licence, data=data)
-    save_encoder(path, encoder, card=card)
+    encoder, stages = read_stages(source)
+    reranker = stages.models.get(LIGHT)
+    card = model_card(name, encoder, source, reranker, licence=licence, data=data)
+    save_encoder(path, encoder, card=card, also=stages.save_models)
     return path
 
 
 def model_card(
-    name: str, encoder: Encoder, run: pathlib.Path, *, licence: str = "", data: str = ""
+    name: str,
+    encoder: Encoder,
+    run: pathlib.Path,
+    reranker: LightModel | None = None,
+    *,
+    licence: str = "",
+    data: str = "",
 ) -> str:
     """Return the text of a model card: Markdown, with the metadata of the hub at its head.
 
     Args:
       run: its report.json, run.json and ranks.npz are used if they are of this encoder.
+      reranker: published with the encoder.
     """
     report = read_object(run / "report.json")
     settings = rename_settings(read_object(run / "run.json"))
@@ -83,7 +94,8 @@ def model_card(
         details=_training_details(report, settings),
         resamples=RESAMPLES,
         score_names=SCORE_NAMES,
-        scores=_score_rows(run / "ranks.npz") if report else [],
+        reranker=reranker,
+        scores=_score_rows(run / "ranks.npz", two_stages=reranker is not None) if report else [],
     )
 
 
@@ -104,17 +116,24 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     }
 
 
-def _score_rows(path: pathlib.Path) -> list[tuple[str, str, list[str]]]:
-    """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters."""
+def _score_rows(
+    path: pathlib.Path, *, two_stages: bool = False
+) -> list[tuple[str, str, list[str]]]:
+    """Return the scores of the held-out splits with 95 % intervals of a bootstrap over clusters.
+
+    two_stages: those of the re-ranker's order, too, where they are known.
+    """
     if not path.is_file():
         return []
     ranks = read_ranks(path)
+    searches = {"exact": "", "reranked_exact": ", re-ranked"}
     rows = []
     for split, title in _SPLITS.items():
-        for over, of in (("pair", "pairs"), ("query", "queries")):
-            scores = Scores({"run": [ranks]}, split, over, search="exact")
+        known = [s for s in searches if f"{split}_{s}" in ranks and (two_stages or s == "exact")]
+        for search, (over, of) in itertools.product(known, _MEANS.items()):
+            scores = Scores({"run": [ranks]}, split, over, search=search)
             ends = scores.interval("run").T
             means = zip(scores.mean("run"), ends, strict=True)
             cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, (low, high) in means]
-            rows.append((title, of, cells))
+            rows.append((title + searches[search], of, cells))
     return rows

@@ -11,18 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import (
-    contains_encoder,
-    encoder_folder,
-    is_encoder,
-    read_encoder,
-    save_encoder,
-)
+from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids, number_entries, refuse_repeated
-from qpr_jax.index.base import Hit, StoredQuestion
-from qpr_jax.index.built_questions import write_questions
+from qpr_jax.index.base import Hit, StoredQuestion, stored_questions
 from qpr_jax.index.folder import (
     new_build,
     new_files,
@@ -33,11 +26,18 @@ from qpr_jax.index.folder import (
     write_store,
 )
 from qpr_jax.index.format4 import read_old_index
-from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors, log_build
-from qpr_jax.index.question_store import QuestionStore
+from qpr_jax.index.question_index import (
+    QuestionIndex,
+    build_index,
+    build_vectors,
+    index_in_memory,
+    log_build,
+)
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.second_stage import Explanation, SecondStages, read_stages
 from qpr_jax.text.base import as_texts
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe", "upgrade_index"]
@@ -63,17 +63,22 @@ class Retriever:
         index: QuestionIndex,
         folder: pathlib.Path | None = None,
         build: str = "",
+        *,
+        second_stages: SecondStages | None = None,
     ) -> None:
         """folder: where changes are kept, in files of `build`; in memory alone where None."""
         self.encoder, self.index = encoder, index
+        self.second_stages = second_stages or SecondStages(encoder, {})
         # A relative one would mean another after a change of the working directory.
         self._lock = WriteLock(folder.absolute() if folder else None)
         self._build = build
         self._clean = False  # whether leftovers in the folder were removed
 
     @classmethod
-    def load(cls, run: StrPath, *, indexed: bool = False) -> Retriever:
-        """The encoder and index of a folder; UserError where one is missing or damaged.
+    def load(
+        cls, run: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
+    ) -> Retriever:
+        """The encoder, its re-ranker and the index of a folder; UserError where one is damaged.
 
         Args:
           run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
@@ -81,17 +86,18 @@ class Retriever:
             in `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
             `encoders.load.encoder_folder`), `minilm`.
           indexed: whether there must be an index.
+          cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
         """
         if not indexed:
             run = encoder_folder(run)
             if is_encoder(run) and not pathlib.Path(run, "index").exists():
-                encoder = read_encoder(run)
-                return cls(encoder, _index_of([], encoder, run_recipe(encoder)))
+                encoder, stages = read_stages(run, cross_encoder)
+                return cls(encoder, _empty_index(encoder), second_stages=stages)
         folder = pathlib.Path(run, "index")
         while True:
             before = index_manifest(run)
             try:
-                encoder = run_encoder(run)
+                encoder, stages = read_stages(run, cross_encoder)
                 if not folder.is_dir():
                     raise UserError(
                         f"`run`: {run} has no index/",
@@ -104,7 +110,7 @@ class Retriever:
                 if index_manifest(run) == before:
                     raise
             else:
-                return cls(encoder, index, folder, build)
+                return cls(encoder, index, folder, build, second_stages=stages)
 
     @classmethod
     def build(
@@ -116,7 +122,7 @@ class Retriever:
         recipe: Recipe | None = None,
         log: Log = lambda line: None,
     ) -> Retriever:
-        """An index of one's own questions, in memory, with the encoder of `run`.
+        """An index of one's own questions, in memory, with the encoder and re-ranker of `run`.
 
         Args:
           questions: one or more strings.
@@ -125,7 +131,7 @@ class Retriever:
           recipe: how to index; as the run says where None.
           log: gets a line that says what is built, and a warning where its recall is low.
         """
-        encoder = run_encoder(run)
+        encoder, stages = read_stages(run)
         index = build_index(
             encoder.encode,
             as_texts(questions),
@@ -134,7 +140,7 @@ class Retriever:
             encoder=encoder.identity,
             log=log,
         )
-        return cls(encoder, index)
+        return cls(encoder, index, second_stages=stages)
 
     @classmethod
     def build_in(
@@ -158,7 +164,7 @@ class Retriever:
           source: the name of the input, which a UserError names beside the line.
           log: as of `build`.
         """
-        encoder = run_encoder(run)
+        encoder, stages = read_stages(run)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
         where, lines = pathlib.Path(folder, "index"), array.array("q")
@@ -168,21 +174,40 @@ class Retriever:
             if not len(ids):
                 raise UserError(f"{source}: expected questions to index, got none")
 
-        questions = _checked_texts(number_entries(entries, lines, source), lines, source)
-        retriever = cls(encoder, _index_of([], encoder, recipe))
+        questions = stored_questions(number_entries(entries, lines, source), lines, source)
+        retriever = cls(encoder, _empty_index(encoder, recipe), second_stages=stages)
         with retriever._lock.hold(where):
             retriever._rebuild(where, questions, log, check=check)
         return retriever
 
-    def search(self, queries: Sequence[str], k: int = 5) -> list[list[Hit]]:
-        """For each query its `k` nearest questions, nearest first; all where there are fewer."""
+    def search(
+        self, queries: Sequence[str], k: int = 5, *, rerank: Rerank = None
+    ) -> list[list[Hit]]:
+        """For each query its `k` best questions, best first; all where there are fewer.
+
+        rerank: the second stage that orders the nearest ones anew: "light", "cross_encoder",
+          False: none, so that they are in the order of distance; None: light, if there is one.
+        """
         try:
             count = operator.index(k)
         except TypeError:
             raise UserError(f"`k`: expected a whole number, got {k!r}") from None
         if count < 1:
             raise UserError(f"`k`: expected 1 or more, got {k}")
-        return self.index.find(self.encoder.encode(as_texts(queries, "queries")), count)
+        texts, index = as_texts(queries, "queries"), self.index
+        stage = self.second_stages.stage(rerank, index)
+        vectors = self.encoder.encode(texts)
+        return stage.search(texts, vectors, count) if stage else index.find(vectors, count)
+
+    def explain(
+        self, text: str, other: str = "", *, id: int | None = None, rerank: Rerank = None
+    ) -> Explanation:
+        """What the stages of a search for `text` think of another text, or of a question by `id`.
+
+        It is looked at among the hits of the search, as if it were one of them.
+        """
+        text, other = as_texts([text, other], "text and other")
+        return self.second_stages.explain(rerank, self.index, text, other, id)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
@@ -264,7 +289,9 @@ class Retriever:
         """Index questions in place of the present ones, in `folder` if there is one."""
         old, build = self.index, new_build()
         if folder is None:
-            self.index = _index_of(questions, self.encoder, old.requested, old.next_id, log)
+            self.index = index_in_memory(
+                questions, self.encoder.encode, old.requested, old.encoder, old.next_id, log
+            )
             return
         folder = folder.absolute()
         with new_files(folder, build):
@@ -274,20 +301,12 @@ class Retriever:
             self._write(folder, QuestionIndex(vectors, store, old.requested, old.encoder), build)
 
     def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
-        """Write the index to its folder, with the encoder beside it, and keep changes there.
-
-        An encoder of another index is not touched before the new index stands.
-        """
-        encoder = self.encoder
-        try:
-            present = index_manifest(folder.parent).get("encoder", encoder.identity)
-        except UserError:  # a damaged manifest, whose encoder is kept
-            present = ""
-        taken = present != encoder.identity
-        name = "export"
-        if taken and not contains_encoder(folder.parent / name, encoder):
-            name = f"export-{build}"
-        save_encoder(folder.parent / name, encoder)
+        """Write the index to its folder, with the encoder beside it, and keep changes there."""
+        if self.second_stages.models:
+            index.keep_statistics()
+        # Where this retriever came from, another may have put a newer re-ranker.
+        replace = folder != self._lock.folder
+        name = self.second_stages.save(folder.parent, build, replace=replace)
         write_index(folder, index, build, name)
         self.index, self._build = index, build
         self._lock.folder = folder
@@ -316,31 +335,14 @@ def upgrade_index(run: StrPath, log: Log = lambda line: None) -> bool:
     old = read_old_index(folder)
     if old is None:
         return False
-    encoder = run_encoder(run)
-    retriever = Retriever(encoder, _index_of([], encoder, old.requested, old.next_id))
+    encoder, stages = read_stages(run)
+    empty = index_in_memory([], encoder.encode, old.requested, encoder.identity, old.next_id)
+    retriever = Retriever(encoder, empty, second_stages=stages)
     with retriever._lock.hold(folder):
         if (old := read_old_index(folder)) is not None:  # else another process was faster
             retriever._rebuild(folder, old.questions(), log)
     return True
 
 
-def _index_of(
-    questions: Iterable[StoredQuestion],
-    encoder: Encoder,
-    recipe: Recipe,
-    next_id: int = 0,
-    log: Log = lambda line: None,
-) -> QuestionIndex:
-    """An index in memory, of no questions or more."""
-    store = QuestionStore(write_questions(questions, None), next_id=next_id)
-    vectors = build_vectors(encoder.encode, store, recipe)
-    log_build(vectors, recipe, log)
-    return QuestionIndex(vectors, store, recipe, encoder.identity)
-
-
-def _checked_texts(
-    entries: Iterable[tuple[int, str]], lines: Sequence[int], source: str
-) -> Iterator[StoredQuestion]:
-    """The questions to store; a UserError names the line of what is no string."""
-    for value, question in entries:
-        yield StoredQuestion(value, *as_texts([question], f"{source}, line {lines[-1]}"))
+def _empty_index(encoder: Encoder, recipe: Recipe | None = None) -> QuestionIndex:
+    return index_in_memory([], encoder.encode, recipe or run_recipe(encoder), encoder.identity)

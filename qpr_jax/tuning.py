@@ -27,10 +27,11 @@ class Constants(NamedTuple):
       tile_scores: scores of a tile of the loss; a few arrays of this size exist at once.
       min_rows, max_rows: of such a tile. The candidates' gradient is added to once a tile, so few
         rows mean many passes over it.
-      dense_scores: up to so many, losses without a gradient written by hand hold all at once.
+      dense_scores: the most that losses without a hand-written gradient hold at once; beyond, they
+        are computed in tiles.
       encoder_scores: scores, positions times filters, that the CNN holds at once.
       encode_tokens: tokens of a block of questions that a transformer encodes at once.
-      short_sums: whether products of the loss are sums of short sums.
+      short_sums: whether dot products of the loss are computed in partial sums.
     """
 
     tile_scores: int
@@ -42,9 +43,9 @@ class Constants(NamedTuple):
     short_sums: bool
 
 
-# Tiles of 32 MiB: larger ones do not fit the cache, nor do blocks of four times the tokens, and
-# half the tokens are slower, too. One sum of 300 products is rounded twice as
-# much as sums of 64, and each sum costs a pass over the result, which the cache holds.
+# Tiles of 32 MiB fit the cache; larger ones do not. Half as many tokens or four times as many are
+# slower. One sum of 300 products has twice the rounding error of partial sums of 64, whose extra
+# passes over the result stay in the cache.
 _CPU = Constants(1 << 23, 64, 512, 1 << 25, 1 << 23, 1024, True)
 # Tiles of 1 GiB: kernels of few rows leave the device idle, and a tile goes through its memory
 # whatever its size. Tensor cores add up in blocks, so short sums would only add passes.
@@ -61,7 +62,7 @@ class Tuning(NamedTuple):
       platform: as of `platform_of`.
       tile_rows: of the loss; 0: by platform and shape.
       encoder_scores: as in `Constants`; 0: by platform.
-      product_terms: sums that a product of the loss is the sum of; 0: by platform and shape.
+      product_terms: partial sums of a dot product in the loss; 0: by platform and shape.
       donate: whether a step may write the new state where the old one was: "yes", "no", or "auto",
         which is yes on every platform, since else two states are in memory and one is copied.
     """

@@ -8,8 +8,11 @@ import numpy as np
 from experiments.losses_by_task import METRICS
 from experiments.trials import seeded
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.files import write_json
+from qpr_jax.reranking.features import FEATURES
+from qpr_jax.reranking.light import LIGHT, LightModel, save_light
+from qpr_jax.reranking.trees import Forest
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 
@@ -29,6 +32,25 @@ def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
         settings=settings,
     )
     save_encoder(run / "export", encoder)
+
+
+def write_reranker(
+    run: pathlib.Path, candidates: int = 3, seed: int = 0, **changes: Any
+) -> LightModel:
+    """Write a re-ranker of random stumps beside the encoder of a run."""
+    rng, trees = np.random.default_rng(seed), 40
+    forest = Forest(
+        feature=rng.integers(len(FEATURES), size=trees).astype(np.int32),
+        threshold=rng.normal(size=trees).astype(np.float32),
+        mask=np.full(trees, 0b10, np.uint32),
+        value=rng.normal(size=2 * trees),
+        starts=np.arange(trees + 1, dtype=np.int32),
+    )
+    points = np.array([[-20.0, 20.0], [0.05, 0.95]])
+    encoder = read_encoder(run / "export").identity
+    model = LightModel(encoder, candidates, FEATURES, forest, points, **changes)
+    save_light(run / "export" / LIGHT, model)
+    return model
 
 
 def keep_row(

@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.publishing import model_card
+from tests.runs import keep_row, write_encoder, write_reranker
 
 SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It reads two words.",))
 
@@ -40,6 +42,24 @@ def test_the_card_quotes_the_settings_that_there_are(tmp_path):
     rows = ["| loss.names | `sdml, triplet` |", "| seed | `0` |", "| steps | `7` |"]
     assert "\n".join(["|---|---|", *rows, "| data.source | `quora` |\n"]) in card
     assert "Not measured on labelled questions.\n\n## Limits\n\n- It reads two words.\n- " in card
+
+
+def test_the_card_has_the_scores_of_both_stages(tmp_path):
+    write_run(tmp_path, max_epochs=1)
+    ranks = keep_row(tmp_path / "kept", "row", 0.5)
+    better = {f"{s}_reranked_exact": np.ones(400, np.uint8) for s in ("validation", "test")}
+    ranks |= {f"{s}_exact": np.full(400, 2, np.uint8) for s in ("validation", "test")}
+    np.savez_compressed(tmp_path / "ranks.npz", **ranks, **better)
+    plain = model_card("mine", StubEncoder(), tmp_path)
+    assert "re-ranked" not in plain
+    (tmp_path / "run").mkdir()
+    write_encoder(tmp_path / "run")
+    reranker = write_reranker(tmp_path / "run")
+    card = model_card("mine", StubEncoder(), tmp_path, reranker)
+    cells = "| 1.000 [1.000, 1.000] " * 3
+    assert f"\n| test, re-ranked | queries {cells}|\n" in card
+    assert {*plain.splitlines()} < {*card.splitlines()}
+    assert "`search` orders the first 3 hits anew by 40 trees over" in card
 
 
 def test_the_card_of_an_older_run_has_the_new_names_of_its_settings(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -14,6 +15,9 @@ from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.ids import parse_id
+
+if TYPE_CHECKING:
+    from qpr_jax.reranking.base import Rerank
 
 log = logging.getLogger("qpr_jax")
 
@@ -31,6 +35,7 @@ TASKS = ("retrieval", "classification", "mining")
 @click.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
 @click.option("--split", help="Of --beir.  [default: test]")
+@click.option("--cross-encoder", type=NamedPath(), help="Scores its order, too (retrieval).")
 @click.option("--trec", type=NamedPath(dir_okay=False), help="File for the rankings of --beir.")
 def evaluate(
     folder: str,
@@ -43,12 +48,15 @@ def evaluate(
     other_texts: bool,
     beir: str | None,
     split: str | None,
+    cross_encoder: str | None,
     trec: str | None,
 ) -> None:
     """Score the run or index of FOLDER on PAIRS, or a run on a BEIR data set; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
-    meaning; a query can have several rows. Scores are averages over queries.
+    meaning; a query can have several rows. Scores are averages over queries, of hits in the order
+    of distance; where there is a re-ranker, `reranked` has those in its order, and with
+    --cross-encoder `cross_encoded` in that one's.
 
     classification: PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). A
     pair counts as duplicate up to a threshold, which is the best one on the pairs of --validation.
@@ -66,14 +74,16 @@ def evaluate(
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
     if beir is not None:
-        if task != "retrieval" or other_texts or (pairs, column) != ("-", "question") or format:
+        others = (pairs, column, cross_encoder) != ("-", "question", None)
+        if task != "retrieval" or other_texts or others or format:
             raise click.UsageError("--beir goes with --split and --trec only")
     elif (split, trec) != (None, None):
         raise click.UsageError("--split and --trec go with --beir")
     if (task == "classification") is (validation is None):
         raise click.UsageError("--validation goes with --task classification, and with no other")
-    if task != "retrieval" and (other_texts or column != "question"):
-        raise click.UsageError("--column and --other-texts go with --task retrieval only")
+    if task != "retrieval" and (other_texts or column != "question" or cross_encoder):
+        names = "--column, --other-texts and --cross-encoder"
+        raise click.UsageError(f"{names} go with --task retrieval only")
     if duplicates is not None and (task != "mining" or format):
         raise click.UsageError("--duplicates goes with --task mining, and without --format")
     if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
@@ -85,18 +95,23 @@ def evaluate(
         encode = run_encoder(folder).encode
         scores = beir_scores(encode, beir, split or "test", run_file=trec, log=log.info)
     elif task == "retrieval":
-        scores = _score_retrieval(folder, pairs, format, column, other_texts)
+        scores = _score_retrieval(folder, pairs, format, column, other_texts, cross_encoder)
     else:
         scores = _score_pairs(folder, pairs, validation, duplicates, format)
     click.echo(json.dumps(scores))
 
 
 def _score_retrieval(
-    folder: str, pairs: str, format: str | None, column: str, other_texts: bool
+    folder: str,
+    pairs: str,
+    format: str | None,
+    column: str,
+    other_texts: bool,
+    cross_encoder: str | None,
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.retrieval import relevance_scores
 
-    retriever = load_index(folder)
+    retriever = load_index(folder, cross_encoder)
     relevant: dict[str, set[int]] = {}
     line_of: dict[int, int] = {}
 
@@ -120,7 +135,17 @@ def _score_retrieval(
             "index",
             remedy="remove their rows, or name the index of these ids",
         )
-    return relevance_scores(retriever.search, relevant, other_texts=other_texts)
+
+    def score(word: Rerank) -> dict[str, Any]:
+        search = functools.partial(retriever.search, rerank=word)
+        return relevance_scores(search, relevant, other_texts=other_texts)
+
+    scores = score(False)
+    if retriever.second_stages.choose(None, retriever.index.recipe.metric):
+        scores["reranked"] = score("light")
+    if cross_encoder:
+        scores["cross_encoded"] = score("cross_encoder")
+    return scores
 
 
 def _score_pairs(

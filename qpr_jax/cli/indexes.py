@@ -59,30 +59,40 @@ def index(folder: str, questions: str, run: str, **how: Any) -> None:
     "--query", multiple=True, help="Search for this text instead of reading QUERIES; repeatable."
 )
 @click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
+@options.second_stage
 @questions_input
 def search(
-    folder: str, queries: str, k: int, query: tuple[str, ...], output: str, **how: Any
+    folder: str,
+    queries: str,
+    k: int,
+    query: tuple[str, ...],
+    output: str,
+    rerank: str | None,
+    cross_encoder: str | None,
+    **how: Any,
 ) -> None:
-    """Print the indexed questions nearest to each of QUERIES, nearest first.
+    """Print the best indexed questions for each of QUERIES, best first.
 
     Each line is a hit: query, id, question, distance (squared Euclidean, or, for ip, the inner
-    product times -1).
+    product times -1) and score, the probability that the two mean the same, where a second stage
+    has ordered the hit.
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
-    retriever = load_index(folder)
+    retriever = load_index(folder, cross_encoder)
+    word = options.parse_rerank(rerank)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = read_input(queries, **how)
     line = options.as_tsv if output == "tsv" else as_json
     if output == "tsv":
-        click.echo("query\tid\tquestion\tdistance")
+        click.echo("query\tid\tquestion\tdistance\tscore")
     typed = not query and queries == STANDARD_INPUT and sys.stdin and sys.stdin.isatty()
     # The results of a batch must fit into memory.
     batch_size = max(1, min(options.CHUNK, 1_000_000 // min(k, len(retriever) + 1)))
     for batch in chunked(entries, 1 if typed else batch_size):
         texts = [entry.question for entry in batch]
-        for text, hits in zip(texts, retriever.search(texts, k), strict=True):
+        for text, hits in zip(texts, retriever.search(texts, k, rerank=word), strict=True):
             sys.stdout.writelines(line({"query": text, **hit._asdict()}) for hit in hits)
         sys.stdout.flush()
 
@@ -186,6 +196,7 @@ def info(folder: str) -> None:
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
+        "rerankers": retriever.second_stages.facts(),
         "index_bytes": size,
         "integrity_check": "ok",
     }

@@ -11,7 +11,18 @@ import sys
 
 import click
 
-from qpr_jax.cli import clusters, errors, evaluate, indexes, mine, serve, splits, train
+from qpr_jax.cli import (
+    clusters,
+    errors,
+    evaluate,
+    indexes,
+    mine,
+    negatives,
+    rerank,
+    serve,
+    splits,
+    train,
+)
 from qpr_jax.cli.program import run_program
 from qpr_jax.cli.spelling import command_spelling
 from qpr_jax.errors import UserError, set_spelling
@@ -32,7 +43,7 @@ def qpr(context: click.Context) -> None:
     set_spelling(command_spelling(qpr.commands[str(context.invoked_subcommand)]))
 
 
-for module in (train, splits, clusters, indexes, mine, evaluate, errors, serve):
+for module in (train, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors, serve):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             qpr.add_command(command)

@@ -15,6 +15,7 @@ from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
 
 if TYPE_CHECKING:
+    from qpr_jax.reranking.base import Rerank
     from qpr_jax.retriever import Retriever
 
 CHUNK = 1024  # questions that are searched or added together
@@ -53,11 +54,30 @@ def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) 
     return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
 
 
-def load_index(folder: str) -> Retriever:
+def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
     """Load the index of a folder; imported late, since `--help` needs no FAISS."""
     from qpr_jax.retriever import Retriever
 
-    return Retriever.load(folder, indexed=True)
+    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder)
+
+
+def second_stage(command: Command) -> Command:
+    """Add the options of a command that may search in two stages."""
+    for option in (
+        click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder."),
+        click.option(
+            "--rerank",
+            type=click.Choice(["false", "light", "cross_encoder"]),
+            help="Orders the nearest ones anew.  [default: light, where there is one]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def parse_rerank(word: str | None) -> Rerank:
+    """The value of `Retriever.search` for that of --rerank."""
+    return False if word == "false" else word  # type: ignore[return-value]
 
 
 def chunked(entries: Iterable[Entry], size: int = CHUNK) -> Iterator[list[Entry]]:
@@ -72,6 +92,7 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """A line of cells; whitespace in a text becomes spaces, so that it breaks no line."""
-    cells = (" ".join(v.split()) if isinstance(v, str) else f"{v}" for v in fields.values())
+    """A line of cells, of None an empty one; whitespace in a text becomes spaces."""
+    values = ("" if v is None else v for v in fields.values())
+    cells = (" ".join(v.split()) if isinstance(v, str) else f"{v}" for v in values)
     return replace_surrogates("\t".join(cells)) + "\n"

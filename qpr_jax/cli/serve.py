@@ -10,7 +10,7 @@ import pathlib
 import re
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -37,6 +40,7 @@ _LIMIT = click.IntRange(min=1)
     "may be repeated; *: any.",
 )
 @click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
+@click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
 @click.option("--max-body", "body", default=1 << 20, type=_LIMIT)
 @click.option("--max-k", "k", default=100, type=_LIMIT)
@@ -49,15 +53,16 @@ def serve(
     port: int,
     allowed_host: tuple[str, ...],
     token_file: str | None,
+    cross_encoder: str | None,
     threads: int | None,
     **limits: int,
 ) -> None:
     """Serve the index of FOLDER over HTTP, with a page at / to try it.
 
-    POST /search {"queries": [...], "k": 5}, POST /encode, POST /questions, DELETE /questions/ID,
-    GET /health, /metrics, /openapi.json. Adding and removing questions need a token, which is no
-    argument because other users of the machine could read it there. SIGTERM and Ctrl-C stop the
-    server after it has answered the requests it has begun.
+    POST /search {"queries": [...], "k": 5, "rerank": null}, POST /encode, POST /questions, DELETE
+    /questions/ID, GET /health, /metrics, /openapi.json. Adding and removing questions need a token,
+    which is no argument because other users of the machine could read it there. SIGTERM and Ctrl-C
+    stop the server after it has answered the requests it has begun.
 
     Example: qpr serve my_index --port 8000
     """
@@ -76,8 +81,8 @@ def serve(
     token = _token(token_file)
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
-        retriever = load_index(folder)
-        retriever.encoder.warm_up()
+        retriever = load_index(folder, cross_encoder)
+        _warm_up(retriever)
         threads = threads or cpu_count()
         app = make_app(
             retriever, token=token, limits=Limits(**limits), threads=threads, allowed_hosts=hosts
@@ -95,6 +100,13 @@ def serve(
         if len(hosts) == len(LOOPBACK):
             log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         uvicorn.Server(config).run([listening])
+
+
+def _warm_up(retriever: Retriever) -> None:
+    """Compute and compile what the first queries would wait for."""
+    retriever.encoder.warm_up()
+    for word in retriever.second_stages.words(retriever.index.recipe.metric):
+        retriever.search(["warm up"], rerank=word)
 
 
 def _host_names(host: str, allowed: Sequence[str]) -> list[str]:

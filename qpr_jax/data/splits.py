@@ -187,13 +187,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
 
     run: the folder that contains splits/.
     """
-    if split not in SPLITS:
-        raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
-    folder = pathlib.Path(run) / "splits"
-    if not folder.is_dir():
-        what = f"{run}: expected the folder of a run, with splits/, found none"
-        raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
-    path = str(folder / f"{split}.tsv")
+    path = str(_splits_folder(run, split) / f"{split}.tsv")
 
     def parse(*cells: object) -> list[int] | None:
         ids = [i for i in map(parse_id, cells) if i is not None]
@@ -205,6 +199,29 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
         what = f"{path}: expected pairs of the split, got none"
         raise UserError(what, remedy="train again with a higher {data.held_out_pairs}")
     return np.array(pairs, np.int64)
+
+
+def read_split(run: StrPath, split: str) -> np.ndarray:
+    """Read the ids of all questions of a split that `write_splits` wrote: int64 [n]."""
+    path = str(_splits_folder(run, split) / "questions.tsv")
+
+    def parse(value: object, name: object) -> tuple[int, object] | None:
+        number = parse_id(value)
+        return None if number is None else (number, name)
+
+    columns, expected = ("id", "split"), "an id and a split"
+    rows = read_values(path, columns, parse, expected=expected, format="tsv", remedy="restore it")
+    return np.array([number for _, (number, name) in rows if name == split], np.int64)
+
+
+def _splits_folder(run: StrPath, split: str) -> pathlib.Path:
+    if split not in SPLITS:
+        raise UserError(f"expected one of {', '.join(SPLITS)}, got {split!r}", setting="split")
+    folder = pathlib.Path(run) / "splits"
+    if not folder.is_dir():
+        what = f"{run}: expected the folder of a run, with splits/, found none"
+        raise UserError(what, remedy="give one that `qpr train` or experiments.main made")
+    return folder
 
 
 def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) -> np.ndarray:

@@ -93,10 +93,18 @@ def contains_encoder(folder: StrPath, encoder: Encoder) -> bool:
     return False
 
 
-def save_encoder(folder: StrPath, encoder: Encoder, *, card: str = "") -> None:
+def save_encoder(
+    folder: StrPath,
+    encoder: Encoder,
+    *,
+    card: str = "",
+    also: Callable[[pathlib.Path], object] = bool,
+) -> None:
     """Write an encoder, with a model card if there is one, unless `folder` holds it already.
 
     The folder is replaced as a whole: a kill leaves either the previous one or the new one.
+
+    also: called with the new folder, to write what shall lie in it besides.
     """
     if contains_encoder(folder, encoder):
         return
@@ -106,3 +114,4 @@ def save_encoder(folder: StrPath, encoder: Encoder, *, card: str = "") -> None:
             with write_atomically(part / name) as file:
                 file.write(data)
         write_manifest(part, list(files), **encoder.manifest())
+        also(part)

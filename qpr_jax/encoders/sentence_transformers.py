@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -74,7 +75,7 @@ def file_names(folder: StrPath) -> list[str]:
             raise _missing(path, name)
     optional = [name for name, _ in LENGTHS]
     if (path / MODULES).is_file():
-        modules = _modules({MODULES: (path / MODULES).read_bytes()}, path)
+        modules = parse_modules({MODULES: (path / MODULES).read_bytes()}, path)
         optional += [MODULES, *(f"{m['path']}/{CONFIG}" for m in modules if m["path"])]
     return names + [name for name in optional if (path / name).is_file()]
 
@@ -82,22 +83,33 @@ def file_names(folder: StrPath) -> list[str]:
 def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     """Parse the files of a folder; UserError if the model is of another kind."""
     config = _object(files, CONFIG, where)
+    if "ForSequenceClassification" in str(config.get("architectures")):
+        raise UserError(
+            f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs",
+            remedy="score pairs with `qpr rerank`, or search with {cross_encoder}",
+        )
+    shape = parse_shape(config, where)
+    pooling, normalize = _pooling(files, where)
+    shape = dataclasses.replace(shape, pooling=pooling, normalize=normalize)
+    limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
+    max_tokens = min(shape.max_position_embeddings, next(filter(None, limits), 1 << 30))
+    tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
+    return SentenceModel(shape, max_tokens, parse_weights(tensors, shape, where))
+
+
+def parse_shape(config: Mapping[str, Any], where: StrPath) -> BertShape:
+    """The sizes in a `config.json`; UserError where it is not that of a BERT."""
     for name, expected in _EXPECTED.items():
         if (value := config.get(name, expected)) != expected:
             raise UserError(f"{where}: {CONFIG}: expected `{name}` {expected!r}, got {value!r}")
-    pooling, normalize = _pooling(files, where)
     sizes = {name: config[name] for name in BertShape.__dataclass_fields__ if name in config}
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
             raise UserError(f"{where}: {CONFIG}: `{name}`: expected a number above 0, got {size!r}")
     try:
-        shape = BertShape(**(sizes | {"pooling": pooling, "normalize": normalize}))
+        return BertShape(**sizes)
     except TypeError as error:
         raise UserError(f"{where}: {CONFIG}: expected the sizes of a BERT ({error})") from None
-    limits = [_object(files, name, where).get(key) for name, key in LENGTHS if name in files]
-    max_tokens = min(shape.max_position_embeddings, next(filter(None, limits), 1 << 30))
-    tensors = parse_tensors(files[WEIGHTS], f"{where}: {WEIGHTS}")
-    return SentenceModel(shape, max_tokens, parse_weights(tensors, shape, where))
 
 
 def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath) -> Any:
@@ -135,8 +147,18 @@ def parse_weights(tensors: Mapping[str, np.ndarray], shape: BertShape, where: St
 
 def serialize_weights(weights: Mapping[str, Any]) -> bytes:
     """Convert parameters of `BertEncoder` to the contents of a `model.safetensors`."""
+    return serialize_tensors(named_tensors(weights))
+
+
+def serialize_tensors(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """The contents of a `model.safetensors`."""
     from safetensors.numpy import save
 
+    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
+
+
+def named_tensors(weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The tensors of parameters of `BertEncoder` under the names of their file."""
     tensors = {}
 
     def add(name: str, part: Mapping[str, np.ndarray]) -> None:
@@ -150,7 +172,7 @@ def serialize_weights(weights: Mapping[str, Any]) -> bytes:
     for i, layer in weights["layers"].items():
         for ours, theirs in (_LINEAR | _NORMS).items():
             add(f"encoder.layer.{i}.{theirs}", layer[ours])
-    return bytes(save({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
+    return tensors
 
 
 def limit_tokens(files: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
@@ -179,7 +201,7 @@ def _missing(where: StrPath, name: str) -> UserError:
     )
 
 
-def _modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
+def parse_modules(files: Mapping[str, bytes], where: StrPath) -> list[dict[str, str]]:
     """Kind and folder of each module, in order."""
     listed = _json(files, MODULES, where)
     try:
@@ -197,7 +219,7 @@ def _pooling(files: Mapping[str, bytes], where: StrPath) -> tuple[str, bool]:
     if MODULES not in files:
         return "mean", False  # as sentence-transformers loads a transformer alone
     pooling, normalize = "mean", False
-    for module in _modules(files, where):
+    for module in parse_modules(files, where):
         if module["kind"] == "Pooling":
             pooling = _pooling_mode(files, f"{module['path']}/{CONFIG}", where)
         elif module["kind"] == "Normalize":

@@ -148,9 +148,9 @@ class TransformerEncoder:
     def _encode(self, ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
         vectors = np.empty((len(ids), self.dimension), np.float32)
         runtime = self._runtime
-        blocks = _length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
-        results = ((rows, runtime.encode(token_ids)) for rows, token_ids in blocks)
-        for rows, encoded in _prefetch(results):
+        blocks = length_blocks(ids, self.max_tokens, runtime.device_tokens, runtime.devices)
+        results = ((rows, runtime.encode(token_ids, None)) for rows, token_ids in blocks)
+        for rows, encoded in prefetch(results):
             vectors[rows] = np.asarray(encoded)[: len(rows)]
         return vectors
 
@@ -174,7 +174,7 @@ def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> Tran
     return TransformerEncoder(parse_model(contents, path), contents, settings, compute_dtype)
 
 
-def _prefetch(results: Iterable[T]) -> Iterator[T]:
+def prefetch(results: Iterable[T]) -> Iterator[T]:
     """Yield each of `results` after the next ones have been started."""
     started: collections.deque[T] = collections.deque()
     for result in results:
@@ -184,14 +184,19 @@ def _prefetch(results: Iterable[T]) -> Iterator[T]:
     yield from started
 
 
-def _length_blocks(
-    ids: Sequence[Sequence[int] | np.ndarray], max_tokens: int, device_tokens: int, devices: int
+def length_blocks(
+    ids: Sequence[Sequence[int] | np.ndarray],
+    max_tokens: int,
+    device_tokens: int,
+    devices: int,
+    widths: Sequence[int] = _WIDTHS,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Group questions of about one length: their rows, and token ids int32 [n, L], -1 padded.
 
-    There are few shapes, since each is compiled: n is a power of two for each device.
+    There are few shapes, since each is compiled: n is a power of two for each device, and L is one
+    of `widths` or `max_tokens`.
     """
-    widths = [*(width for width in _WIDTHS if width < max_tokens), max_tokens]
+    widths = [*(width for width in widths if width < max_tokens), max_tokens]
     width_of = np.searchsorted(widths, np.array([len(row) for row in ids], np.int64))
     for i in np.unique(width_of):
         group, width = np.flatnonzero(width_of == i), widths[i]

@@ -1,4 +1,4 @@
-"""Inference of a BERT: compiled layer by layer, questions split over all local devices."""
+"""Inference of a BERT: compiled layer by layer, its inputs split over all local devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.models.bert import init_bert
+from qpr_jax.models.bert import BertEncoder, init_bert
 from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.precision import resolve
 from qpr_jax.tuning import Tuning, platform_of
@@ -22,21 +22,26 @@ _AXIS = "data"
 
 
 class Runtime(NamedTuple):
-    """A compiled encoder.
+    """A compiled model.
 
-    encode: maps token ids, int32 [n, L], padded with -1 on the right, to float32 [n, d], without
-    waiting for the result. devices: n is a multiple of it. device_tokens: the best n L / devices.
+    encode: maps token ids, int32 [n, L], padded with -1 on the right, to float32 [n, d], or [n] for
+    a `PairScorer`, without waiting for the result; also their segments, int32 [n, L], or None.
+    devices: n is a multiple of it. device_tokens: the best n L / devices.
     """
 
-    encode: Callable[[np.ndarray], jax.Array]
+    encode: Callable[[np.ndarray, np.ndarray | None], jax.Array]
     devices: int
     device_tokens: int
 
 
 def compile_layers(
-    shape: BertShape, weights: Mapping[str, Any], compute_dtype: str, precision: str = "highest"
+    shape: BertShape,
+    weights: Mapping[str, Any],
+    compute_dtype: str,
+    precision: str = "highest",
+    model: type[BertEncoder] = BertEncoder,
 ) -> Runtime:
-    """Create the runtime of an encoder; `weights` are of `BertEncoder`, pure nested dictionaries.
+    """Create the runtime of a model; `weights` are of `model`, pure nested dictionaries.
 
     `precision` is of float32 products, one of `precision.PRECISIONS`. For each shape of a block a
     single layer is compiled, and called with the weights of each.
@@ -46,13 +51,13 @@ def compile_layers(
     split = NamedSharding(mesh, PartitionSpec(_AXIS))
     tuning = Tuning(platform_of(mesh.devices.flat[0]))
     on_platform = resolve(precision, platform=tuning.platform)
-    graph, params = init_bert(shape, weights, compute_dtype, on_platform)
+    graph, params = init_bert(shape, weights, compute_dtype, on_platform, model)
     params = jax.device_put(params, replicated)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # the same for all layers
 
-    def encode(token_ids: np.ndarray) -> jax.Array:
-        x, mask = _embed(graph, split, params, jax.device_put(token_ids, split))
+    def encode(token_ids: np.ndarray, segments: np.ndarray | None) -> jax.Array:
+        x, mask = _embed(graph, split, params, *jax.device_put((token_ids, segments), split))
         for _, layer in layers:
             x = _apply_layer(layer_graph, split, layer, x, mask)
         return _pool(graph, split, params, x, mask)
@@ -65,10 +70,14 @@ def compile_layers(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _embed(
-    graph: nnx.GraphDef, split: NamedSharding, params: nnx.State, token_ids: jax.Array
+    graph: nnx.GraphDef,
+    split: NamedSharding,
+    params: nnx.State,
+    token_ids: jax.Array,
+    segments: jax.Array | None,
 ) -> tuple[jax.Array, jax.Array]:
     encoder = nnx.merge(graph, params)
-    x = encoder.embed(encoder.embedding[jnp.maximum(token_ids, 0)])
+    x = encoder.embed(encoder.embedding[jnp.maximum(token_ids, 0)], segments)
     return lax.with_sharding_constraint((x, token_ids >= 0), split)
 
 

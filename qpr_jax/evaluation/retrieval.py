@@ -18,6 +18,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.question_index import QuestionIndex
+from qpr_jax.reranking.base import Rerank
 
 RankFn = Callable[[np.ndarray, int], np.ndarray]
 
@@ -30,7 +31,9 @@ _BLOCK = 1024  # queries searched at once
 class Searcher(Protocol):
     """What `time_queries` measures: a `Retriever`."""
 
-    def search(self, queries: Sequence[str], k: int = 5) -> object: ...  # noqa: D102
+    def search(  # noqa: D102
+        self, queries: Sequence[str], k: int = 5, *, rerank: Rerank = None
+    ) -> object: ...
 
 
 def index_search(index: QuestionIndex, vectors: np.ndarray) -> RankFn:
@@ -150,17 +153,20 @@ def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> f
 
 
 def time_queries(
-    retriever: Searcher, questions: Sequence[str], *, k: int = DEPTH
+    retriever: Searcher, questions: Sequence[str], *, k: int = DEPTH, rerank: Rerank = False
 ) -> dict[str, float]:
-    """Median and 99th percentile of the milliseconds from a query's text to its `k` hits."""
+    """Median and 99th percentile of the milliseconds from a query's text to its `k` hits.
+
+    rerank: as of `Retriever.search`; the first stage alone, unless another is named.
+    """
     if not questions:
         raise UserError("questions: expected one or more to time, got none")
     for question in questions[:10]:  # the first calls are slower
-        retriever.search([question], k)
+        retriever.search([question], k, rerank=rerank)
     times = []
     for question in questions:
         start = time.perf_counter()
-        retriever.search([question], k)
+        retriever.search([question], k, rerank=rerank)
         times.append(1e3 * (time.perf_counter() - start))
     median, slow = np.percentile(times, [50, 99])
     return {"query_ms_p50": float(median), "query_ms_p99": float(slow)}

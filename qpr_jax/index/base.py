@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id
+from qpr_jax.text.base import as_texts
 
 if TYPE_CHECKING:
     from qpr_jax.index.recipe import Recipe
@@ -26,11 +27,16 @@ SHARDS = "shards"  # the beginning of the names of folders that hold parts of a 
 
 
 class Hit(NamedTuple):
-    """An indexed question; `distance` is squared Euclidean, or the inner product times -1."""
+    """An indexed question; `distance` is squared Euclidean, or the inner product times -1.
+
+    score: the probability that it means the same as the query, by the second stage, where that
+      ordered it; None where it is in the order of distances.
+    """
 
     id: int
     question: str
     distance: float
+    score: float | None = None
 
 
 class StoredQuestion(NamedTuple):
@@ -39,6 +45,17 @@ class StoredQuestion(NamedTuple):
     id: Id
     question: str
     payload: str | None = None
+
+
+def stored_questions(
+    entries: Iterable[tuple[Id, str]], lines: Sequence[int], source: str
+) -> Iterator[StoredQuestion]:
+    """The questions to store; a UserError names the line of what is no string.
+
+    lines: the last is that of the entry before it is yielded.
+    """
+    for value, question in entries:
+        yield StoredQuestion(value, *as_texts([question], f"{source}, line {lines[-1]}"))
 
 
 class VectorIndex(Protocol):

@@ -6,6 +6,9 @@
     texts-BUILD.bin, rows-BUILD.npy, questions-BUILD.sqlite
                             the questions of the build (see `built_questions`)
     changes-BUILD.sqlite    what was added and removed since (see `changes_file`)
+    statistics-BUILD.safetensors
+                            of the texts of the build (see `statistics`), where a re-ranker reads
+                            them; otherwise they are made from the texts when one does
 
 BUILD is drawn for each build and compaction, so a name never means another file. An index is
 replaced by its manifest: the new files are written first, the old ones are removed last.
@@ -21,12 +24,21 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath, file_entries, read_json, verify, write_json
+from qpr_jax.files import (
+    MANIFEST,
+    StrPath,
+    file_entries,
+    read_json,
+    read_verified,
+    verify,
+    write_atomically,
+    write_json,
+)
 from qpr_jax.index import changes_file
 from qpr_jax.index.base import SHARDS, StoredQuestion, backend
 from qpr_jax.index.built_questions import FILES, read_questions, write_questions
@@ -35,12 +47,16 @@ from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.question_store import QuestionStore
 from qpr_jax.index.recipe import Recipe
 
+if TYPE_CHECKING:
+    from qpr_jax.index.statistics import Statistics
+
 FORMAT, OLD_FORMAT = "qpr_jax index 5", "qpr_jax index 4"
 SEAL = "sha256"
 _VECTORS = "vectors-{}.faiss"
+_STATISTICS = "statistics-{}.safetensors"
 _BUILD = re.compile(r"[0-9a-f]{16}")
 _OURS = re.compile(
-    r"\.?(vectors|texts|rows|questions|changes|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
+    r"\.?(vectors|texts|rows|questions|changes|statistics|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
 )
 _EXPORT = re.compile(r"export-[0-9a-f]{16}|\.export(-[0-9a-f]{16})?\.(part|old)")
 
@@ -74,6 +90,9 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
         raise ValueError("an index that was changed since it was built must be compacted first")
     refuse_links(folder)
     index.vectors.save(folder / _VECTORS.format(build))
+    files = _built_files(build)
+    if index.statistics is not None:
+        files.append(_write_statistics(folder, index.statistics, build))
     built = index.recipe
     manifest = {
         "format": FORMAT,
@@ -90,7 +109,7 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
         "recall@10": index.vectors.recall,
         "next_id": index.next_id,
         "encoder": index.encoder,
-        "files": file_entries(folder, _verified_files(build)),
+        "files": file_entries(folder, files),
     }
     write_json(folder / MANIFEST, seal(manifest))
     remove_leftovers(folder)
@@ -218,8 +237,33 @@ def _remove_files(folder: pathlib.Path, is_left: Callable[[str, str | None], boo
             path.unlink()
 
 
-def _verified_files(build: str) -> list[str]:
+def _built_files(build: str) -> list[str]:
+    """The files that every build has, and that no change touches."""
     return [_VECTORS.format(build), *(n.format(build) for n in FILES.values())]
+
+
+def _write_statistics(folder: pathlib.Path, statistics: Statistics, build: str) -> str:
+    """Write the statistics of a build; the name of the file."""
+    name = _STATISTICS.format(build)
+    with write_atomically(folder / name) as file:
+        file.write(statistics.to_bytes())
+    return name
+
+
+def _read_statistics(folder: pathlib.Path, manifest: dict[str, Any]) -> Statistics | None:
+    """The statistics of a build; None where it has none, or another build has replaced it."""
+    from qpr_jax.index.statistics import Statistics
+
+    name = _STATISTICS.format(manifest["build"])
+    if name not in manifest["files"]:
+        return None
+    try:
+        data = read_verified(folder, name, manifest)
+    except UserError:
+        if read_manifest(folder)["build"] != manifest["build"]:
+            return None
+        raise
+    return Statistics.from_bytes(data, f"{folder}: {name}")
 
 
 def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -> QuestionIndex:
@@ -229,7 +273,8 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -
             f"{encoder[:12]}; build the index again"
         )
     build = manifest["build"]
-    for name in _verified_files(build):
+    kept = [name for name in [_STATISTICS.format(build)] if name in manifest["files"]]
+    for name in [*_built_files(build), *kept]:
         verify(folder, name, manifest)
     recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
     requested = Recipe(
@@ -247,6 +292,9 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -
         raise UserError(f"{folder}: cannot read the index ({reason}); build it again") from None
     changes = ChangesFile(folder.absolute() / changes_file.NAME.format(build))
     store = QuestionStore(built, changes, next_id=manifest["next_id"])
-    index = QuestionIndex(vectors, store, requested, manifest["encoder"])
+    index = QuestionIndex(
+        *(vectors, store, requested, manifest["encoder"]),
+        built_statistics=lambda: _read_statistics(folder.absolute(), manifest),
+    )
     index.catch_up()
     return index

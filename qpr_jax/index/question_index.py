@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,11 +16,19 @@ from qpr_jax.index.question_store import Changes, QuestionStore
 from qpr_jax.index.recipe import Recipe, check_recipe, fit_recipe
 from qpr_jax.locks import ReadersWriterLock
 
+if TYPE_CHECKING:
+    from qpr_jax.index.statistics import Statistics
+
 Encode = Callable[[Sequence[str]], np.ndarray]
+# The hits of some queries, made of the number of the first of them, and of the distances and the
+# rows, [n, k], of what was found for each.
+Reorder = Callable[[int, np.ndarray, np.ndarray], list[list[Hit]]]
 
 GOOD_RECALL = 0.95
 DEFAULT = Recipe()
 _MANY = 10**9  # questions, more than any recipe asks for
+_COUNTED = 65_536  # texts in memory at once while they are counted
+_REORDERED = 256  # queries whose hits are in memory at once while they are reordered
 
 
 class QuestionIndex:
@@ -32,15 +41,27 @@ class QuestionIndex:
       vectors: row i is that of the question in row i of `store`.
       requested: the recipe that was asked for; `vectors.recipe` is as built.
       encoder: the identity of the encoder.
+      statistics: of the texts of all questions; None until `keep_statistics`.
       stale: a change failed half way, so that the index must be read from its folder again.
     """
 
     def __init__(
-        self, vectors: VectorIndex, store: QuestionStore, requested: Recipe, encoder: str
+        self,
+        vectors: VectorIndex,
+        store: QuestionStore,
+        requested: Recipe,
+        encoder: str,
+        *,
+        built_statistics: Callable[[], Statistics | None] = lambda: None,
     ) -> None:
+        """built_statistics: reads those of the questions of the build, where they were kept."""
         self.vectors, self.store, self.requested, self.encoder = vectors, store, requested, encoder
+        self.statistics: Statistics | None = None
         self.stale = False
+        self._built_statistics = built_statistics
         self._lock = ReadersWriterLock()
+        # What searches see: the last change, and the rows up to it.
+        self._sequence, self._rows = store.sequence, store.rows
 
     def __len__(self) -> int:
         """How many questions can be found."""
@@ -71,6 +92,11 @@ class QuestionIndex:
         """Whether questions came or went since it was built."""
         return self.store.sequence > 0
 
+    @property
+    def rows(self) -> int:
+        """How many rows of `store` searches see, some of them removed."""
+        return self._rows
+
     def live_ids(self) -> np.ndarray:
         """The ids of all questions, int64 [n], in the order in which they came."""
         return np.array([question.id for question in self.store], np.int64)
@@ -86,10 +112,24 @@ class QuestionIndex:
         with self._lock.reading():
             return self._search(vectors, k)
 
-    def find(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """For each vector its `k` nearest questions, nearest first; all where there are fewer."""
+    def find(self, vectors: np.ndarray, k: int, reorder: Reorder | None = None) -> list[list[Hit]]:
+        """For each vector its `k` nearest questions, nearest first; all where there are fewer.
+
+        reorder: makes the hits of what was found. No change comes between it and the search, so
+          that it may read `statistics`.
+        """
         with self._lock.reading():
             distances, rows = self._search(vectors, min(k, max(1, len(self))))
+            if reorder is not None:
+                starts = range(0, len(rows), _REORDERED)
+                parts = [(start, slice(start, start + _REORDERED)) for start in starts]
+                return [
+                    hit for at, part in parts for hit in reorder(at, distances[part], rows[part])
+                ]
+        return self.hits(distances, rows)
+
+    def hits(self, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+        """The hits of distances and rows, [n, k], -1 for none; rows may be removed."""
         found = rows >= 0
         ids, questions = self.store.fields(rows[found])
         hits = [*map(Hit, ids, questions, distances[found].tolist())]  # type: ignore[arg-type]
@@ -146,6 +186,39 @@ class QuestionIndex:
                     self.vectors.add(changes.added, changes.vectors)
                 if len(changes.removed):
                     self.vectors.remove(changes.removed)
+                if self.statistics is not None:
+                    self._count(self.statistics, changes.added, changes.removed)
+                self._sequence, self._rows = self.store.sequence, self.store.rows
+
+    def keep_statistics(self) -> Statistics:
+        """The `statistics`, made at the first call, while searches wait, and then kept up to date.
+
+        They are read while no change can come, as in `reorder` of `find`.
+        """
+        if self.statistics is None:
+            with self._lock.writing():
+                if self.statistics is None:  # else another thread was faster
+                    self.statistics = self._make_statistics()
+        return self.statistics
+
+    def _make_statistics(self) -> Statistics:
+        """Statistics of the questions that searches see, which another thread may be changing."""
+        from qpr_jax.index.statistics import Statistics
+
+        built = self.store.built_rows
+        statistics = self._built_statistics()
+        if statistics is None:
+            statistics = Statistics()
+            self._count(statistics, np.arange(built), np.arange(0))
+        removed = self.store.removed_until(self._sequence)
+        self._count(statistics, np.arange(built, self._rows), removed)
+        return statistics
+
+    def _count(self, statistics: Statistics, added: np.ndarray, removed: np.ndarray) -> None:
+        """Take the texts of rows that came and went into statistics."""
+        for rows, change in ((added, statistics.add), (removed, statistics.remove)):
+            for start in range(0, len(rows), _COUNTED):
+                change(self.store.fields(rows[start : start + _COUNTED])[1])
 
     def missing(self, ids: np.ndarray) -> list[int]:
         """Those of the ids, int64 [n], that no question has."""
@@ -202,7 +275,20 @@ def build_index(
     if len(questions) == 0:
         raise UserError("`questions`: expected one or more, got none")
     numbers = check_ids(ids, len(questions), 0).tolist()
-    store = QuestionStore(write_questions(map(StoredQuestion, numbers, questions), None))
+    entries = map(StoredQuestion, numbers, questions)
+    return index_in_memory(entries, encode, recipe, encoder, log=log)
+
+
+def index_in_memory(
+    questions: Iterable[StoredQuestion],
+    encode: Encode,
+    recipe: Recipe,
+    encoder: str,
+    next_id: int = 0,
+    log: Callable[[str], object] = lambda line: None,
+) -> QuestionIndex:
+    """Index questions, none or more; arguments as of `build_index`."""
+    store = QuestionStore(write_questions(questions, None), next_id=next_id)
     vectors = build_vectors(encode, store, recipe)
     log_build(vectors, recipe, log)
     return QuestionIndex(vectors, store, recipe, encoder)

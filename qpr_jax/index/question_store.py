@@ -57,6 +57,16 @@ class QuestionStore:
         """How many rows there are; some of them may be removed."""
         return len(self._built) + len(self._added)
 
+    @property
+    def built_rows(self) -> int:
+        """How many rows the build has; those after them were added since."""
+        return len(self._built)
+
+    @property
+    def removed_rows(self) -> np.ndarray:
+        """Whether each row was removed, bool [rows or more], to be read only."""
+        return self._removed
+
     def counts(self) -> tuple[int, int]:
         """How many questions of the build were removed, and how many there are besides."""
         removed = int(self._removed[: len(self._built)].sum())
@@ -149,6 +159,11 @@ class QuestionStore:
         """The rows that were removed after this change, int64 [n]."""
         recent = itertools.takewhile(lambda item: item[0] > sequence, reversed(self._removals))
         return np.array([row for _, row in recent], np.int64)
+
+    def removed_until(self, sequence: int) -> np.ndarray:
+        """The rows of the build, or added since, that were removed up to this change, int64 [n]."""
+        first = itertools.takewhile(lambda item: item[0] <= sequence, self._removals)
+        return np.array([row for _, row in first], np.int64)
 
     def check_integrity(self) -> None:
         """Raise a UserError where SQLite's own check of the files finds damage."""

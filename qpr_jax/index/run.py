@@ -8,12 +8,13 @@ import re
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import encoder_folder, is_encoder, read_encoder
+from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, read_encoder
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
 from qpr_jax.index.recipe import Recipe
 
+EXPORT = "export"
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 
@@ -33,6 +34,11 @@ def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
 
 def run_encoder(run: StrPath) -> Encoder:
     """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
+    return read_encoder(run_encoder_folder(run))
+
+
+def run_encoder_folder(run: StrPath) -> pathlib.Path:
+    """The folder of the encoder of a run: its files, its manifest, and its re-rankers."""
     folder = pathlib.Path(encoder_folder(run))
     if not folder.is_dir():
         raise UserError(
@@ -41,13 +47,13 @@ def run_encoder(run: StrPath) -> Encoder:
             remedy="train one with `qpr train`, or name another folder",
         )
     if is_encoder(folder):
-        return read_encoder(folder)
+        return folder
     named = index_manifest(folder).get("export")
     if not isinstance(named, str) or not _EXPORT.fullmatch(named):  # it may name any folder
-        named = "export"
+        named = EXPORT
     export = folder / named
     if export.is_dir():
-        return read_encoder(export)
+        return export
     if (folder / "run.json").is_file():
         raise UserError(
             f"`run`: {folder} has no export/",
@@ -58,6 +64,19 @@ def run_encoder(run: StrPath) -> Encoder:
         f"{MANIFEST} of `qpr publish`), found neither",
         remedy="name another folder, or fetch it again",
     )
+
+
+def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
+    """The name of the folder for the encoder of a new build of the index of `run`.
+
+    An encoder of another index is not touched before the new index stands.
+    """
+    try:
+        present = index_manifest(run).get("encoder", encoder.identity)
+    except UserError:  # a damaged manifest, whose encoder is kept
+        present = ""
+    taken = present != encoder.identity
+    return f"export-{build}" if taken and not contains_encoder(run / EXPORT, encoder) else EXPORT
 
 
 def index_manifest(run: StrPath) -> dict[str, Any]:

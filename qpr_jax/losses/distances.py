@@ -61,7 +61,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """The arrays in their common floating type, or float32 if that is more precise.
 
-    So half precision is computed in float32, and float64, which JAX has if it is told so, stays.
+    So half precision is computed in float32, and float64 (with `jax_enable_x64`) stays.
     Integers alone become JAX's default floating type.
     """
     kind = jnp.result_type(*arrays)

@@ -146,9 +146,15 @@ class BertEncoder(nnx.Module):
                 vectors.append(encode(block[chunked:]))
         return jnp.concatenate(vectors)
 
-    def embed(self, tokens: jax.Array) -> jax.Array:
-        """Compute the first layer's input from token embeddings [n, L, h]."""
-        return self.norm(tokens + (self.positions[: tokens.shape[1]] + self.types[:1])[None])
+    def embed(self, tokens: jax.Array, segments: jax.Array | None = None) -> jax.Array:
+        """Compute the first layer's input from token embeddings [n, L, h].
+
+        segments: int32 [n, L], rows of `types`; None: all 0.
+        """
+        positions = self.positions[: tokens.shape[1]]
+        if segments is None:
+            return self.norm(tokens + (positions + self.types[:1])[None])
+        return self.norm(tokens + positions[None] + self.types[segments])
 
     def pool(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Compute the vectors of questions, float32 [n, h], from the last layer's output."""
@@ -180,13 +186,12 @@ def init_bert(
     weights: Mapping[str, Any],
     compute_dtype: str,
     precision: str | lax.PrecisionLike = "highest",
+    model: type[BertEncoder] = BertEncoder,
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    """Create an encoder with the given weights (pure nested dictionaries): graph and parameters."""
+    """Create a model with the given weights (pure nested dictionaries): graph and parameters."""
 
     def init() -> BertEncoder:
-        return BertEncoder(
-            shape, compute_dtype=compute_dtype, precision=precision, rngs=nnx.Rngs(0)
-        )
+        return model(shape, compute_dtype=compute_dtype, precision=precision, rngs=nnx.Rngs(0))
 
     graph, params = nnx.split(nnx.eval_shape(init))
     nnx.replace_by_pure_dict(params, dict(weights))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
 import logging
 import re
@@ -24,6 +25,7 @@ from starlette.routing import Route
 
 import qpr_jax
 from qpr_jax.errors import UserError
+from qpr_jax.reranking.base import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving import models
 from qpr_jax.serving.batching import Batcher, BusyError
@@ -86,22 +88,32 @@ def _add_searches(
     threads: int,
     metrics: ServerMetrics,
 ) -> None:
-    batcher = Batcher(
-        retriever.search,
-        _search_json,
-        max_queries=_BATCH_QUERIES,
-        threads=threads,
-        on_batch=metrics.batches.observe,
-    )
+    def batcher(rerank: Rerank) -> Batcher:
+        return Batcher(
+            functools.partial(retriever.search, rerank=rerank),
+            _search_json,
+            max_queries=models.CROSS_QUERIES if rerank == "cross_encoder" else _BATCH_QUERIES,
+            threads=threads,
+            on_batch=metrics.batches.observe,
+        )
+
+    # One for each order, so that no batch has two, and none waits for a cross-encoder.
+    batchers: dict[Rerank, Batcher] = {}
 
     def encode_json(questions: list[str]) -> bytes:
         return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
     @described.post("/search", **_bodies(requests.search, models.SearchResponse, 429))
     async def search(request: Request) -> Response:
-        """The questions nearest to each query."""
+        """The best questions for each query."""
         body = requests.search.model_validate_json(await request.body())
-        return _json(await batcher.search(body.queries, body.k))
+        try:
+            word = retriever.second_stages.choose(body.rerank, retriever.index.recipe.metric)
+        except UserError as error:
+            raise HTTPException(422, f"`rerank`: {error.what}") from None
+        if word not in batchers:
+            batchers[word] = batcher(word)
+        return _json(await batchers[word].search(body.queries, body.k))
 
     @described.post("/encode", **_bodies(requests.encode, models.EncodeResponse, 429))
     async def encode(request: Request) -> Response:
@@ -174,7 +186,8 @@ def _require_token(request: Request, token: str) -> None:
 def _add_state(
     described: FastAPI, retriever: Retriever, server_metrics: ServerMetrics, limits: Limits
 ) -> None:
-    page, headers = make_page(k=limits.k, characters=limits.characters)
+    words = retriever.second_stages.words(retriever.index.recipe.metric)
+    page, headers = make_page(k=limits.k, characters=limits.characters, rerank=words)
 
     @described.get("/health", response_model=models.Health)
     async def health(request: Request) -> Response:

@@ -4,13 +4,22 @@
 
 import reprlib
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 ID = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
 _MAX_HITS = 10_000  # of one request
+CROSS_QUERIES = 16  # of one request to a cross-encoder, and of a batch of them
 _ERRORS = {
     401: "The token is missing or wrong.",
     403: "The server has no token, so writing is off.",
@@ -58,10 +67,14 @@ class HitModel(Model):
     id: int
     question: str
     distance: float = Field(description="Squared Euclidean, or the inner product times -1.")
+    score: float | None = Field(
+        description="The probability that it means the same as the query; null where no second "
+        "stage ordered it."
+    )
 
 
 class SearchResponse(Model):
-    """The hits of each query, nearest first."""
+    """The hits of each query, best first."""
 
     results: list[list[HitModel]]
 
@@ -109,17 +122,26 @@ def requests(limits: Limits) -> Requests:
     Question = Annotated[str, Field(max_length=limits.characters)]  # noqa: N806
     Questions = Annotated[list[Question], Field(max_length=limits.questions)]  # noqa: N806
     NoBlanks = Annotated[Questions, AfterValidator(_refuse_blank)]  # noqa: N806
+    Word = Literal[False, "light", "cross_encoder"] | None  # noqa: N806
     Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
 
     class SearchRequest(Model):
         queries: Questions
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
+        rerank: Annotated[Word, BeforeValidator(_refuse_zero)] = Field(
+            None,
+            description="What orders the nearest questions anew: false for nothing, null for light "
+            "where there is one.",
+        )
 
         @model_validator(mode="after")
-        def limit_hits(self) -> Self:
+        def limit_work(self) -> Self:
             if (hits := len(self.queries) * self.k) > _MAX_HITS:
                 line = f"expected at most {_MAX_HITS:,} hits, queries times k; got {hits:,}; send "
                 raise PydanticCustomError("many", f"{line}several requests")
+            if self.rerank == "cross_encoder" and len(self.queries) > CROSS_QUERIES:
+                line = f"expected at most {CROSS_QUERIES} queries for a cross-encoder, got "
+                raise PydanticCustomError("many", f"{line}{len(self.queries)}")
             return self
 
     class EncodeRequest(Model):
@@ -143,6 +165,13 @@ def requests(limits: Limits) -> Requests:
             return self
 
     return Requests(SearchRequest, EncodeRequest, AddRequest)
+
+
+def _refuse_zero(rerank: object) -> object:
+    """Pydantic takes 0 for `Literal[False]`."""
+    if rerank == 0 and rerank is not False:
+        raise PydanticCustomError("zero", "expected false, null or a word")
+    return rerank
 
 
 def _refuse_blank(questions: list[str]) -> list[str]:

@@ -5,12 +5,32 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+import json
+from collections.abc import Sequence
+
+from qpr_jax.reranking.base import Rerank
+
+_CHOICES = {
+    False: "by distance",
+    "light": "by the re-ranker",
+    "cross_encoder": "by the cross-encoder",
+}
 
 
-def make_page(*, k: int, characters: int) -> tuple[bytes, dict[str, str]]:
-    """The page and its headers; `k` and `characters` are the limits of the service."""
+def make_page(
+    *, k: int, characters: int, rerank: Sequence[Rerank] = (False,)
+) -> tuple[bytes, dict[str, str]]:
+    """The page and its headers; `k` and `characters` are the limits of the service.
+
+    rerank: the orders to choose from, the default first.
+    """
     page = importlib.resources.files("qpr_jax.serving").joinpath("page.html").read_text("utf-8")
     page = page.replace("{k}", str(min(10, k))).replace("{characters}", str(characters))
+    options = (
+        f"<option value='{json.dumps(word)}'>{_CHOICES[word or False]}</option>" for word in rerank
+    )
+    page = page.replace("{options}", "".join(options))
+    page = page.replace("{hidden}", "hidden" if len(rerank) == 1 else "")
 
     def hashed(tag: str) -> str:
         inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

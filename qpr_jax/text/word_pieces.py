@@ -21,19 +21,7 @@ class WordPieces:
 
     def __init__(self, tokenizer: bytes, size: int) -> None:
         """Load the contents of a `tokenizer.json`; UserError if they are no tokenizer."""
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise UserError(
-                f"a transformer needs more packages ({error.name})",
-                remedy="pip install 'qpr_jax[transformer]'",
-            ) from None
-        try:
-            self._tokenizer: Any = Tokenizer.from_str(tokenizer.decode())
-        except Exception as error:  # the library raises no narrower class
-            raise UserError(
-                f"tokenizer.json: expected a tokenizer ({error})", remedy="fetch it again"
-            ) from None
+        self._tokenizer = _load_tokenizer(tokenizer)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.size = self.first_bin = size
@@ -58,3 +46,38 @@ class WordPieces:
         vocabulary = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         known = ((piece, id) for piece, id in vocabulary if 0 < id < self.size)
         return {piece: id for piece, id in known if tokenize(piece) == [piece]}
+
+
+class PairPieces:
+    """From pairs of questions to the word pieces that a cross-encoder reads together."""
+
+    def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
+        """Load the contents of a `tokenizer.json`; a pair is cut to `max_tokens`, markers included.
+
+        The longer question is cut first, as `truncation=True` does in transformers.
+        """
+        self._tokenizer = _load_tokenizer(tokenizer)
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(max_tokens, strategy="longest_first")
+
+    def id_lists(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids of each pair, and the segment of each id, 0 or 1."""
+        texts = [(replace_surrogates(a), replace_surrogates(b)) for a, b in pairs]
+        encodings = self._tokenizer.encode_batch(texts)
+        return [encoding.ids for encoding in encodings], [e.type_ids for e in encodings]
+
+
+def _load_tokenizer(tokenizer: bytes) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise UserError(
+            f"a transformer needs more packages ({error.name})",
+            remedy="pip install 'qpr_jax[transformer]'",
+        ) from None
+    try:
+        return Tokenizer.from_str(tokenizer.decode())
+    except Exception as error:  # the library raises no narrower class
+        raise UserError(
+            f"tokenizer.json: expected a tokenizer ({error})", remedy="fetch it again"
+        ) from None

@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 import orbax.checkpoint as ocp
@@ -19,7 +19,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, manifest_format, read_manifest, verify, write_manifest
 from qpr_jax.training.distributed import broadcast_from_first
 from qpr_jax.training.early_stopping import EarlyStopping
-from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +26,17 @@ FORMAT = "qpr_jax checkpoint 2"
 _OLD_FORMAT = "qpr_jax checkpoint 1"
 # Orbax writes these two after the manifest; restoring reads neither.
 _UNVERIFIED = {"_CHECKPOINT_METADATA", "commit_success.txt"}
+
+
+class State(Protocol):
+    """A named tuple of all that a step changes, with the `step`s done, int32 []."""
+
+    @property
+    def step(self) -> Any: ...  # noqa: D102
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+S = TypeVar("S", bound=State)
 
 
 @dataclasses.dataclass
@@ -64,7 +74,7 @@ class Checkpoints:
         """The steps with a checkpoint, ascending; one may still be being written."""
         return sorted(self._manager.all_steps())
 
-    def save(self, state: TrainState, stopping: EarlyStopping) -> None:
+    def save(self, state: State, stopping: EarlyStopping) -> None:
         """Start to save the state after step `state.step`, unless it is saved already.
 
         Then all checkpoints but this one and that of `stopping.best_step` are removed. UserError if
@@ -87,7 +97,7 @@ class Checkpoints:
         with self._failed_write():
             self._manager.wait_until_finished()
 
-    def restore(self, like: TrainState, step: int) -> tuple[TrainState, EarlyStopping]:
+    def restore(self, like: S, step: int) -> tuple[S, EarlyStopping]:
         """Read and verify the checkpoint of `step`, one of `steps`.
 
         `like` has the shapes, types and shardings to restore to. UserError if the checkpoint is
@@ -106,7 +116,7 @@ class Checkpoints:
                 f"{folder}: expected a checkpoint of this run, got {_reason(error)}",
                 remedy="start again with {overwrite=True}",
             ) from error
-        return TrainState(**saved["state"]), EarlyStopping(**saved["stopping"])
+        return type(like)(**saved["state"]), EarlyStopping(**saved["stopping"])
 
     def close(self) -> None:
         """Stop the background threads, after the last save."""

@@ -22,17 +22,41 @@ def validate(config: TrainConfig) -> None:
         _check_range(name, value)
     _check_choice("data.source", config.data.source, SOURCES)
     _check_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
+    if config.job == "cross_encoder":
+        _check_cross_encoder(config)
     _check_losses(config)
     _check_encoder(config)
     _check_teacher(config)
+    _check_rerank(config)
     _check_distributed(config)
+
+
+# What a cross-encoder's training reads, beside the sections `data` and `cross_encoder`.
+_OF_CROSS_ENCODER = {
+    *("job", "seed", "batch_size", "max_steps", "overwrite", "log_every", "checkpoint_every"),
+    *("text.max_tokens", "encoder.kind", "encoder.pretrained", "encoder.compute_dtype"),
+    *("encoder.precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
+    *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
+}
 
 
 def unused_settings(config: TrainConfig) -> list[str]:
     """Names of the settings that differ from their default but that nothing reads, in order."""
+    given, default = flatten(config), flatten(TrainConfig())
+    if config.job == "cross_encoder":
+        used = _OF_CROSS_ENCODER | _of_section("data") | _of_section("cross_encoder")
+        unused = {*declarations()} - used | _unused_data_settings(config)
+    else:
+        unused = _unused_encoder_settings(config) | _of_section("cross_encoder")
+    return [name for name in given if name in unused and given[name] != default[name]]
+
+
+def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused = _unused_loss_settings(config) | _unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
+    if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
+        unused.add("data.negatives")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
@@ -40,8 +64,9 @@ def unused_settings(config: TrainConfig) -> list[str]:
     unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
-    given, default = flatten(config), flatten(TrainConfig())
-    return [name for name in given if name in unused and given[name] != default[name]]
+    if config.rerank.kind == "none":
+        unused |= _of_section("rerank")
+    return unused
 
 
 def _of_section(section: str) -> set[str]:
@@ -85,6 +110,26 @@ def _violated_range(declared: Setting, value: float) -> str:
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     if value not in choices:
         raise UserError(f"expected {' or '.join(choices)}, got {value!r}", setting=name)
+
+
+def _check_cross_encoder(config: TrainConfig) -> None:
+    if config.encoder.kind != "bert":
+        raise UserError(
+            f"expected bert for a cross-encoder, got {config.encoder.kind!r}",
+            setting="encoder.kind",
+            remedy="set {encoder.kind=bert} and {encoder.pretrained}",
+        )
+    if not SOURCES[config.data.source].has_pairs:
+        raise UserError(
+            f"expected data with pairs for a cross-encoder, got {config.data.source!r}",
+            setting="data.source",
+        )
+    if config.distributed.enabled:
+        raise UserError(
+            "expected one process for a cross-encoder, got several",
+            setting="distributed.enabled",
+            remedy="set {distributed.enabled=False}",
+        )
 
 
 def _check_losses(config: TrainConfig) -> None:
@@ -168,6 +213,17 @@ def _check_teacher(config: TrainConfig) -> None:
             f"expected agreement, all that a list of questions can be scored by, got {metric}",
             setting="early_stopping.metric",
             remedy="set {early_stopping.metric=agreement}",
+        )
+
+
+def _check_rerank(config: TrainConfig) -> None:
+    has_pairs = SOURCES[config.data.source].has_pairs
+    if config.rerank.kind != "none" and not (has_pairs or has_teacher(config)):
+        raise UserError(
+            "expected none, since there are neither pairs nor a teacher to learn from, got "
+            f"{config.rerank.kind}",
+            setting="rerank.kind",
+            remedy="set {rerank.kind=none}, or {teacher.model}",
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from qpr_jax.precision import PRECISIONS
 from qpr_jax.training.declaration import Setting, setting
 from qpr_jax.training.machine_config import DistributedConfig, TuningConfig
+from qpr_jax.training.second_stage_config import CrossEncoderConfig, RerankConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +60,9 @@ class DataConfig:
     )
     spliced: int = setting(
         0, "further questions for the teacher, spliced from the training questions", min=0
+    )
+    negatives: str = setting(
+        "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
     )
 
 
@@ -167,7 +171,9 @@ class BatchConfig:
     sampling: str = setting(
         "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
     )
-    hard_negatives: int = setting(0, "candidates from pairs labeled as non-duplicates", min=0)
+    hard_negatives: int = setting(
+        0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0
+    )
     token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
     encode_chunk: int = setting(
         0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False
@@ -185,7 +191,9 @@ class OptimizerConfig:
         choices=("none", "sqrt", "linear"),
     )
     learning_rate_decay: str = setting(
-        "none", "constant, or linear to 0 at the last step allowed", choices=("none", "linear")
+        "none",
+        "constant, or linear to 0 at the last step allowed, from the first or for the last third",
+        choices=("none", "linear", "late"),
     )
     warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
     weight_decay: float = setting(
@@ -246,6 +254,11 @@ class IndexConfig:
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
+    job: str = setting(
+        "encoder",
+        "what is trained: an encoder, which is then indexed, or a cross-encoder",
+        choices=("encoder", "cross_encoder"),
+    )
     seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
     batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
     max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)
@@ -267,6 +280,8 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
+    rerank: RerankConfig = field(default_factory=RerankConfig)
+    cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

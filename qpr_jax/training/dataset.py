@@ -23,6 +23,7 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batch_layout import lengths_of
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES, read_listed_questions
 from qpr_jax.training.teacher import Teacher, make_teacher
 
@@ -45,6 +46,8 @@ class TrainDataset:
       report: counts, as report.json has them.
       start: what training starts from; None for fresh parameters.
       teacher: None without one, and before `with_teacher`.
+      hard_negatives: int32 [M, 2], a training question and a negative of it, as of
+        `data.negatives`; None without such a file.
     """
 
     data: QuestionPairs
@@ -57,6 +60,7 @@ class TrainDataset:
     report: dict[str, Any]
     start: Encoder | None = None
     teacher: Teacher | None = None
+    hard_negatives: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -95,14 +99,20 @@ def load_dataset(
     trained = (data.questions[i] for i in np.flatnonzero(splits.split_of == TRAIN))
     family = MODEL_FAMILIES[config.encoder.kind]
     tokenizer = family.tokenizer(config, start, itertools.chain(trained, given))
+    hard = None
+    if config.data.negatives and config.batch.hard_negatives:
+        hard = read_negatives(config, data.questions, clusters, splits)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     token_ids, truncated = tokenizer.token_ids(data.questions + unlabeled, max_tokens)
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
+    if hard is not None:
+        report["hard_negatives"] = len(hard)
     _log_report(report)
     clusters = np.concatenate([clusters, np.full(len(unlabeled), -1, clusters.dtype)])
     return TrainDataset(
-        *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start)
+        *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start),
+        hard_negatives=hard,
     )
 
 

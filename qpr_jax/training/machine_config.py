@@ -1,4 +1,4 @@
-"""Sections of settings that say how machines work, not what comes out. Loads no JAX."""
+"""Settings of processes, speed and memory, which change no result beyond rounding. Loads no JAX."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ class TuningConfig:
     """Constants of speed and memory; by default those of `qpr_jax/tuning.py` for the platform."""
 
     tile_rows: int = setting(
-        0, "rows of the loss that are computed at a time; 0: by platform", min=0, result=False
+        0, "rows of the loss's N x N scores computed at a time; 0: by platform", min=0, result=False
     )
     encoder_scores: int = setting(
-        0, "positions times filters in memory at a time; 0: by platform", min=0, result=False
+        0,
+        "outputs of the convolution (positions times filters) held at a time; 0: by platform",
+        min=0,
+        result=False,
     )
     product_terms: int = setting(
-        0, "sums that a product of the loss is the sum of; 0: by platform", min=0, result=False
+        0, "partial sums of each dot product in the loss; 0: by platform", min=0, result=False
     )
     donate: str = setting(
         "auto",

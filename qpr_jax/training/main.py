@@ -1,4 +1,4 @@
-"""From settings to a finished run: train, export, index, evaluate, report."""
+"""From settings to a finished run: train, export, index, train a re-ranker, report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,14 +20,24 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import StrPath, read_json, sha256_of
 from qpr_jax.index.question_index import build_index
+from qpr_jax.reranking.light import LIGHT
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.report import write_report
+from qpr_jax.training.negatives import negatives_file
+from qpr_jax.training.report import add_stacked, write_report
+from qpr_jax.training.reranker import (
+    check_tools,
+    lacks_stacked,
+    read_scorer,
+    train_light,
+    train_stacked,
+)
 from qpr_jax.training.sources import SOURCES, Source
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.trainer import train
@@ -65,7 +75,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
         )
     with distributed.connect_processes(config.distributed):
         try:
-            return _train_and_evaluate(config, workdir)
+            return JOBS[config.job](config, workdir)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -82,7 +92,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
     if path:
         run["data.sha256"] = source.digest(path)
     start = family.start(config)
-    teacher = _read_teacher(config)
+    teacher, scorer = _read_teacher(config), read_scorer(config)
     run |= _content(config, start, teacher)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
@@ -95,12 +105,14 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
-        if finished:
+        stacks = first and lacks_stacked(folder, scorer)
+        if finished and not stacks:
             log.info("%s is finished; see %s", folder, folder / "report.md")
         if finished or trained:
             distributed.disconnect()
-        if finished or (trained and not first):
+        if (finished and not stacks) or (trained and not first):
             return read_json(folder / "report.json") if first else {}
+        check_tools(config)
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
@@ -124,8 +136,22 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             encoder = family.export(config, start, dataset.tokenizer, params)
             save_encoder(folder / "export", encoder)
             del params
-        retriever, vectors, seconds = _build_index(folder, dataset)
-        report = write_report(folder, config, dataset, retriever, vectors, encode_seconds=seconds)
+        if finished:
+            retriever, vectors = _read_index(folder, dataset)
+            report = read_json(folder / "report.json")
+        else:
+            retriever, vectors, seconds = _build_index(folder, dataset)
+            reranker = train_light(folder, config, dataset, retriever, vectors)
+            if reranker:
+                retriever.second_stages.models[LIGHT] = reranker.model
+            retriever.save(folder)
+            report = write_report(
+                *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+            )
+        if stacks and scorer:
+            stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
+            if stacked:
+                report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
         log.info("finished; see %s", folder / "report.md")
         return report
 
@@ -149,7 +175,7 @@ def _read_teacher(config: TrainConfig) -> Encoder | None:
 
 
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
-    """What encoders and unlabeled questions are by content, wherever their files lie."""
+    """What encoders, unlabeled questions and negatives are by content, wherever they lie."""
     content: dict[str, Any] = {}
     if start:
         content["pretrained.identity"] = start.identity
@@ -160,13 +186,15 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
+    if config.data.negatives:
+        content["data.negatives.sha256"] = sha256_of(negatives_file(config))
     return content
 
 
 def _build_index(
     folder: pathlib.Path, dataset: TrainDataset
 ) -> tuple[Retriever, np.ndarray, float]:
-    """Index all questions in `folder`; also their vectors, and the seconds to encode them."""
+    """Index all questions in memory; also their vectors, and the seconds to encode them."""
     encoder = run_encoder(folder)
     questions, ids = dataset.data.questions, dataset.data.ids.tolist()
     encoder.encode(questions[:_WARMED])  # compiles
@@ -185,9 +213,20 @@ def _build_index(
         known, questions, ids, recipe=recipe, encoder=encoder.identity, log=log.info
     )
     retriever = Retriever(encoder, index)
-    retriever.save(folder)
     log.info("index: built in %.0f s", time.perf_counter() - start)
     return retriever, vectors, seconds
+
+
+def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
+    """The index of a finished run, and the vectors of its questions."""
+    retriever = Retriever.load(folder, indexed=True)
+    if not np.array_equal(retriever.index.live_ids(), dataset.data.ids):
+        raise UserError(
+            f"{folder}: expected the index of the run's questions, got one that was changed",
+            setting="rerank.cross_encoder",
+            remedy="train in another {workdir}",
+        )
+    return retriever, retriever.encoder.encode(dataset.data.questions)
 
 
 def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
@@ -199,3 +238,10 @@ def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
                 setting=name,
                 remedy="start all processes with the same settings and data",
             )
+
+
+# What a config trains: `job` -> the whole of it, from the settings to the report.
+JOBS: dict[str, Callable[[TrainConfig, StrPath], dict[str, Any]]] = {
+    "encoder": _train_and_evaluate,
+    "cross_encoder": train_cross_encoder,
+}

@@ -20,7 +20,7 @@ class Prefetch(Iterator[T]):
     error is raised where its value would be read. Use it as a context: its end ends the thread.
 
     Attributes:
-      waited: seconds that its reader has waited in all while it was not busy.
+      waited: seconds that the reader has waited in all, except while its device was busy.
     """
 
     def __init__(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_LIGHT = {"rerank.kind": "light"}
+
 _QUORA_BEST = {
     # Large clusters hold most pairs; sampled by pairs, they decide what is learned.
     "batch.sampling": "clusters",
@@ -60,21 +62,22 @@ PRESETS: dict[str, dict[str, Any]] = {
         "encoder.output_dim": 128,
         "batch_size": 256,
         "max_epochs": 6,
+        **_LIGHT,
     },
-    "quora_sdml": {},
+    "quora_sdml": _LIGHT,
     "openqa_sdml": {
         "data.source": "qa_logs",
         "text.vocabulary_size": 100_000,
         "text.hash_bins": 10_000,
     },
-    "quora_best": _QUORA_BEST,
+    "quora_best": _QUORA_BEST | _LIGHT,
     "quora_multitask": _QUORA_BEST
     | {
         "encoder.normalize": True,
         "loss.names": ("ranking", "online_contrastive"),
         "loss.smoothing": 0.0,
     },
-    "quora_distilled": _QUORA_DISTILLED,
+    "quora_distilled": _QUORA_DISTILLED | _LIGHT,
     "distill": {
         name: _QUORA_DISTILLED[name]
         for name in (
@@ -93,8 +96,20 @@ PRESETS: dict[str, dict[str, Any]] = {
         "early_stopping.every_steps": 200,
         "early_stopping.patience": 10,
     },
-    "quora_minilm": _MINILM | {"max_epochs": 0},
+    "quora_minilm": _MINILM | {"max_epochs": 0} | _LIGHT,
     "quora_minilm_sdml": _MINILM_SDML,
+    "quora_cross_encoder": _MINILM
+    | {
+        "job": "cross_encoder",
+        "cross_encoder.first_stage": "runs/quora_distilled",
+        "encoder.compute_dtype": "bfloat16",
+        "batch_size": 64,
+        "optimizer.learning_rate": 1e-4,
+        "optimizer.learning_rate_decay": "late",
+        "optimizer.warmup_steps": 200,
+        "optimizer.weight_decay": 0.01,
+        "checkpoint_every": 200,
+    },
     # 72,810 triplets, one epoch, AdamW at 2e-5. The margin is so large that every triplet has
     # a loss.
     "quora_minilm_triplet": _MINILM_SDML

@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
@@ -32,6 +33,8 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.reranked_scores import reranked_scores
+from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
 
@@ -48,17 +51,19 @@ def write_report(
     dataset: TrainDataset,
     retriever: Retriever,
     vectors: np.ndarray,
+    reranker: TrainedReranker | None = None,
     *,
     encode_seconds: float,
 ) -> dict[str, Any]:
     """Score the run in `folder`; write report.md, plots/, ranks.npz and, last, report.json.
 
-    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. Returns what
+    `vectors` are those of all questions, float32 [Q, d], which took `encode_seconds`. The scores of
+    a split are those of one stage; those of two stages are in its entry `reranked`. Returns what
     report.json holds.
     """
     index = retriever.index
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
-    report = _score_splits(folder, dataset, retriever, vectors, queries)
+    report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
     report["encoder"] = retriever.encoder.identity
     report["data"] = dataset.report
     report["index"] = {
@@ -67,6 +72,8 @@ def write_report(
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
     timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
+    if reranker:
+        report["reranker"] = reranker.facts | time_queries(retriever, timed, rerank="light")
     report["timing"] = {
         **time_queries(retriever, timed),
         **_training_times(folder, config, dataset),
@@ -103,9 +110,12 @@ def _score_splits(
     retriever: Retriever,
     vectors: np.ndarray,
     queries: dict[str, np.ndarray],
+    reranker: TrainedReranker | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
     searches = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+    if reranker:
+        searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
     report: dict[str, Any] = {split: {} for split in HELD_OUT}
     rankings: BySearch = {}
     if dataset.negatives_for_auc:
@@ -116,6 +126,8 @@ def _score_splits(
                 "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
                 "exact": scores[split]["exact"],
             }
+            if reranker:
+                report[split]["reranked"] = reranked_scores(scores[split], ranks, split, "reranked")
         with write_atomically(folder / RANKS) as file:
             np.savez_compressed(file, allow_pickle=False, **ranks)
     for split in HELD_OUT:
@@ -125,6 +137,33 @@ def _score_splits(
         report[split]["index_recall@10"] = index_recall(found["index"], found["exact"])
         if dataset.teacher:
             report[split]["agreement"] = make_agreement(dataset, dataset.teacher, split)(vectors)
+    return report
+
+
+def add_stacked(
+    folder: pathlib.Path,
+    report: dict[str, Any],
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    reranker: TrainedReranker,
+) -> dict[str, Any]:
+    """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
+    report |= {"reranker_cross": reranker.facts}
+    if dataset.negatives_for_auc:
+        first = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+        searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
+        scores, _, ranks = score_searches(searches, dataset)
+        ranks = read_ranks(folder / RANKS) | ranks
+        for split in HELD_OUT:
+            report[split]["reranked_cross"] = reranked_scores(
+                scores[split], ranks, split, "reranked_cross"
+            )
+        with write_atomically(folder / RANKS) as file:
+            np.savez_compressed(file, allow_pickle=False, **ranks)
+    with write_atomically(folder / "report.md", "w") as file:
+        file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
+    write_json(folder / "report.json", report)
     return report
 
 
@@ -234,6 +273,24 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
         figure.savefig(file, format="png", dpi=120)
 
 
+# What report.md calls a second stage, its facts, and its scores in a split.
+_SECOND_STAGES = (
+    ("Second stage", "reranker", "reranked"),
+    ("Second stage with a cross-encoder", "reranker_cross", "reranked_cross"),
+)
+
+
+def _gain_rows(report: dict[str, Any], name: str) -> list[tuple[str, str, str, list[Any]]]:
+    """The table of what a second stage adds."""
+    labels = (("per_pair", "pairs"), ("per_query", "queries"))
+    return [
+        (split, search, label, [*overs[over].values()])
+        for split in HELD_OUT
+        for search, overs in report[split].get(name, {}).get("gain", {}).items()
+        for over, label in labels
+    ]
+
+
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data = report["data"]
     facts = {name: value for name, value in data.items() if not isinstance(value, dict)}
@@ -242,10 +299,15 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     facts |= report["settings"] | report["machine"]
     names = ("hits@1", "hits@10", "mrr@20", "recall@10", "map@20", "ndcg@10")
     scores = [
-        (split, search, label, [of_search[over][name] for name in names])
+        (split, f"{search}{after}", label, [of_search[over][name] for name in names])
         for split in HELD_OUT
-        if "exact" in report[split]
-        for search, of_search in (("index", report[split]), ("exact", report[split]["exact"]))
+        for after, found in (
+            ("", report[split]),
+            (", re-ranked", report[split].get("reranked")),
+            (", with cross-encoder", report[split].get("reranked_cross")),
+        )
+        if found and "exact" in found
+        for search, of_search in (("index", found), ("exact", found["exact"]))
         for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
     ]
     return render(
@@ -253,6 +315,11 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         **report,
         evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
+        second_stages=[
+            (title, report[facts], _gain_rows(report, name))
+            for title, facts, name in _SECOND_STAGES
+            if facts in report
+        ],
         neighbors=NEIGHBORS,
         scores=scores,
         unit="pairs" if "pairs_per_second" in report["timing"] else "questions",

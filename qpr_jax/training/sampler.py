@@ -13,9 +13,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.losses_config import LOSSES
+from qpr_jax.training.negatives import hard_negatives, mined_negatives
+from qpr_jax.training.random_streams import CLUSTERS, DROPOUT, IMITATION, LABELED, random_of
 
-# Each use of the seed is a stream of random numbers of its own; plain pairs use [seed, epoch].
-_CLUSTERS, _CANDIDATES, _DROPOUT, _IMITATION, _LABELED = 1, 2, 3, 4, 5
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 
@@ -104,7 +104,7 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
             setting="teacher.batch_size",
             remedy="lower it, or give more questions",
         )
-    rows_at = permuted_pairs(rows, count, seed=config.seed, stream=_IMITATION)
+    rows_at = permuted_pairs(rows, count, seed=config.seed, stream=IMITATION)
 
     def indices(step: int) -> BatchIndices:
         return BatchIndices(rows_at(step).reshape(-1, 2))
@@ -167,7 +167,7 @@ def permuted_pairs(
 
     @functools.lru_cache(maxsize=1)
     def permutation(epoch: int) -> np.ndarray:
-        rng = _random(seed, stream, epoch) if stream else np.random.default_rng([seed, epoch])
+        rng = random_of(seed, stream, epoch) if stream else np.random.default_rng([seed, epoch])
         return rng.permutation(len(pairs))
 
     def at(step: int) -> np.ndarray:
@@ -195,7 +195,7 @@ def cluster_sampled_pairs(
 
     @functools.lru_cache(maxsize=2)  # a batch may begin in one pass and end in the next
     def pairs_of_pass(number: int) -> np.ndarray:
-        rng = _random(seed, _CLUSTERS, number)
+        rng = random_of(seed, CLUSTERS, number)
         rows = rng.permutation(order[starts + rng.integers(0, sizes)])
         return np.where(rng.integers(0, 2, (len(rows), 1)) == 1, pairs[rows, ::-1], pairs[rows])
 
@@ -204,36 +204,6 @@ def cluster_sampled_pairs(
         start, stop = first // len(sizes), -(-end // len(sizes))
         passes = np.concatenate([pairs_of_pass(number) for number in range(start, stop)])
         return passes[first - start * len(sizes) :][:batch_size]
-
-    return at
-
-
-def hard_negatives(
-    non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
-) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and its pairs to `count` questions labeled as non-duplicates.
-
-    For each question of the batch in `non_duplicates`, int32 [M, 2], one that is labeled as
-    different from it, up to `count`; the rest are random questions of `non_duplicates`.
-    """
-    both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
-    both = both[np.argsort(both[:, 0], kind="stable")]
-    sizes = np.bincount(both[:, 0], minlength=questions)
-    starts = np.cumsum(sizes) - sizes
-    if count and not len(both):
-        raise UserError(
-            f"got {count}, but no training pair is labeled as a non-duplicate",
-            setting="batch.hard_negatives",
-            remedy="set {batch.hard_negatives=0}",
-        )
-
-    def at(step: int, pairs: np.ndarray) -> np.ndarray:
-        rng = _random(seed, _CANDIDATES, step)
-        labeled = pairs.ravel()
-        labeled = labeled[sizes[labeled] > 0][:count]
-        own = both[starts[labeled] + rng.integers(0, sizes[labeled]), 1]
-        others = both[rng.integers(0, max(len(both), 1), count - len(own)), 1]
-        return np.concatenate([own, others]).astype(np.int32)
 
     return at
 
@@ -260,16 +230,11 @@ def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> 
     The remaining tokens move together; a question that would lose all its tokens keeps them. `step`
     is counted over the whole training, so that no two steps drop alike.
     """
-    rng = _random(seed, _DROPOUT, step)
+    rng = random_of(seed, DROPOUT, step)
     kept = (token_ids > 0) & (rng.random(token_ids.shape, np.float32) >= rate)
     kept |= (token_ids > 0) & ~kept.any(axis=-1, keepdims=True)
     first = np.argsort(~kept, axis=-1, kind="stable")
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
-
-
-def _random(seed: int, stream: int, number: int) -> np.random.Generator:
-    """The random numbers of a step, an epoch or a pass, independent of any other stream."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))
 
 
 # A step -> fields of its `BatchIndices`, by name.
@@ -284,8 +249,13 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _
         pairs_at = cluster_sampled_pairs(pairs, dataset.clusters[pairs[:, 0]], size, seed=seed)
     else:
         pairs_at = permuted_pairs(pairs, size, seed=seed)
-    non_duplicates = dataset.splits.non_duplicates["train"]
-    candidates_at = hard_negatives(non_duplicates, len(dataset.token_ids), count, seed=seed)
+    rows = len(dataset.token_ids)
+    if dataset.hard_negatives is None:
+        candidates_at = hard_negatives(
+            dataset.splits.non_duplicates["train"], rows, count, seed=seed
+        )
+    else:
+        candidates_at = mined_negatives(dataset.hard_negatives, rows, count, seed=seed)
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = pairs_at(step)
@@ -303,7 +273,7 @@ def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) ->
             setting="loss.names",
             remedy="give labeled pairs, or another loss",
         )
-    rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=_LABELED)
+    rows_at = permuted_pairs(rows, config.batch_size, seed=config.seed, stream=LABELED)
 
     def at(step: int) -> dict[str, np.ndarray]:
         chosen = rows_at(step)

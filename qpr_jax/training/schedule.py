@@ -15,6 +15,10 @@ BASE_BATCH = 512
 # the number of steps in an epoch.
 SCALINGS = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
+# The share of the steps, the last ones, in which a rate falls to 0. Without decay before the end,
+# a longer training has the same first steps as a shorter one.
+DECAYS = {"none": 0.0, "linear": 1.0, "late": 1 / 3}
+
 
 def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> optax.Schedule:
     """Make a function from the steps done (an array of any shape) to the rate of the next.
@@ -47,8 +51,8 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
             rates = jnp.full(jnp.shape(done), peak)
             if warmup:
                 rates *= jnp.minimum(1, (done + 1) / warmup)
-            if optimizer.learning_rate_decay == "linear":
-                rates *= jnp.maximum(0, 1 - done / steps)
+            if share := DECAYS[optimizer.learning_rate_decay]:
+                rates *= jnp.clip((1 - done / steps) / share, 0, 1)
             return rates
 
         return rate

@@ -21,7 +21,7 @@ from qpr_jax import progress
 from qpr_jax.errors import Interrupted, UserError, spell
 from qpr_jax.files import write_json
 from qpr_jax.training import distributed
-from qpr_jax.training.checkpoints import Checkpoints, open_checkpoints
+from qpr_jax.training.checkpoints import Checkpoints, S, open_checkpoints
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.early_stopping import EarlyStopping
@@ -63,11 +63,11 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         done = int(state.step)
         plan.compile(done)
         writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
-        buffer = MetricBuffer(writer, dataset, plan, workdir)
+        buffer = MetricBuffer(writer, functools.partial(_refuse, dataset, plan, workdir))
         with (
             contextlib.closing(writer) if writer else contextlib.nullcontext(),
             progress.bar("step", last.ends, start=done, shown=distributed.is_first()) as show,
-            _catch_signals() as signals,
+            catch_signals() as signals,
             Prefetch(plan.load, range(done, last.ends), busy=buffer.busy) as batches,
         ):
             stop = False
@@ -140,7 +140,7 @@ def ema_weight(step: int, evaluates_at: Callable[[int], bool], horizon: int) -> 
     return since / max(since, min(step, horizon))
 
 
-def restore_latest(checkpoints: Checkpoints, fresh: TrainState) -> tuple[TrainState, EarlyStopping]:
+def restore_latest(checkpoints: Checkpoints, fresh: S) -> tuple[S, EarlyStopping]:
     """Restore the latest checkpoint, or return `fresh` if there is none."""
     if not checkpoints.steps:
         return fresh, EarlyStopping()
@@ -158,11 +158,9 @@ class MetricBuffer:
       seconds: of the steps whose metrics are written.
     """
 
-    def __init__(
-        self, writer: MetricWriter | None, dataset: TrainDataset, plan: Plan, workdir: Path
-    ) -> None:
-        """Write to `writer`, if any; the rest is to report a batch that is not finite."""
-        self._writer, self._dataset, self._plan, self._workdir = writer, dataset, plan, workdir
+    def __init__(self, writer: MetricWriter | None, refuse: Callable[[int, str], NoReturn]) -> None:
+        """Write to `writer`, if any; `refuse` raises for a step and what it got."""
+        self._writer, self._refuse = writer, refuse
         self._kept: list[tuple[int, int, dict[str, Any]]] = []
         self.seconds = 0.0
         self.restart_clock()
@@ -217,24 +215,25 @@ class MetricBuffer:
         named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         log.info("step %d: %s", step, named)
 
-    def _refuse(self, step: int, what: str) -> NoReturn:
-        """Save the question ids of the batch of `step`, and raise UserError."""
-        path = self._workdir / "non_finite.json"
-        indices, ids = self._plan.indices(step - 1), self._dataset.data.ids
-        rows = np.concatenate([indices.pairs, indices.labeled_pairs])
-        known = np.where(rows < len(ids), ids[np.minimum(rows, len(ids) - 1)], -1).tolist()
-        if distributed.is_first():
-            write_json(path, {"step": step, "got": what, "pairs": known})
-        raise UserError(
-            f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
-            f"are in {path}",
-            setting=self._plan.stage_at(step - 1).rate,
-            remedy="lower it, and start again with {overwrite=True}",
-        )
+
+def _refuse(dataset: TrainDataset, plan: Plan, workdir: Path, step: int, what: str) -> NoReturn:
+    """Save the question ids of the batch of `step`, and raise UserError."""
+    path = workdir / "non_finite.json"
+    indices, ids = plan.indices(step - 1), dataset.data.ids
+    rows = np.concatenate([indices.pairs, indices.labeled_pairs])
+    known = np.where(rows < len(ids), ids[np.minimum(rows, len(ids) - 1)], -1).tolist()
+    if distributed.is_first():
+        write_json(path, {"step": step, "got": what, "pairs": known})
+    raise UserError(
+        f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
+        f"are in {path}",
+        setting=plan.stage_at(step - 1).rate,
+        remedy="lower it, and start again with {overwrite=True}",
+    )
 
 
 @contextlib.contextmanager
-def _catch_signals() -> Iterator[list[int]]:
+def catch_signals() -> Iterator[list[int]]:
     """A list that SIGTERM or SIGINT appends its number to; a second signal acts at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -21,13 +21,17 @@ REMOVAL = "removal not finished"
 OUTPUTS = (
     "checkpoints",
     "clusters",
+    "cross_logits",
     "evaluations.jsonl",
     "export",
+    "hits.npy",
     "index",
     "metrics.jsonl",
     "non_finite.json",
     "plots",
     "ranks.npz",
+    "reranking",
+    "reranking_cross",
     "report.json",
     "report.md",
     "splits",
@@ -35,6 +39,7 @@ OUTPUTS = (
 )
 # Written before the first step.
 _PREPARED = (RUN_FILE, "splits", "clusters")
+_LAST_STAGE = "rerank."  # settings of the re-ranker, which runs of 0.2 had not
 # Left by a kill: files and folders that are renamed when they are whole.
 LEFTOVERS = (".*.part", ".*.old")
 
@@ -68,6 +73,7 @@ def open_workdir(
             if overwrite:
                 _remove_run(folder)
             else:
+                run = _with_stages_it_had(folder, run)
                 _refuse_other_settings(folder, run)
         elif foreign := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
             raise UserError(
@@ -86,6 +92,14 @@ def open_workdir(
             raise
 
 
+def _with_stages_it_had(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
+    """`run`, without a re-ranker where it was finished before there were any."""
+    known = read_json(folder / RUN_FILE)
+    if not (folder / "report.json").exists() or not isinstance(known, dict):
+        return run
+    return {n: v for n, v in run.items() if not n.startswith(_LAST_STAGE) or n in known}
+
+
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     known = read_json(folder / RUN_FILE)
     if isinstance(known, dict) and "format" not in known and REMOVAL not in known:
@@ -100,9 +114,11 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
             f"{folder}: the removal of a run was interrupted here",
             remedy="finish it with {overwrite=True}, or give another {workdir}",
         )
-    # A setting that is newer than the run had the effect of its default.
+    # The last stage changes nothing of those before it, so a run that is not finished may get one.
+    known_stage = {name: value for name, value in run.items() if name.startswith(_LAST_STAGE)}
+    # Another setting that is newer than the run had the effect of its default.
     defaults = identity(TrainConfig())
-    known = {name: defaults[name] for name in run.keys() & defaults.keys()} | known
+    known = {name: defaults[name] for name in run.keys() & defaults.keys()} | known_stage | known
     missing = "(none)"
     differences = [
         f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"

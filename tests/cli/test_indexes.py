@@ -16,8 +16,10 @@ from qpr_jax.cli import main
 from qpr_jax.encoders import minilm
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.index import vectors_file
+from qpr_jax.reranking.features import FEATURES
 from tests.cli.conftest import QUESTIONS
 from tests.retriever.old_format import write_format_4
+from tests.runs import write_reranker
 from tests.xla import QUICK_XLA
 
 
@@ -29,7 +31,7 @@ def test_indexed_and_searched(qpr, index):
     status, out, _ = qpr("search", index, "--query", "How to cook rice", "-k", 2)
     assert status == 0
     first, second = lines(out)
-    assert list(first) == ["query", "id", "question", "distance"]
+    assert list(first) == ["query", "id", "question", "distance", "score"]
     assert first["id"] == 8
     assert first["distance"] <= second["distance"]
     status, out, _ = qpr("search", index, "-k", 1, given=b"how can i learn python quickly\n\nrice")
@@ -39,9 +41,42 @@ def test_indexed_and_searched(qpr, index):
     ]
     status, out, _ = qpr("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
     table = [line.split("\t") for line in out.splitlines()]
-    assert table[0] == ["query", "id", "question", "distance"]
-    assert [len(row) for row in table] == [4] * 5
+    assert table[0] == ["query", "id", "question", "distance", "score"]
+    assert [len(row) for row in table] == [5] * 5
+    assert {row[4] for row in table[1:]} == {""}
     assert {int(row[1]) for row in table[1:]} == {*QUESTIONS}
+
+
+def test_searched_in_two_stages(qpr, index, tmp_path):
+    write_reranker(index, candidates=3)
+    asked = ("search", index, "--query", "how to cook rice", "-k", 4)
+    status, out, told = qpr(*asked)
+    assert status == 0, told
+    scores = [row["score"] for row in lines(out)]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+    assert scores[3] is None
+    assert qpr(*asked, "--rerank", "light")[1] == out
+    one_stage = lines(qpr(*asked, "--rerank", "false")[1])
+    assert {row["score"] for row in one_stage} == {None}
+    assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
+    table = qpr(*asked, "--output", "tsv")[1].splitlines()
+    assert [row.split("\t")[4] for row in table[1:]] == [*map(str, scores[:3]), ""]
+    status, _, told = qpr(*asked, "--rerank", "cross_encoder")
+    assert status == 1
+    assert "error: `--rerank`: expected a cross-encoder, found none; name" in told
+    assert "`--cross-encoder`" in told
+    assert qpr(*asked, "--rerank", "heavy")[0] == 2
+    facts = json.loads(qpr("info", index)[1])["rerankers"]
+    assert facts == {
+        "reranker": {
+            "candidates": 3,
+            "lexical_candidates": 0,
+            "features": len(FEATURES),
+            "trees": 40,
+        }
+    }
+    assert qpr("index", "other", "questions.jsonl", "--run", index)[0] == 0
+    assert qpr("search", "other", *asked[2:])[1] == out
 
 
 def test_every_input_makes_the_same_index(qpr, run, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.data.beir import write_beir
 from tests.cli.conftest import QUESTIONS
+from tests.runs import write_reranker
 
 
 def lines(path):
@@ -177,6 +178,8 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
         ("pairs.tsv", "--beir", "set"),
         ("--beir", "set", "--task", "mining"),
         ("--beir", "set", "--other-texts"),
+        ("--beir", "set", "--cross-encoder", "cross"),
+        ("pairs.tsv", "--task", "mining", "--cross-encoder", "cross"),
         ("--beir", "set", "--format", "tsv"),
         ("--beir", "set", "--validation", "pairs.tsv", "--task", "classification"),
         ("--beir", "set", "--validation", "pairs.tsv"),
@@ -185,6 +188,19 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
 )
 def test_options_that_do_not_go_together(qpr, run, options):
     assert qpr("evaluate", run, *options)[0] == 2
+
+
+def test_both_stages_are_scored(qpr, index, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
+    status, out, _ = qpr("evaluate", index, "pairs.tsv")
+    first = json.loads(out)
+    assert (status, "reranked" in first) == (0, False)
+    write_reranker(index, candidates=3)
+    status, out, _ = qpr("evaluate", index, "pairs.tsv")
+    both = json.loads(out)
+    assert status == 0
+    assert both.pop("reranked").keys() == first.keys() == both.keys()
+    assert both == first
 
 
 def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):

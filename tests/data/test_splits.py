@@ -11,6 +11,7 @@ from qpr_jax.data.splits import (
     SPLITS,
     Splits,
     read_pairs,
+    read_split,
     split_by_cluster,
     write_splits,
 )
@@ -173,6 +174,8 @@ def test_pairs_are_read_as_they_were_written(tmp_path):
     read = read_pairs(tmp_path, "test")
     assert read.dtype == np.int64
     assert read.tolist() == [[10, 11], [2**63 - 1, 10]]
+    assert read_split(tmp_path, "train").tolist() == [10, 11, 2**63 - 1]
+    assert read_split(tmp_path, "test").tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -201,6 +204,8 @@ def test_pairs_of_no_run_or_split(tmp_path):
         read_pairs(tmp_path, "test")
     with pytest.raises(UserError, match="`split`: expected one of train, validation, test, got"):
         read_pairs(tmp_path, "tests")
+    with pytest.raises(UserError, match="expected the folder of a run, with splits/, found none"):
+        read_split(tmp_path, "test")
 
 
 def test_the_real_file(quora_file):

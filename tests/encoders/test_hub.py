@@ -14,6 +14,7 @@ import pytest
 
 from qpr_jax.encoders.load import save_encoder
 from tests.encoders.examples import cnn_encoder
+from tests.runs import write_reranker
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 COMMIT = "1" * 40
@@ -23,6 +24,7 @@ from qpr_jax import Retriever, UserError
 try:
     retriever = Retriever.load(sys.argv[1])
     retriever.add(["how can i learn python"])
+    assert retriever.second_stages.words("l2") == ["light", False]
     print(retriever.encoder.identity)
 except UserError as error:
     print(error)
@@ -51,17 +53,20 @@ class Hub(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append(path)
         if path.startswith("/api/models/org/mine/"):
-            names = [{"rfilename": p.name} for p in self.folder.iterdir()]
+            files = [p for p in self.folder.rglob("*") if p.is_file()]
+            names = [{"rfilename": str(p.relative_to(self.folder))} for p in files]
             if "/tree/" in path:
                 names = [
-                    {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": git_hash(p)}
-                    for p in self.folder.iterdir()
+                    {"type": "file", "path": n["rfilename"], "size": p.stat().st_size}
+                    | {"oid": git_hash(p)}
+                    for n, p in zip(names, files, strict=True)
                 ]
                 return self.send(json.dumps(names).encode(), body)
             found = {"id": "org/mine", "sha": COMMIT, "siblings": names, "private": False}
             return self.send(json.dumps(found).encode(), body)
-        file = self.folder / path.rpartition("/")[2]
-        if not path.startswith(f"/org/mine/resolve/{COMMIT}/") or not file.is_file():
+        start = f"/org/mine/resolve/{COMMIT}/"
+        file = self.folder / path.removeprefix(start)
+        if not path.startswith(start) or not file.is_file():
             return self.send(b"{}", body, status=404)
         # Git's hash of a small file; of a large one its SHA-256.
         digest = git_hash(file)
@@ -88,6 +93,8 @@ def git_hash(path):
 def model(tmp_path):
     encoder = cnn_encoder()
     save_encoder(tmp_path / "served", encoder, card="# mine\n")
+    (tmp_path / "export").symlink_to(tmp_path / "served")
+    write_reranker(tmp_path)
     (tmp_path / "served" / "code.py").write_text("raise SystemExit('code of a model was run')")
     return encoder
 
@@ -128,8 +135,9 @@ def load(tmp_path, endpoint, address="hf://org/mine", **environment):
 def test_a_model_is_fetched_once_verified_and_none_of_its_code(tmp_path, model, asked):
     assert load(tmp_path, asked[0]) == model.identity
     fetched = [path for path in asked if "/resolve/" in path]
-    assert {path.rpartition("/")[2] for path in fetched} == {
-        *("README.md", "manifest.json", "model.safetensors", "settings.json", "vocabulary.json")
+    assert {path.partition(COMMIT)[2] for path in fetched} == {
+        *("/README.md", "/manifest.json", "/model.safetensors", "/settings.json"),
+        *("/vocabulary.json", "/reranker/manifest.json", "/reranker/reranker.safetensors"),
     }
     assert load(tmp_path, asked[0], HF_HUB_OFFLINE="1") == model.identity
     (link,) = (tmp_path / "hf").rglob("model.safetensors")

@@ -14,7 +14,7 @@ import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.encoders.load import read_encoder, save_encoder
-from qpr_jax.encoders.transformer_encoder import _length_blocks, read_transformer
+from qpr_jax.encoders.transformer_encoder import length_blocks, read_transformer
 from qpr_jax.encoders.transformer_runtime import compile_layers
 from qpr_jax.errors import UserError
 from tests.encoders.examples import TINY
@@ -80,7 +80,7 @@ def test_devices_share_a_block_and_do_not_wait_for_each_other():
 def test_blocks_hold_each_question_once_in_few_shapes():
     ids = [[7] * n for n in (*range(1, 33), *[5] * 100)]
     for tokens, devices in ((64, 1), (64, 3), (8, 8), (65_536, 4)):
-        blocks = list(_length_blocks(ids, 32, tokens, devices))
+        blocks = list(length_blocks(ids, 32, tokens, devices))
         assert sorted(np.concatenate([rows for rows, _ in blocks])) == [*range(len(ids))]
         for rows, block in blocks:
             share, rest = divmod(len(block), devices)

@@ -141,7 +141,7 @@ def test_time_queries():
     asked = []
 
     class Slow:
-        def search(self, queries, k=5):
+        def search(self, queries, k=5, *, rerank=None):
             asked.append((queries, k))
             time.sleep(0.02 if queries == ["slow"] else 0.001)
 

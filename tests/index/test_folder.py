@@ -137,7 +137,7 @@ def test_the_vectors_of_changes_are_not_made_again(tmp_path):
     index.put([StoredQuestion(500, "far away")], np.full((1, 4), 100, np.float32))
     again, _ = read_index(tmp_path)
     (found,) = again.find(np.full((1, 4), 100, np.float32), 1)
-    assert found == [(500, "far away", 0)]
+    assert found == [(500, "far away", 0, None)]
 
 
 def test_another_process_s_changes_are_read(tmp_path):

@@ -74,8 +74,8 @@ def test_low_recall_gets_a_warning():
 def test_found_are_ids_questions_and_distances():
     index = build(3, [7, 2**63 - 1, 0])
     (found,) = index.find(POINTS[1:2], 2)
-    assert found[0] == (2**63 - 1, "1", pytest.approx(0, abs=1e-6))
-    assert [type(value) for value in found[0]] == [int, str, float]
+    assert found[0] == (2**63 - 1, "1", pytest.approx(0, abs=1e-6), None)
+    assert [type(value) for value in found[0][:3]] == [int, str, float]
     assert len(found) == 2
     assert len(index.find(POINTS[1:2], 10**9)[0]) == 3
     assert index.find(POINTS[:0], 1) == []

@@ -1,4 +1,4 @@
-"""Losses of float64 vectors, which JAX has where it is told so."""
+"""Losses of float64 vectors, with `jax_enable_x64`."""
 
 import functools
 

@@ -1,6 +1,7 @@
 import concurrent.futures
 import errno
 import json
+import shutil
 import threading
 
 import httpx
@@ -13,6 +14,7 @@ from qpr_jax.serving import app
 from qpr_jax.serving.app import make_app
 from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.models import Limits
+from tests.runs import write_reranker
 from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -27,6 +29,64 @@ def test_search(client, retriever):
     }
     assert len(client.post("/search", json={"queries": ["x"]}).json()["results"][0]) == 4
     assert client.post("/search", json={"queries": []}).json() == {"results": []}
+
+
+def test_in_two_stages(folder, serve, tmp_path):
+    shutil.copytree(folder, tmp_path / "mine")
+    write_reranker(tmp_path / "mine", candidates=3)
+    retriever = Retriever.load(tmp_path / "mine")
+    address = serve(make_app(retriever, limits=LIMITS))
+    queries = ["learn python", "cook rice"]
+    for word in (None, False, "light"):
+        body = {"queries": queries, "k": 4, "rerank": word}
+        answer = httpx.post(f"{address}/search", json=body)
+        hits = retriever.search(queries, 4, rerank=word)
+        assert answer.json() == {"results": [[hit._asdict() for hit in found] for found in hits]}
+    found = httpx.post(f"{address}/search", json={"queries": queries, "k": 4}).json()["results"][0]
+    assert [hit["score"] is None for hit in found] == [False, False, False, True]
+    page = httpx.get(address).text
+    assert "<option value='\"light\"'>by the re-ranker</option><option value='false'>" in page
+    assert 'class="order" >' in page
+
+
+@pytest.mark.parametrize("word", ["heavy", 0, 1, True, "", [], "light", "cross_encoder"])
+def test_a_stage_that_the_server_has_not(client, word):
+    answer = client.post("/search", json={"queries": ["rice"], "rerank": word})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("`rerank`: ")
+    assert "/" not in answer.json()["error"].replace("reranker/", "")
+
+
+def test_a_cross_encoder_gets_few_queries_at_a_time(client):
+    body = {"queries": ["rice"] * 17, "rerank": "cross_encoder"}
+    answer = client.post("/search", json=body)
+    assert answer.status_code == 422
+    assert answer.json() == {"error": "expected at most 16 queries for a cross-encoder, got 17"}
+
+
+def test_no_batch_has_two_orders(folder, tmp_path, serve, monkeypatch):
+    shutil.copytree(folder, tmp_path / "mine")
+    write_reranker(tmp_path / "mine", candidates=3)
+    retriever = Retriever.load(tmp_path / "mine")
+    whole, words = retriever.search, set()
+
+    def search(queries, k=5, rerank=None):
+        words.add((rerank, *{query[0] for query in queries}))
+        return whole(queries, k, rerank=rerank)
+
+    monkeypatch.setattr(retriever, "search", search)
+    address = serve(make_app(retriever, limits=Limits()))
+
+    def post(number):
+        body = {"queries": [f"{number % 2} rice"], "k": 1 + number % 4}
+        body |= {"rerank": False} if number % 2 else {}
+        return httpx.post(f"{address}/search", json=body).json()["results"][0]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for number, hits in enumerate(pool.map(post, range(40))):
+            assert len(hits) == 1 + number % 4
+            assert (hits[0]["score"] is None) == bool(number % 2)
+    assert words == {(False, "1"), ("light", "0")}
 
 
 def test_encode(client, retriever):
@@ -195,7 +255,8 @@ def test_too_many_questions_to_find(retriever, serve):
 def test_small_limits_are_the_pages_too(retriever, serve):
     address = serve(make_app(retriever, limits=Limits(k=3, characters=77)))
     page = httpx.get(address).text
-    assert "k: 3}" in page
+    assert "k: 3," in page
+    assert 'class="order" hidden' in page
     assert 'maxlength="77"' in page
     asked = {"queries": ["rice"]}
     assert len(httpx.post(f"{address}/search", json=asked).json()["results"][0]) == 3
@@ -225,7 +286,7 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
     sizes, first, go = [], threading.Event(), threading.Event()
     whole = retriever.search
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         sizes.append(len(queries))
         if not first.is_set():
             first.set()
@@ -267,7 +328,7 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
 def test_more_requests_than_it_answers_at_a_time_get_429(retriever, serve, monkeypatch):
     go = threading.Event()
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         go.wait(30)
         return [[] for _ in queries]
 
@@ -322,7 +383,7 @@ def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
     whole = retriever.search
     failing = [True]
 
-    def search(queries, k=5):
+    def search(queries, k=5, rerank=None):
         if failing.pop() if failing else False:
             raise RuntimeError("a bug")
         return whole(queries, k)
@@ -374,6 +435,7 @@ def test_the_openapi_document_says_what_there_is(client):
     }
     body = paths["/search"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"]["k"]["maximum"] == LIMITS.k
+    assert "cross_encoder" in str(body["properties"]["rerank"])
     assert body["properties"]["queries"]["items"]["maxLength"] == LIMITS.characters
     assert [path for path in paths if "security" in str(paths[path])] == [
         "/questions",

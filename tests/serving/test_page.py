@@ -6,6 +6,9 @@ import shutil
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from qpr_jax.retriever import Retriever
+from qpr_jax.serving.app import make_app
+from tests.runs import write_reranker
 from tests.serving.conftest import QUESTIONS
 
 pytestmark = pytest.mark.slow
@@ -92,6 +95,23 @@ def test_it_is_used_by_the_keyboard(page):
     assert page.evaluate(focused) == "1"
 
 
+def test_the_order_is_chosen(browser, folder, serve, tmp_path):
+    shutil.copytree(folder, tmp_path / "mine")
+    write_reranker(tmp_path / "mine", candidates=3)
+    retriever = Retriever.load(tmp_path / "mine")
+    page = browser.new_page()
+    page.goto(serve(make_app(retriever)))
+    page.keyboard.type("cook rice")
+    order = page.get_by_role("combobox", name="Order")
+    for name, word in [("by the re-ranker", "light"), ("by distance", False)]:
+        order.select_option(name)
+        hits = retriever.search(["cook rice"], 10, rerank=word)[0]
+        expect(page.locator(".question").first).to_have_text(hits[0].question)
+        assert results(page) == [hit.question for hit in hits]
+        expect(page.locator(".score")).to_have_count(3 if word else 0)
+    page.close()
+
+
 def test_enter_searches_again(page):
     page.keyboard.type("rice")
     results(page)
@@ -106,7 +126,7 @@ def test_a_screen_reader_hears_what_it_is(page):
     query = page.get_by_role("searchbox", name="Type a question; those that mean the same")
     assert query.count() == 1
     assert page.get_by_role("status").inner_text() == "4 questions found for \u201crice\u201d"
-    assert page.get_by_role("list", name="Questions found, nearest first").count() == 1
+    assert page.get_by_role("list", name="Questions found, best first").count() == 1
     assert page.get_by_role("heading", level=1).count() == 1
 
 

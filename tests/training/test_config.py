@@ -76,7 +76,11 @@ def test_the_defaults_are_those_of_the_paper():
         ("loss.negatives", "hardest", "`loss.negatives`: expected random or hard or hard_anchor"),
         ("loss.prior", "flat", "`loss.prior`: expected uniform or distance, got 'flat'"),
         ("batch.sampling", "rows", "`batch.sampling`: expected pairs or clusters, got 'rows'"),
-        ("optimizer.learning_rate_decay", "cosine", "expected none or linear, got 'cosine'"),
+        (
+            "optimizer.learning_rate_decay",
+            "cosine",
+            "expected none or linear or late, got 'cosine'",
+        ),
         ("loss.margin", 0.0, "`loss.margin`: expected above 0 and finite, got 0.0"),
         (
             "loss.temperature",
@@ -271,6 +275,16 @@ def test_several_processes_use_all_their_devices():
         ({"data.source": "qa_logs", "data.coherence": "paper"}, []),
         ({"data.source": "qa_logs", "data.max_rows": 5}, ["data.max_rows"]),
         ({"data.source": "synthetic", "data.path": "a.tsv"}, ["data.path"]),
+        ({"data.negatives": "a.tsv", "batch.hard_negatives": 8}, []),
+        ({"data.negatives": "a.tsv"}, ["data.negatives"]),
+        (
+            {
+                "data.negatives": "a.tsv",
+                "batch.hard_negatives": 8,
+                "loss.names": ("contrastive",),
+            },
+            ["batch.hard_negatives", "data.negatives"],
+        ),
     ],
 )
 def test_what_nothing_reads_is_named(changed, unread):

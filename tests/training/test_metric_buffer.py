@@ -1,10 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training.metric_writer import MetricWriter, read_json_lines
 from qpr_jax.training.sampler import BatchIndices
-from qpr_jax.training.trainer import MetricBuffer
+from qpr_jax.training.trainer import MetricBuffer, _refuse
 
 
 class Data:
@@ -30,7 +32,7 @@ class Plan:
 @pytest.mark.parametrize("leave", [0, 1, 3, 5, 8])
 def test_the_last_steps_are_left_for_later_and_every_step_is_written_once(tmp_path, leave):
     writer = MetricWriter(tmp_path, resume_at=0)
-    buffer = MetricBuffer(writer, Dataset, Plan(), tmp_path)
+    buffer = MetricBuffer(writer, partial(_refuse, Dataset, Plan(), tmp_path))
     for step in range(1, 18):
         buffer.add(step, 512, {"loss": np.float32(step), "grad_norm": np.float32(1)})
         if step % 5 == 0:
@@ -46,7 +48,7 @@ def test_the_last_steps_are_left_for_later_and_every_step_is_written_once(tmp_pa
 
 
 def test_a_loss_that_is_not_finite_names_its_own_step(tmp_path):
-    buffer = MetricBuffer(None, Dataset, Plan(), tmp_path)
+    buffer = MetricBuffer(None, partial(_refuse, Dataset, Plan(), tmp_path))
     for step, loss in enumerate([1, 1, np.nan, 1, 1], start=1):
         buffer.add(step, 512, {"loss": np.float32(loss), "grad_norm": np.float32(1)})
     assert buffer.flush(leave=3).startswith("loss 1.0000")

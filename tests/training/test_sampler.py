@@ -5,12 +5,12 @@ import pytest
 
 from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
+from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.sampler import (
     BatchIndices,
     cluster_sampled_pairs,
     drop_tokens,
     false_negatives,
-    hard_negatives,
     permuted_pairs,
     steps_per_epoch,
 )

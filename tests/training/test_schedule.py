@@ -56,3 +56,10 @@ def test_steps_of_any_shape_have_rates_of_that_shape():
 def test_a_warm_up_longer_than_the_training_is_refused():
     with pytest.raises(UserError, match=r"expected at most the 100 steps of .*, got 101"):
         rates(0, warmup_steps=101)
+
+
+def test_late_decay_falls_in_the_last_third_and_leaves_the_first_steps_as_they_are():
+    found = rates([0, 59, 60, 75, 90], total=90, learning_rate_decay="late")
+    np.testing.assert_allclose(found, [0.5, 0.5, 0.5, 0.25, 0], rtol=1e-5)
+    longer = rates([0, 59, 60, 75, 90], total=180, learning_rate_decay="late")
+    np.testing.assert_allclose(longer, [0.5] * 5)

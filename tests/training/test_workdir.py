@@ -108,3 +108,22 @@ def test_a_run_from_before_a_setting_had_its_default(tmp_path):
         open_workdir(tmp_path, {"seed": 3, "loss.precision": "tf32"}),
     ):
         pass
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_from_before_the_second_stage_opens_with_it(tmp_path, finished):
+    with open_workdir(tmp_path, {"seed": 0}) as folder:
+        if finished:
+            (folder / "report.json").touch()
+    asked = {"seed": 0, "rerank.kind": "light", "rerank.cross_encoder.identity": "abc"}
+    with open_workdir(tmp_path, asked) as folder:
+        assert read_json(folder / "run.json") == {
+            "format": 2,
+            **({"seed": 0} if finished else asked),
+        }
+    if not finished:
+        with (
+            pytest.raises(UserError, match=r"rerank\.kind: 'light' there, 'none' here"),
+            open_workdir(tmp_path, asked | {"rerank.kind": "none"}),
+        ):
+            pass

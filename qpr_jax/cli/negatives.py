@@ -1,0 +1,200 @@
+"""The command that mines hard negatives for a training: negatives."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.cli import options
+from qpr_jax.cli.options import FiniteRange, NamedPath
+from qpr_jax.data.labeled_pairs import LabeledPairs, read_labeled
+from qpr_jax.data.quora import is_quora_file, read_quora
+from qpr_jax.data.splits import SPLITS, group_questions, read_split
+from qpr_jax.data.tables import FORMATS, input_name
+from qpr_jax.errors import UserError
+from qpr_jax.files import write_atomically
+
+if TYPE_CHECKING:
+    from qpr_jax.index.negatives import Rerank, Rules, Score
+    from qpr_jax.retriever import Retriever
+
+log = logging.getLogger("qpr_jax")
+
+_RANK = click.IntRange(1)
+
+
+@click.command()
+@click.argument("folder", metavar="RUN", type=NamedPath())
+@click.argument("pairs", default="-")
+@click.option("--out", required=True, type=NamedPath(dir_okay=False), help="A .tsv or .jsonl file.")
+@click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
+@click.option("--to-rank", default=50, type=_RANK, help="The last rank that is kept.")
+@click.option("--count", default=4, type=_RANK, help="Negatives of a query.")
+@click.option(
+    "--relative-margin",
+    type=FiniteRange(0),
+    help="At least 1 + this times the positive's distance.",
+)
+@click.option("--absolute-margin", type=FiniteRange(0), help="At least this beyond the positive.")
+@click.option("--rerank", type=click.Choice(["light"]), help="RUN's re-ranker judges the hits ...")
+@click.option("--cross-encoder", type=NamedPath(), help="... or the cross-encoder of a folder ...")
+@click.option(
+    "--max-score", type=FiniteRange(0, 1), help="... and drops those above this.  [default: 0.5]"
+)
+@click.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
+@click.option("--split", type=click.Choice(SPLITS), help="Of RUN: its questions of PAIRS alone.")
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS.")
+def negatives(
+    folder: str,
+    pairs: str,
+    out: str,
+    split: str | None,
+    format: str | None,
+    rerank: str | None,
+    cross_encoder: str | None,
+    max_score: float | None,
+    **rules: Any,
+) -> None:
+    """Find hard negatives: hits of questions of PAIRS that are no known paraphrase of them.
+
+    PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). Each question with a
+    known paraphrase is a query. What pairs labeled as duplicates link, by transitivity, and what
+    has the words of the query is no negative of it. Searches the index of RUN, or all questions of
+    PAIRS where RUN has an encoder alone, or those of one --split of a training, so that no
+    held-out question is trained on. Ranks are among the hits that are no known paraphrase; a
+    margin is to the squared distance of the farthest known paraphrase. The light re-ranker of RUN,
+    or a cross-encoder, drops hits that it takes for paraphrases, which labels miss.
+
+    Writes query, negative, rank, distance, positive (the distance of the farthest paraphrase), id
+    (of the negative in the index) and, with one that judges, score (its probability that they mean
+    the same). A training reads the file as data.negatives.
+
+    \b
+    Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
+                 --relative-margin 0.05
+             qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
+                 --set batch.hard_negatives=128
+    """
+    from qpr_jax.index.negatives import Rules, find_negatives, query_groups
+
+    if max_score is not None and cross_encoder is None and rerank is None:
+        raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
+    if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
+        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
+    kept = Rules(**rules) if max_score is None else Rules(**rules, max_score=max_score)
+    if kept.from_rank > kept.to_rank:
+        raise UserError(
+            f"expected at most {kept.to_rank}, the last rank, got {kept.from_rank}",
+            setting="from_rank",
+        )
+    labeled, groups = _read_pairs(folder, pairs, split, format)
+    queries = query_groups(labeled.questions, groups)
+    if not queries:
+        raise UserError(
+            f"{input_name(pairs)}: expected questions labeled as duplicates, got none"
+            + (f" in {split}" if split else "")
+        )
+    score = cross_encoder_score(cross_encoder) if cross_encoder else None
+    retriever = _retriever(folder, labeled.questions, kept, alone=split is not None)
+    counts: Counter[str] = Counter()
+    found = find_negatives(
+        *(labeled.questions, groups, queries, kept),
+        encode=retriever.encode,
+        find=retriever.index.find,
+        rerank=light_rerank(retriever) if rerank else None,
+        score=score,
+        counts=counts,
+    )
+    line = options.as_tsv if out.endswith(".tsv") else options.as_json
+    with (
+        write_atomically(out, "w") as file,
+        progress.bar("query", sum(map(len, queries))) as show,
+    ):
+        if out.endswith(".tsv"):
+            names = ("query", "negative", "rank", "distance", "positive", "id")
+            file.write("\t".join([*names, "score"] if score or rerank else names) + "\n")
+        for some in found:
+            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
+            show(counts["queries"], "")
+    _summarize(out, kept, counts)
+
+
+def _read_pairs(
+    run: str, path: str, split: str | None, format: str | None
+) -> tuple[LabeledPairs, np.ndarray]:
+    """The labeled pairs, of a split of the run alone if one is named; groups of their questions."""
+    from qpr_jax.data.clusters import transitive_clusters
+
+    if split is None:
+        labeled = read_labeled(path, format=format or "")
+    else:
+        if not is_quora_file(path):
+            raise UserError(
+                f"expected {path} in Quora's format, whose ids say which split a question is in",
+                setting="split",
+            )
+        data = read_quora(path)
+        rows = np.flatnonzero(np.isin(data.ids, read_split(run, split)))
+        position = np.full(len(data.questions), -1)
+        position[rows] = np.arange(len(rows))
+        pairs = position[data.pairs]
+        inside = (pairs >= 0).all(axis=1)
+        texts = [data.questions[row] for row in rows]
+        labeled = LabeledPairs(texts, pairs[inside], data.is_duplicate[inside])
+    same = labeled.pairs[labeled.is_duplicate]
+    clusters = transitive_clusters(len(labeled.questions), same)
+    return labeled, group_questions(labeled.questions, clusters)
+
+
+def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) -> Retriever:
+    """The index of a folder, or one of these questions, `alone` or where it has none."""
+    from qpr_jax.retriever import Retriever
+
+    if not alone and pathlib.Path(folder, "index").is_dir():
+        retriever = Retriever.load(folder)
+        if retriever.index.requested.metric != "l2" and rules.has_margin:
+            raise UserError(
+                f"{folder}: expected an index by distance, got one by inner product",
+                remedy="leave out {relative_margin} and {absolute_margin}",
+            )
+        return retriever
+    log.info("indexing %s questions", f"{len(questions):,}")
+    return Retriever.build(questions, run=folder, log=log.info)
+
+
+def light_rerank(retriever: Retriever) -> Rerank:
+    """The light re-ranker of a retriever; UserError where it has none."""
+    from qpr_jax.reranking.light import LIGHT, LightReranker
+
+    stages, index = retriever.second_stages, retriever.index
+    stages.choose("light", index.recipe.metric)
+    model, statistics = stages.models[LIGHT], index.keep_statistics()
+    return LightReranker(model, retriever.encoder, statistics).rerank
+
+
+def cross_encoder_score(folder: str) -> Score:
+    """The probability, by the cross-encoder of a folder, that two texts mean the same."""
+    from qpr_jax.index.negatives import probability_of
+    from qpr_jax.reranking.cross_encoder import read_cross_encoder
+
+    return probability_of(read_cross_encoder(folder))
+
+
+def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:
+    log.info(
+        "%s: %s queries, %s negatives; %s queries have fewer than %d",
+        *(out, f"{counts['queries']:,}", f"{counts['negatives']:,}"),
+        *(f"{counts['short']:,}", rules.count),
+    )
+    log.info(
+        "hits dropped: %s known paraphrases or the query itself, %s before rank %d, %s within the "
+        "margin, %s paraphrases by score",
+        *(f"{counts['paraphrases']:,}", f"{counts['rank']:,}", rules.from_rank),
+        *(f"{counts['margin']:,}", f"{counts['score']:,}"),
+    )

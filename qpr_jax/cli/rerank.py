@@ -1,0 +1,55 @@
+"""The command that scores pairs with a cross-encoder: rerank."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+
+import click
+
+from qpr_jax import progress
+from qpr_jax.cli import options
+from qpr_jax.cli.options import CHUNK, NamedPath
+from qpr_jax.data.labeled_pairs import COLUMNS
+from qpr_jax.data.tables import FORMATS, read_values
+
+log = logging.getLogger("qpr_jax")
+
+QUESTIONS = COLUMNS[:2]
+
+
+@click.command()
+@click.argument("model", type=NamedPath())
+@click.argument("pairs", default="-")
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS.")
+@click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
+def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
+    """Score PAIRS, with the columns question1 and question2, by a cross-encoder.
+
+    MODEL is a run of a cross-encoder, or a folder in the format of sentence-transformers'
+    CrossEncoder. Prints a line for each pair, in their order: question1, question2, score (the
+    model's output after the activation that its folder names) and, of a run, probability (that the
+    two mean the same, calibrated on validation pairs).
+
+    Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
+    """
+    from qpr_jax.reranking.cross_encoder import read_cross_encoder
+
+    def parse(first: object, second: object) -> tuple[str, str] | None:
+        return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+    scorer = read_cross_encoder(model)
+    write = options.as_tsv if output == "tsv" else options.as_json
+    found = read_values(pairs, QUESTIONS, parse, expected="two questions", format=format or "")
+    rows = progress.count((pair for _, pair in found), "scored")
+    calibrated = scorer.calibration is not None
+    names = [*QUESTIONS, "score", *(["probability"] if calibrated else [])]
+    if output == "tsv":
+        click.echo("\t".join(names))
+    while part := list(itertools.islice(rows, CHUNK)):
+        logits = scorer.predict(part)
+        values = (scorer.scores(logits), scorer.probabilities(logits))
+        columns = (column.tolist() for column in values if column is not None)
+        for pair, *scores in zip(part, *columns, strict=True):
+            sys.stdout.write(write(dict(zip(names, (*pair, *scores), strict=True))))

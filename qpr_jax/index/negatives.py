@@ -1,0 +1,286 @@
+"""Hard negatives: hits of an index that are no known paraphrase of their query."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.base import Hit
+from qpr_jax.text.tokenizer import normalized_text
+
+_CHUNK = 1024  # queries that are encoded and searched together
+_TILE = 256  # rows whose distances to a whole group are in memory
+
+Encode = Callable[[Sequence[str]], np.ndarray]
+Find = Callable[[np.ndarray, int], list[list[Hit]]]
+Score = Callable[[Sequence[tuple[str, str]]], np.ndarray]
+Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which hits of a query become its negatives.
+
+    Ranks count the hits that are no known paraphrase, from 1. A margin compares a hit with the
+    farthest known paraphrase of the query, at squared distance p: it keeps those at a distance of
+    at least p (1 + `relative_margin`) and p + `absolute_margin`. These are TopK-PercPos and
+    TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831), there of similarities;
+    `mine_hard_negatives` of sentence-transformers compares with the farthest paraphrase, too.
+
+    Attributes:
+      from_rank, to_rank: the ranks that are kept, both included.
+      count: negatives of a query.
+      relative_margin, absolute_margin: None: any distance.
+      max_score: the greatest probability, by another model, that a negative is a paraphrase.
+      seed: of a random choice among the hits that are left; None: the nearest.
+    """
+
+    from_rank: int = 1
+    to_rank: int = 50
+    count: int = 4
+    relative_margin: float | None = None
+    absolute_margin: float | None = None
+    max_score: float = 0.5
+    seed: int | None = None
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether the distance of a paraphrase counts."""
+        return self.relative_margin is not None or self.absolute_margin is not None
+
+    def least(self, positive: float) -> float:
+        """The least distance of a negative where the farthest paraphrase has this one."""
+        if not self.has_margin:
+            return -np.inf
+        return max(
+            positive * (1 + (self.relative_margin or 0)), positive + (self.absolute_margin or 0)
+        )
+
+
+class Negative(NamedTuple):
+    """A negative of the question `query`, a position.
+
+    Attributes:
+      rank: among the hits that are no known paraphrase, from 1.
+      positive: the squared distance of the farthest known paraphrase.
+      score: the probability of being a paraphrase after all, by another model; None without one.
+    """
+
+    query: int
+    hit: Hit
+    rank: int
+    positive: float
+    score: float | None = None
+
+    def fields(self, questions: Sequence[str]) -> dict[str, object]:
+        """The columns of a file of negatives; `id` is that of the negative in the index."""
+        fields: dict[str, object] = {
+            "query": questions[self.query],
+            "negative": self.hit.question,
+            "rank": self.rank,
+            "distance": self.hit.distance,
+            "positive": self.positive,
+            "id": self.hit.id,
+        }
+        return fields if self.score is None else fields | {"score": self.score}
+
+
+class Judge(Protocol):
+    """A model that reads both texts, as `reranking.cross_encoder.CrossEncoder`."""
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Logits, float [n]."""
+        ...
+
+    def probabilities(self, logits: np.ndarray) -> list[float] | list[None]:
+        """Calibrated probabilities of the logits; None for each without a calibration."""
+        ...
+
+
+def probability_of(judge: Judge) -> Score:
+    """The probability that two texts mean the same: calibrated, or else the logistic function."""
+
+    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        logits = judge.predict(pairs)
+        calibrated = judge.probabilities(logits)
+        if None in calibrated:
+            return 1 / (1 + np.exp(-logits.astype(np.float64)))
+        return np.array(calibrated, np.float64)
+
+    return score
+
+
+def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarray]:
+    """The questions of each group that has several texts, int64 [m] each; the smallest first.
+
+    groups: int [Q], as of `data.splits.group_questions`: questions of one meaning have one number.
+    """
+    order = np.argsort(groups, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if len(order) else []
+    several = [m for m in members if len(m) > 1 and len(_texts(questions, m)) > 1]
+    return sorted(several, key=len)
+
+
+def find_negatives(
+    questions: Sequence[str],
+    groups: np.ndarray,
+    queries: Sequence[np.ndarray],
+    rules: Rules,
+    *,
+    encode: Encode,
+    find: Find,
+    rerank: Rerank | None = None,
+    score: Score | None = None,
+    counts: Counter[str],
+) -> Iterator[list[Negative]]:
+    """Yield the negatives of some queries at a time, nearest first for each query.
+
+    Args:
+      questions: Q texts.
+      groups: int [Q], questions known to mean the same; see `query_groups`.
+      queries: whole groups of `query_groups`, whose questions are the queries.
+      rules: what is kept.
+      encode: texts to float32 [n, d].
+      find: vectors and k to the k nearest hits of each, as `QuestionIndex.find`.
+      rerank: texts and their hits, themselves left out, to the same hits with scores, as
+        `reranking.base.Reranker.rerank`. Hits with a score above `rules.max_score`, or none, are
+        dropped.
+      score: pairs of texts to the probability that they mean the same, float [n]. It is asked about
+        as many hits only as fill `rules.count`.
+      counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
+        (`short`), and of hits dropped by each rule: `paraphrases` (the query itself among them),
+        `rank`, `margin`, `score`.
+    """
+    group_of = _known_groups(questions, groups)
+    rng = np.random.default_rng(rules.seed)
+    for chunk in _chunks(queries):
+        rows = np.concatenate(chunk)
+        texts = [questions[row] for row in rows]
+        vectors = encode(texts)
+        positives = np.concatenate(
+            [_farthest(v) for v in np.split(vectors, np.cumsum([*map(len, chunk)])[:-1])]
+        )
+        hits = find(vectors, rules.to_rank + max(map(len, chunk)))
+        if rerank is not None:
+            hits = _rescored(texts, hits, rerank)
+        eligible = []
+        for row, positive, found in zip(rows.tolist(), positives.tolist(), hits, strict=True):
+            others = [hit for hit in found if group_of(hit.question) != groups[row]]
+            counts["paraphrases"] += len(found) - len(others)
+            ranked = [
+                Negative(row, hit, rank, positive, hit.score)
+                for rank, hit in enumerate(others[: rules.to_rank], start=1)
+            ]
+            eligible.append(_within(ranked, rules, counts))
+            if rerank is not None:
+                eligible[-1] = _below(eligible[-1], rules, counts)
+            if rules.seed is not None:
+                eligible[-1] = [eligible[-1][i] for i in rng.permutation(len(eligible[-1]))]
+        chosen = _choose(questions, eligible, rules, score, counts)
+        counts["queries"] += len(rows)
+        counts["negatives"] += sum(map(len, chosen))
+        counts["short"] += sum(len(some) < rules.count for some in chosen)
+        yield [negative for some in chosen for negative in sorted(some, key=lambda n: n.rank)]
+
+
+def _within(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Those of the range of ranks that keep the margin."""
+    later = ranked[rules.from_rank - 1 :]
+    kept = [
+        negative for negative in later if negative.hit.distance >= rules.least(negative.positive)
+    ]
+    counts["rank"] += len(ranked) - len(later)
+    counts["margin"] += len(later) - len(kept)
+    return kept
+
+
+def _below(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Those whose score is known and low enough."""
+    kept = [n for n in ranked if n.score is not None and n.score <= rules.max_score]
+    counts["score"] += len(ranked) - len(kept)
+    return kept
+
+
+def _rescored(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> list[list[Hit]]:
+    """The hits with scores, nearest first; those with the words of the query are left out."""
+    others = []
+    for text, found in zip(texts, hits, strict=True):
+        words = normalized_text(text)
+        others.append([hit for hit in found if normalized_text(hit.question) != words])
+    return [sorted(found, key=lambda hit: hit.distance) for found in rerank(texts, others)]
+
+
+def _choose(
+    questions: Sequence[str],
+    eligible: list[list[Negative]],
+    rules: Rules,
+    score: Score | None,
+    counts: Counter[str],
+) -> list[list[Negative]]:
+    """The first of each query; with `score`, the first that are no paraphrase by it."""
+    if score is None:
+        return [some[: rules.count] for some in eligible]
+    chosen: list[list[Negative]] = [[] for _ in eligible]
+    while True:
+        asked = []
+        for i, some in enumerate(eligible):
+            lacking = rules.count - len(chosen[i])
+            asked += [(i, negative) for negative in some[:lacking]]
+            eligible[i] = some[lacking:]
+        if not asked:
+            return chosen
+        scores = score([(questions[n.query], n.hit.question) for _, n in asked])
+        for (i, negative), value in zip(asked, scores.tolist(), strict=True):
+            if value <= rules.max_score:
+                chosen[i].append(negative._replace(score=value))
+            else:
+                counts["score"] += 1
+
+
+def _known_groups(questions: Sequence[str], groups: np.ndarray) -> Callable[[str], int]:
+    """The group of a text, in any spelling; -1 for one that is not known."""
+    of_text = {normalized_text(q): g for q, g in zip(questions, groups.tolist(), strict=True)}
+
+    @functools.lru_cache(maxsize=1 << 20)
+    def group_of(text: str) -> int:
+        return of_text.get(normalized_text(text), -1)
+
+    return group_of
+
+
+def _texts(questions: Sequence[str], rows: np.ndarray) -> set[str]:
+    return {normalized_text(questions[row]) for row in rows}
+
+
+def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Yield whole groups of about `_CHUNK` questions together."""
+    chunk: list[np.ndarray] = []
+    for members in queries:
+        chunk.append(members)
+        if sum(map(len, chunk)) >= _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _farthest(vectors: np.ndarray) -> np.ndarray:
+    """The squared distance of each vector, float32 [m, d], to the farthest of them: [m]."""
+    if not np.isfinite(vectors).all():
+        raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
+    # Less their mean, since distances are computed from products; in NumPy, since most groups have
+    # two or three questions and a call of FAISS takes milliseconds to wake its threads.
+    centered = vectors - vectors.mean(axis=0)
+    squares = np.einsum("nd,nd->n", centered, centered)
+    found = [np.zeros(0, np.float32)]
+    for start in range(0, len(vectors), _TILE):
+        tile = slice(start, start + _TILE)
+        products = centered[tile] @ centered.T
+        found.append((squares[tile, None] + squares - 2 * products).max(axis=1))
+    return np.maximum(np.concatenate(found), 0)

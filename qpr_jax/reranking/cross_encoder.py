@@ -1,0 +1,269 @@
+"""Cross-encoders: the scores of pairs, and the order that they give hits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qpr_jax.encoders.base import parse_tensors
+from qpr_jax.encoders.sentence_transformers import (
+    TOKENIZER,
+    WEIGHTS,
+    named_tensors,
+    parse_weights,
+    serialize_tensors,
+)
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
+from qpr_jax.files import (
+    StrPath,
+    manifest_format,
+    read_manifest,
+    read_verified,
+    replace_folder,
+    write_atomically,
+    write_manifest,
+)
+from qpr_jax.index.base import Hit
+from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.reranking.cross_encoder_format import (
+    CALIBRATION,
+    HEAD,
+    file_names,
+    is_cross_encoder,
+    new_files,
+    parse_activation,
+    parse_calibration,
+    parse_classifier_shape,
+    parse_head,
+    parse_max_tokens,
+    require_text_pairs,
+)
+from qpr_jax.reranking.light import rerank_hits
+from qpr_jax.text.word_pieces import PairPieces
+
+if TYPE_CHECKING:
+    import jax
+
+    from qpr_jax.encoders.transformer_runtime import Runtime
+
+FORMAT = "qpr_jax cross-encoder 1"
+# Token counts that pairs are padded to; each is compiled. Most pairs have 16 to 40.
+WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossEncoder:
+    """Scores pairs of questions; JAX is loaded with the first pair. Safe to use from threads.
+
+    Attributes:
+      shape: of the BERT.
+      max_tokens: of a pair, including its markers.
+      weights: parameters of `models.cross_encoder.PairScorer`, pure nested dictionaries.
+      activation: what turns a logit into a score for people: one of `ACTIVATIONS.values()`.
+      contents: files of the folder by name, without weights and calibration.
+      calibration: float64 [2, c], logits and the probabilities that they mean, both ascending; None
+        where unknown.
+      settings: of its training, flat; empty if it was trained elsewhere.
+    """
+
+    shape: BertShape
+    max_tokens: int
+    weights: dict[str, Any]
+    activation: str
+    contents: dict[str, bytes]
+    calibration: np.ndarray | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Hash of what the logits are computed with."""
+        sizes = json.dumps([dataclasses.asdict(self.shape), self.max_tokens]).encode()
+        parts = (FORMAT.encode(), sizes, self.contents[TOKENIZER], self.weights_file())
+        hashes = [hashlib.sha256(part).hexdigest() for part in parts]
+        return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+    def weights_file(self) -> bytes:
+        """The contents of its `model.safetensors`."""
+        tensors = {f"bert.{name}": array for name, array in named_tensors(self.weights).items()}
+        for part, name in HEAD.items():
+            tensors[f"{name}.weight"] = self.weights[part]["kernel"].T
+            tensors[f"{name}.bias"] = self.weights[part]["bias"]
+        return serialize_tensors(tensors)
+
+    @functools.cached_property
+    def tokenizer(self) -> PairPieces:
+        """From pairs to token ids."""
+        return PairPieces(self.contents[TOKENIZER], self.max_tokens)
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Score pairs: float32 [n], logits, in the order of the pairs."""
+        logits = np.empty(len(pairs), np.float32)
+        if len(pairs):
+            for rows, scored in prefetch(self._results(*self.tokenizer.id_lists(pairs))):
+                logits[rows] = np.asarray(scored)[: len(rows)]
+        return logits
+
+    def scores(self, logits: np.ndarray) -> np.ndarray:
+        """The scores of logits by the folder's activation, float32 [n]."""
+        if self.activation == "identity":
+            return logits
+        return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """The probability that the two mean the same, float64 [n]; None without a calibration."""
+        return None if self.calibration is None else np.interp(logits, *self.calibration)
+
+    def _results(
+        self, ids: list[list[int]], segments: list[list[int]]
+    ) -> Iterator[tuple[np.ndarray, jax.Array]]:
+        """Pairs of about one length, and their logits."""
+        runtime = self._runtime
+        sizes = (self.max_tokens, runtime.device_tokens, runtime.devices)
+        for rows, block in length_blocks(ids, *sizes, WIDTHS):
+            types = np.zeros_like(block)
+            for at, row in enumerate(rows):
+                types[at, : len(segments[row])] = segments[row]
+            yield rows, runtime.encode(block, types)
+
+    @functools.cached_property
+    def _runtime(self) -> Runtime:
+        from qpr_jax.encoders.transformer_runtime import compile_layers
+        from qpr_jax.models.cross_encoder import PairScorer
+
+        return compile_layers(self.shape, self.weights, "float32", model=PairScorer)
+
+
+class CrossReranker:
+    """A `reranking.base.Reranker` that orders the first hits by the logits of a cross-encoder.
+
+    `Hit.score` is the calibrated probability, None where the folder has no calibration. With more
+    features beside the logit, use a `LightReranker` with a `scorer`.
+    """
+
+    lexical_candidates = 0
+
+    def __init__(self, model: CrossEncoder, candidates: int = 20) -> None:
+        """candidates: how many hits are read."""
+        self.model, self.candidates = model, candidates
+
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Logits and probabilities of hits; see `reranking.base.Reranker`."""
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+        logits = self.model.predict(pairs).astype(np.float64)
+        known = self.model.probabilities(logits)
+        return logits, np.full(len(logits), np.nan) if known is None else known
+
+    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+        """Order the first hits of each query anew; see `reranking.base.Reranker`."""
+        return rerank_hits(self, queries, hits)
+
+    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+        """The logit and the probability of each hit, in the order given."""
+        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
+        logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
+        probabilities = [None if p != p else p for p in known.tolist()]
+        parts = zip(logits.tolist(), probabilities, strict=True)
+        return [{"score": logit, "probability": probability} for logit, probability in parts]
+
+
+def read_cross_encoder(named: StrPath) -> CrossEncoder:
+    """Read the cross-encoder of a folder, or of a run's `export/`.
+
+    Files are verified if `save_cross_encoder` wrote them. UserError for another architecture than
+    BERT with one output, for weights in another format than safetensors, and for an activation
+    that is not one of `ACTIVATIONS`. Nothing of the folder is executed.
+    """
+    path = cross_encoder_folder(named) or pathlib.Path(named)
+    names = file_names(path)
+    settings: dict[str, Any] = {}
+    if manifest_format(path) == FORMAT:
+        manifest = read_manifest(path, format=FORMAT)
+        files = {name: read_verified(path, name, manifest) for name in names}
+        settings = manifest.get("settings", {})
+    else:
+        files = {name: (path / name).read_bytes() for name in names}
+    shape = parse_classifier_shape(files, path)
+    require_text_pairs(files, path)
+    tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")
+    calibration = files.pop(CALIBRATION, None)
+    return CrossEncoder(
+        shape=shape,
+        max_tokens=parse_max_tokens(files, shape, path),
+        weights=parse_weights(tensors, shape, path) | parse_head(tensors, shape, path),
+        activation=parse_activation(files, path),
+        contents=files,
+        calibration=None if calibration is None else parse_calibration(calibration, path),
+        settings=settings,
+    )
+
+
+def cross_encoder_folder(named: StrPath) -> pathlib.Path | None:
+    """The folder of a cross-encoder: `named` itself, or `export/` of a run; None if it is none."""
+    folders = (pathlib.Path(named), pathlib.Path(named, "export"))
+    return next((folder for folder in folders if is_cross_encoder(folder)), None)
+
+
+def save_cross_encoder(folder: StrPath, model: CrossEncoder) -> None:
+    """Write a folder that sentence-transformers reads too; it is replaced as a whole."""
+    files = model.contents | {WEIGHTS: model.weights_file()}
+    if model.calibration is not None:
+        logits, probabilities = model.calibration.tolist()
+        known = {"logits": logits, "probabilities": probabilities}
+        files[CALIBRATION] = json.dumps(known).encode() + b"\n"
+    with replace_folder(folder) as part:
+        for name, data in files.items():
+            with write_atomically(part / name) as file:
+                file.write(data)
+        write_manifest(part, list(files), format=FORMAT, settings=model.settings)
+
+
+def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> CrossEncoder:
+    """A cross-encoder before its training: the BERT of an encoder, and an output drawn at random.
+
+    The pooler is the encoder's where its file holds one; else it is drawn too.
+    """
+    shape, where = encoder.model.shape, "encoder"
+    tensors = parse_tensors(encoder.contents[WEIGHTS], where)
+    known = {f"bert.{name}": array for name, array in tensors.items()} | tensors
+    rng = np.random.default_rng(seed)
+    for name, outputs in zip(HEAD.values(), (shape.hidden_size, 1), strict=True):
+        drawn = rng.normal(0, 0.02, (outputs, shape.hidden_size))
+        known = {f"{name}.weight": drawn, f"{name}.bias": np.zeros(outputs)} | known
+    limit = min(max_tokens, shape.max_position_embeddings)
+    contents = new_files(encoder.contents, limit)
+    weights = encoder.model.weights | parse_head(known, shape, where)
+    activation = parse_activation(contents, where)
+    return CrossEncoder(shape, limit, weights, activation, contents)
+
+
+def calibrate(logits: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """The isotonic map from logits to the probability of one meaning, float64 [2, c].
+
+    Args:
+      logits: float [n].
+      same: bool [n], whether the pair has one meaning.
+
+    Source: Zadrozny and Elkan (2002).
+    """
+    # Imported here because only training needs it.
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = IsotonicRegression(y_min=0, y_max=1).fit(logits, same)
+    points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
+    # The thresholds may be rounded apart by the last bit.
+    return np.maximum.accumulate(points, axis=1)

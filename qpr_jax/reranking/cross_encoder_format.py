@@ -1,0 +1,171 @@
+"""The files of a cross-encoder's folder, as sentence-transformers reads and writes them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.encoders.sentence_transformers import (
+    CONFIG,
+    MODULES,
+    TOKENIZER,
+    WEIGHTS,
+    parse_modules,
+    parse_shape,
+)
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, parse_json
+from qpr_jax.models.bert_shape import BertShape
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+LENGTH_CONFIG = "sentence_bert_config.json"
+MODEL_CONFIG = "config_sentence_transformers.json"  # of sentence-transformers 5.4 and later
+CALIBRATION = "calibration.json"  # our own; sentence-transformers ignores it
+ARCHITECTURE = "BertForSequenceClassification"
+# What turns a logit into a score, by the class that a folder names; the first is the default.
+ACTIVATIONS = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+}
+# The names of the two linear maps after the layers, and of their tensors.
+HEAD = {"pooler": "bert.pooler.dense", "classifier": "classifier"}
+_OPTIONAL = (TOKENIZER_CONFIG, LENGTH_CONFIG, MODEL_CONFIG, MODULES, CALIBRATION)
+
+
+def is_cross_encoder(folder: StrPath) -> bool:
+    """Whether the configuration in a folder says that it holds a cross-encoder of this kind."""
+    path = pathlib.Path(folder, CONFIG)
+    config = parse_json(path.read_bytes(), path) if path.is_file() else None
+    return isinstance(config, dict) and config.get("architectures") == [ARCHITECTURE]
+
+
+def file_names(folder: StrPath) -> list[str]:
+    """The files of a folder that define the model; UserError where one is missing."""
+    path, required = pathlib.Path(folder), (CONFIG, TOKENIZER, WEIGHTS)
+    for name in required:
+        if not (path / name).is_file():
+            raise UserError(
+                f"{path}: expected a cross-encoder with {', '.join(required)}, found no {name}",
+                remedy="fetch the whole folder, with its weights in safetensors",
+            )
+    return [*required, *(name for name in _OPTIONAL if (path / name).is_file())]
+
+
+def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
+    """The files, but the weights, of a cross-encoder that starts from those of an encoder."""
+    sigmoid = next(iter(ACTIVATIONS))
+    config = _object(encoder, CONFIG, "encoder") | {
+        "architectures": [ARCHITECTURE],
+        "id2label": {"0": "LABEL_0"},
+        "label2id": {"LABEL_0": 0},
+        "sentence_transformers": {"activation_fn": sigmoid},
+        "sbert_ce_default_activation_function": sigmoid,  # for versions before 4
+    }
+    tokenizer = _object(encoder, TOKENIZER_CONFIG, "encoder") | {"model_max_length": max_tokens}
+    written = ((CONFIG, config), (TOKENIZER_CONFIG, tokenizer))
+    files = {name: json.dumps(value, indent=2).encode() + b"\n" for name, value in written}
+    return files | {TOKENIZER: encoder[TOKENIZER]}
+
+
+def require_text_pairs(files: Mapping[str, bytes], where: StrPath) -> None:
+    """UserError where sentence-transformers would do more than to score the two texts."""
+    modules = parse_modules(files, where) if MODULES in files else []
+    kinds = [module["kind"] for module in modules]
+    if kinds not in ([], ["Transformer"]):
+        raise UserError(f"{where}: {MODULES}: expected a Transformer, got {', '.join(kinds)}")
+    prompt = _object(files, MODEL_CONFIG, where).get("default_prompt_name")
+    if prompt is not None:
+        raise UserError(
+            f"{where}: {MODEL_CONFIG}: expected no prompt before a text, got {prompt!r}"
+        )
+
+
+def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, Any]:
+    value = parse_json(files.get(name, b"{}"), f"{where}: {name}")
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: {name}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertShape:
+    """The sizes of a cross-encoder; UserError where it is none, or has several outputs."""
+    config = _object(files, CONFIG, where)
+    if (found := config.get("architectures")) != [ARCHITECTURE]:
+        named = ", ".join(map(str, found)) if isinstance(found, list) else repr(found)
+        raise UserError(
+            f"{where}: {CONFIG}: expected a cross-encoder of the architecture {ARCHITECTURE}, got "
+            f"{named}"
+        )
+    labels = config.get("id2label")
+    # Two are the default of transformers.
+    count = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
+    if count != 1:
+        raise UserError(f"{where}: {CONFIG}: expected a model with one output, got {count}")
+    return parse_shape(config, where)
+
+
+def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
+    """As sentence-transformers looks for it: the newest place first, a sigmoid by default."""
+    config = _object(files, CONFIG, where)
+    new = config.get("sentence_transformers")
+    places = (
+        _object(files, MODEL_CONFIG, where).get("activation_fn"),
+        new.get("activation_fn") if isinstance(new, dict) else None,
+        config.get("sbert_ce_default_activation_function"),
+        next(iter(ACTIVATIONS)),
+    )
+    named = next(place for place in places if place is not None)
+    if named not in ACTIVATIONS:
+        raise UserError(
+            f"{where}: expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
+        )
+    return ACTIVATIONS[named]
+
+
+def parse_max_tokens(files: Mapping[str, bytes], shape: BertShape, where: StrPath) -> int:
+    """The tokens of a pair that are read, markers included, as sentence-transformers does."""
+    limits = (
+        _object(files, LENGTH_CONFIG, where).get("max_seq_length"),
+        _object(files, TOKENIZER_CONFIG, where).get("model_max_length"),
+    )
+    limit = next((n for n in limits if n), shape.max_position_embeddings)
+    if not isinstance(limit, int | float) or isinstance(limit, bool) or limit < 3:
+        raise UserError(f"{where}: expected room for 3 tokens or more, got {limit!r}")
+    return int(min(limit, shape.max_position_embeddings))
+
+
+def parse_head(
+    tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath
+) -> dict[str, Any]:
+    """The parameters after the layers: the pooler and the classifier."""
+    size, head = shape.hidden_size, {}
+    for (part, name), outputs in zip(HEAD.items(), (size, 1), strict=True):
+        kernel, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
+        if kernel is None or bias is None:
+            raise UserError(f"{where}: expected the tensors {name}.weight and .bias, found none")
+        if kernel.shape != (outputs, size) or bias.shape != (outputs,):
+            raise UserError(
+                f"{where}: {name}: expected {[outputs, size]} and {[outputs]}, got "
+                f"{list(kernel.shape)} and {list(bias.shape)}"
+            )
+        head[part] = {"kernel": np.float32(kernel).T, "bias": np.float32(bias)}
+    return head
+
+
+def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
+    """As of `CrossEncoder.calibration`; UserError where it is no ascending curve."""
+    known = parse_json(data, f"{where}: {CALIBRATION}")
+    try:
+        points = np.array([known["logits"], known["probabilities"]], np.float64)
+    except (TypeError, KeyError, ValueError):
+        points = np.zeros((0, 0))
+    ascending = points.ndim == 2 and points.shape[1] > 0 and (np.diff(points) >= 0).all()
+    if not ascending or not np.isfinite(points).all():
+        raise UserError(
+            f"{where}: {CALIBRATION}: expected ascending `logits` and `probabilities` of one length"
+        )
+    return points

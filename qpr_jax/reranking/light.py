@@ -1,0 +1,275 @@
+"""The light re-ranker: trees over features of a query and a hit, and its folder.
+
+The folder has a manifest and a file of safetensors; nothing in it is executed. It lies in the
+folder of its encoder, whose distances it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from qpr_jax.encoders.base import Encoder, parse_tensors
+from qpr_jax.errors import UserError
+from qpr_jax.files import (
+    StrPath,
+    read_manifest,
+    read_verified,
+    replace_folder,
+    write_atomically,
+    write_manifest,
+)
+from qpr_jax.index.base import Hit
+from qpr_jax.index.statistics import Statistics
+from qpr_jax.reranking.base import Reranker
+from qpr_jax.reranking.features import FEATURES, FeatureExtractor
+from qpr_jax.reranking.trees import Forest, check_forest, predict
+
+FORMAT = "qpr_jax reranker 1"
+LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's folder
+WEIGHTS = "reranker.safetensors"
+CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
+_CALIBRATION = "calibration"
+_REMEDY = "train the run again, or fetch the model again"
+
+
+@dataclass(frozen=True)
+class LightModel:
+    """What was trained.
+
+    Attributes:
+      encoder: the identity of the encoder whose distances it has learned from.
+      candidates: hits of the first stage that it orders.
+      features: names of the columns.
+      forest: its sum is the raw score, by which hits are ordered.
+      calibration: float64 [2, c], raw scores, ascending, and their probabilities, which do not
+        fall; in between, a line.
+      lexical_candidates: hits of BM25 that it orders, too.
+      cross_encoder: the identity of the cross-encoder whose logit is its last feature, or "".
+      settings: of its training, and what else a user may want to know.
+    """
+
+    encoder: str
+    candidates: int
+    features: tuple[str, ...]
+    forest: Forest
+    calibration: np.ndarray
+    lexical_candidates: int = 0
+    cross_encoder: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        """The calibrated probability of raw scores, float64 [m]."""
+        return np.interp(scores, *self.calibration)
+
+
+def save_light(folder: StrPath, model: LightModel) -> None:
+    """Write a model; the folder is replaced as a whole."""
+    from safetensors.numpy import save
+
+    _check(model, "the re-ranker")
+    tensors = {**model.forest._asdict(), _CALIBRATION: model.calibration}
+    with replace_folder(folder) as part:
+        with write_atomically(part / WEIGHTS) as file:
+            file.write(save({name: np.ascontiguousarray(a) for name, a in tensors.items()}))
+        write_manifest(
+            part,
+            [WEIGHTS],
+            format=FORMAT,
+            encoder=model.encoder,
+            candidates=model.candidates,
+            lexical_candidates=model.lexical_candidates,
+            cross_encoder=model.cross_encoder,
+            features=[*model.features],
+            settings=model.settings,
+        )
+
+
+def read_light(folder: StrPath) -> LightModel:
+    """Read and verify a model; UserError where it is damaged or of another version."""
+    manifest = read_manifest(folder, format=FORMAT)
+    tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
+    names = {*Forest._fields, _CALIBRATION}
+    if tensors.keys() != names:
+        raise UserError(
+            f"{folder}: {WEIGHTS}: expected {', '.join(sorted(names))}, got "
+            f"{', '.join(sorted(tensors))}",
+            remedy=_REMEDY,
+        )
+    types = {
+        **dict.fromkeys(("encoder", "cross_encoder"), str),
+        **dict.fromkeys(("candidates", "lexical_candidates"), int),
+        "features": list,
+        "settings": dict,
+    }
+    for name, expected in types.items():
+        if type(manifest.get(name)) is not expected:
+            what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r}"
+            raise UserError(f"{folder}: {what}", remedy=_REMEDY)
+    known = {name: manifest[name] for name in types}
+    model = LightModel(
+        **known | {"features": tuple(manifest["features"])},
+        forest=Forest(*(tensors[name] for name in Forest._fields)),
+        calibration=tensors[_CALIBRATION],
+    )
+    _check(model, str(folder))
+    return model
+
+
+def _check(model: LightModel, where: str) -> None:
+    if model.features != features_of(model.cross_encoder):
+        raise UserError(
+            f"{where}: expected a re-ranker over the features {', '.join(FEATURES)}, got "
+            f"{', '.join(map(str, model.features))}",
+            remedy="train it again with this version",
+        )
+    if model.candidates < 1 or model.lexical_candidates < 0:
+        raise UserError(f"{where}: expected 1 candidate or more, got {model.candidates}")
+    check_forest(model.forest, len(model.features), where)
+    points = model.calibration
+    whole = points.dtype == np.float64 and points.ndim == 2 and points.shape[0] == 2
+    if not (
+        whole
+        and points.size
+        and np.isfinite(points).all()
+        and (np.diff(points) >= 0).all()
+        and points[1, 0] >= 0
+        and points[1, -1] <= 1
+    ):
+        raise UserError(f"{where}: expected an ascending calibration, got another", remedy=_REMEDY)
+
+
+def features_of(cross_encoder: str = "") -> tuple[str, ...]:
+    """The columns of a model, stacked on a cross-encoder or not."""
+    return (*FEATURES, CROSS) if cross_encoder else FEATURES
+
+
+def calibrate(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Isotonic regression of labels, 0 or 1, by raw scores: `LightModel.calibration`."""
+    # Imported here because only training needs it.
+    from sklearn.isotonic import IsotonicRegression
+
+    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores, labels)
+    points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
+    # The thresholds may be rounded apart by the last bit.
+    return np.maximum.accumulate(points, axis=1)
+
+
+def rank_hits(
+    scores: np.ndarray, distances: np.ndarray, ids: np.ndarray, starts: np.ndarray
+) -> np.ndarray:
+    """The order of the hits of each query, best first: a permutation of 0, ..., m - 1, int64 [m].
+
+    Ties go by distance, then by id, so that the order given does not matter. All arguments are
+    [m], but for `starts`, [q + 1]: where the hits of each query begin.
+    """
+    of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return np.lexsort((ids, distances, -scores, of_query))
+
+
+class PairScorer(Protocol):
+    """A cross-encoder."""
+
+    @property
+    def identity(self) -> str:
+        """Hash of what the logits are computed with."""
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Logits of pairs, float32 [n]."""
+        ...
+
+
+def rerank_hits(
+    reranker: Reranker, queries: Sequence[str], hits: Sequence[Sequence[Hit]]
+) -> list[list[Hit]]:
+    """`Reranker.rerank` by its `score`."""
+    most = reranker.candidates + reranker.lexical_candidates
+    first = [found[:most] for found in hits]
+    starts = np.cumsum([0, *map(len, first)])
+    flat = [hit for found in first for hit in found]
+    texts, distances = _columns(flat)
+    scores, known = reranker.score(queries, texts, distances, starts)
+    probabilities = [None if p != p else p for p in known.tolist()]  # NaN: not known
+    ids = np.array([hit.id for hit in flat], np.int64)
+    order = rank_hits(scores, distances, ids, starts).tolist()
+    ordered = []
+    for i, found in enumerate(hits):
+        own = order[starts[i] : starts[i + 1]]
+        best = [flat[at]._replace(score=probabilities[at]) for at in own]
+        ordered.append(best + [hit._replace(score=None) for hit in found[most:]])
+    return ordered
+
+
+class LightReranker:
+    """A `Reranker` of trees; `scorer`, where the model is stacked, is its cross-encoder."""
+
+    def __init__(
+        self,
+        model: LightModel,
+        encoder: Encoder,
+        statistics: Statistics,
+        scorer: PairScorer | None = None,
+    ) -> None:
+        if model.encoder != encoder.identity:
+            raise UserError(
+                f"expected a re-ranker of the encoder {encoder.identity[:12]}, got one of "
+                f"{model.encoder[:12]}",
+                remedy="use the re-ranker of the same run, or search without one",
+            )
+        given = scorer.identity if scorer else ""
+        if model.cross_encoder != given:
+            raise UserError(
+                f"expected the cross-encoder {model.cross_encoder[:12] or '(none)'} of the "
+                f"re-ranker's training, got {given[:12] or '(none)'}",
+                remedy="give the folder of that cross-encoder",
+            )
+        self.model, self.scorer = model, scorer
+        self.candidates, self.lexical_candidates = model.candidates, model.lexical_candidates
+        self._features = FeatureExtractor(encoder, statistics)
+
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Raw scores and probabilities of hits; see `Reranker`."""
+        features = self._compute(queries, questions, distances, starts)
+        scores = predict(self.model.forest, features)
+        return scores, self.model.probabilities(scores)
+
+    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+        """Order the first hits of each query anew; see `Reranker`."""
+        return rerank_hits(self, queries, hits)
+
+    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
+        """The features, the raw score and the probability of each hit, in the order given."""
+        features = self._compute([query], *_columns(hits), np.array([0, len(hits)]))
+        scores = predict(self.model.forest, features)
+        parts = np.column_stack([features, scores, self.model.probabilities(scores)])
+        names = (*self.model.features, "score", "probability")
+        return [dict(zip(names, row, strict=True)) for row in parts.tolist()]
+
+    def _compute(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> np.ndarray:
+        """Features of all hits, float32 [m, features]."""
+        features = self._features.compute(queries, questions, distances, starts)
+        if self.scorer is None:
+            return features
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+        return np.column_stack([features, self.scorer.predict(pairs)])
+
+
+def _columns(hits: Sequence[Hit]) -> tuple[list[str], np.ndarray]:
+    """The texts of hits, and their distances, float32 [m]."""
+    return [hit.question for hit in hits], np.array([hit.distance for hit in hits], np.float32)

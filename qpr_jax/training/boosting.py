@@ -1,0 +1,194 @@
+"""Fit ranking trees to the hits of many queries, with folds that keep scores honest.
+
+Queries are put into folds by cluster. The score of a query comes from trees that were fitted to the
+other folds, whose size was chosen among those folds alone; what is shipped is fitted to all.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.machine import cpu_count
+from qpr_jax.reranking.trees import Forest, forest_of, predict
+
+log = logging.getLogger(__name__)
+
+FOLDS = 5
+LEAVES = (7, 15)  # of a tree
+TREES = (50, 100, 200)
+_QUERIES_PER_TREE = 2  # fewer queries get fewer trees
+_DEPTH = 20  # of MRR
+_TRUNCATION = 5  # places whose order the trees learn most of; 20 measured worse, and slower
+
+
+class Lists(NamedTuple):
+    """Hits of q queries, those of one query after those of another.
+
+    features: float32 [m, f]. labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
+    folds: int [q], 0 to FOLDS - 1.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    starts: np.ndarray
+    folds: np.ndarray
+
+
+class Size(NamedTuple):
+    """How large a forest is."""
+
+    leaves: int
+    trees: int
+
+
+class CrossFit(NamedTuple):
+    """Forests for each fold, fitted to the others, and the one that is fitted to all.
+
+    forests, sizes: of each fold. scores: float64 [m], of each hit by the forest of its fold.
+    importances: float64 [f], the share of each feature in what the shipped trees gain.
+    """
+
+    forests: list[Forest]
+    sizes: list[Size]
+    scores: np.ndarray
+    shipped: Forest
+    shipped_size: Size
+    importances: np.ndarray
+
+
+def require_lightgbm() -> Any:
+    """The package lightgbm; UserError where it, or the library that it needs, is missing."""
+    try:
+        import lightgbm
+    except (ImportError, OSError) as error:
+        raise UserError(
+            f"the trees of the re-ranker need lightgbm, which could not be loaded ({error})",
+            setting="rerank.kind",
+            remedy="install it, and the system's libgomp.so.1 (on Debian the package libgomp1), or "
+            "set {rerank.kind=none}",
+        ) from error
+    return lightgbm
+
+
+def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
+    """The fold of each query, int64 [q]: those of one cluster have one fold."""
+    distinct, at = np.unique(clusters, return_inverse=True)
+    return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
+
+
+def cross_fit(lists: Lists, seed: int) -> CrossFit:
+    """Choose the size of the forest for each fold, fit all forests, and score every hit.
+
+    Each forest is fitted by one thread, several at a time, so that neither the number of threads
+    nor the other work of the machine changes a bit.
+    """
+
+    most = len(lists.folds) // _QUERIES_PER_TREE
+    stages = [count for count in TREES if count <= max(most, TREES[0])]
+
+    def measure(leaves: int, fold: int) -> np.ndarray:
+        """The sums of reciprocal ranks of two folds by trees of the others: [2, stages]."""
+        pair = (fold, (fold + 1) % FOLDS)
+        booster = _fit(lists, ~np.isin(lists.folds, pair), Size(leaves, stages[-1]), seed)
+        of_folds = [lists.folds == fold for fold in pair]
+        return np.stack([_staged_sums(booster, stages, lists, chosen) for chosen in of_folds])
+
+    jobs = [*itertools.product(LEAVES, range(FOLDS))]
+    sums = np.zeros((FOLDS, len(LEAVES), len(stages)))
+    for (leaves, fold), measured in zip(jobs, _parallel(measure, jobs), strict=True):
+        # What one of the two scores is for the choice of the other: they share no tree.
+        row = LEAVES.index(leaves)
+        sums[(fold + 1) % FOLDS, row] += measured[0]
+        sums[fold, row] += measured[1]
+    sizes = [_best_size(found) for found in sums]
+    shipped_size = _best_size(sums.sum(axis=0))
+
+    def fit(fold: int, size: Size) -> Any:
+        return _fit(lists, lists.folds != fold, size, seed)
+
+    boosters = _parallel(fit, [*enumerate(sizes), (FOLDS, shipped_size)])
+    forests = [_forest(booster) for booster in boosters]
+    fold_of_hit = np.repeat(lists.folds, np.diff(lists.starts))
+    scores = np.empty(len(lists.features))
+    for fold, forest in enumerate(forests[:FOLDS]):
+        scores[fold_of_hit == fold] = predict(forest, lists.features[fold_of_hit == fold])
+    gains = boosters[-1].feature_importance("gain")
+    importances = gains / max(gains.sum(), 1e-30)
+    return CrossFit(forests[:-1], sizes, scores, forests[-1], shipped_size, importances)
+
+
+def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """1 / rank of the first relevant hit of each query among the first 20, or 0: float64 [q]."""
+    of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.lexsort((-scores, of_query))
+    ranks = np.arange(len(scores)) - np.repeat(starts[:-1], np.diff(starts)) + 1
+    gains = np.where((labels[order] > 0) & (ranks <= _DEPTH), 1 / ranks, 0)
+    found = np.zeros(len(starts) - 1)
+    np.maximum.at(found, of_query, gains)
+    return found
+
+
+def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
+    """Fit trees to the chosen queries, bool [q], that have a relevant hit and another."""
+    lightgbm = require_lightgbm()
+    counts = np.diff(lists.starts)
+    of_query = np.repeat(np.arange(len(counts)), counts)
+    relevant = np.bincount(of_query, lists.labels, len(counts))
+    chosen = chosen & (relevant > 0) & (relevant < counts)
+    rows = chosen[of_query]
+    settings = {
+        "objective": "lambdarank",
+        "lambdarank_truncation_level": _TRUNCATION,
+        "num_leaves": size.leaves,
+        "learning_rate": 0.1,
+        "min_data_in_leaf": 50,
+        "num_threads": 1,
+        "deterministic": True,
+        "force_col_wise": True,
+        "seed": seed % (1 << 31),
+        "verbose": -1,
+    }
+    data = lightgbm.Dataset(lists.features[rows], lists.labels[rows], group=counts[chosen])
+    return lightgbm.train(settings, data, size.trees)
+
+
+def _forest(booster: Any) -> Forest:
+    return forest_of(booster.dump_model()["tree_info"])
+
+
+def _staged_sums(
+    booster: Any, stages: Sequence[int], lists: Lists, chosen: np.ndarray
+) -> np.ndarray:
+    """The sum of the reciprocal ranks of the chosen queries after so many trees: [stages]."""
+    counts = np.diff(lists.starts)
+    rows = np.repeat(chosen, counts)
+    features, labels = lists.features[rows], lists.labels[rows]
+    starts = np.concatenate([[0], np.cumsum(counts[chosen])])
+    trees = booster.dump_model()["tree_info"]
+    scores, found = np.zeros(len(features)), []
+    for first, last in itertools.pairwise((0, *stages)):
+        scores += predict(forest_of(trees[first:last]), features)
+        found.append(reciprocal_ranks(scores, labels, starts).sum())
+    return np.array(found)
+
+
+def _best_size(sums: np.ndarray) -> Size:
+    """The best of sums [LEAVES, stages of TREES]; of equal ones the smallest forest."""
+    leaves, trees = np.unravel_index(np.argmax(sums), sums.shape)
+    return Size(LEAVES[leaves], TREES[trees])
+
+
+def _parallel(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """The results of `function(*job)`, in the order of the jobs; a thread for each core."""
+    pool = concurrent.futures.ThreadPoolExecutor(cpu_count())
+    try:
+        return [*pool.map(lambda job: function(*job), jobs)]
+    finally:
+        pool.shutdown(cancel_futures=True)  # else Ctrl-C would wait for all jobs

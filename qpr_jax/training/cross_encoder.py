@@ -1,0 +1,244 @@
+"""The training of a cross-encoder: `job=cross_encoder`, from the settings to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import time
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.data.clusters import dense_clusters
+from qpr_jax.data.splits import TRAIN, write_splits
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.sentence_transformers import TOKENIZER
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.files import StrPath, read_json, write_json
+from qpr_jax.index.run import run_encoder
+from qpr_jax.reranking.cross_encoder import (
+    CrossEncoder,
+    calibrate,
+    cross_encoder_folder,
+    from_encoder,
+    read_cross_encoder,
+    save_cross_encoder,
+)
+from qpr_jax.text.word_pieces import WordPieces
+from qpr_jax.training.checkpoints import open_checkpoints
+from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
+from qpr_jax.training.cross_pairs import Pairs, batches_by_length, draw_pairs, lay_out_pairs
+from qpr_jax.training.cross_step import CrossState, make_cross_step, trained_weights
+from qpr_jax.training.metric_writer import MetricWriter
+from qpr_jax.training.sources import SOURCES, SplitData
+from qpr_jax.training.trainer import IN_FLIGHT, MetricBuffer, catch_signals, restore_latest
+from qpr_jax.training.workdir import open_workdir
+
+log = logging.getLogger(__name__)
+
+_WATCHED = "mrr@20"
+
+
+class Batches(NamedTuple):
+    """The pairs of a training, divided into its steps.
+
+    Attributes:
+      pairs: P of them.
+      token_ids: of each question, with its markers.
+      max_tokens: of a pair.
+      steps: int64 [S, n], positions of the pairs of each step.
+    """
+
+    pairs: Pairs
+    token_ids: list[list[int]]
+    max_tokens: int
+    steps: np.ndarray
+
+    def load(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Token ids and segments, int32 [n, L], and labels, float32 [n]; steps count from 0."""
+        chosen = self.steps[step]
+        laid_out = lay_out_pairs(self.pairs.rows[chosen], self.token_ids, self.max_tokens)
+        return *laid_out, self.pairs.labels[chosen]
+
+
+def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+    """Train a cross-encoder in `workdir`, write `export/` there, and return the report.
+
+    The same call resumes after a kill. One process and one device.
+    """
+    source = SOURCES[config.data.source]
+    path = source.find(config) if source.find else None
+    run = identity(config)
+    if path:
+        run["data.sha256"] = source.digest(path)
+    first_stage, start = _read_first_stage(config), read_start(config)
+    run |= {"first_stage.identity": first_stage.identity, "pretrained.identity": start.identity}
+    with open_workdir(workdir, run, overwrite=config.overwrite) as folder:
+        if (folder / "report.json").exists():
+            log.info("%s is finished; see its report.json", folder)
+            return dict(read_json(folder / "report.json"))
+        if path and source.prepare:
+            path = source.prepare(config, path, folder)
+        data, clusters, splits = source.read(config, path or pathlib.Path())
+        split = SplitData(data, dense_clusters(clusters), splits)
+        write_splits(folder / "splits", splits, data.ids, data.questions)
+        hits, validation = find_hits(split, first_stage, config.cross_encoder.hits, folder)
+        batches = make_batches(config, split, hits, start)
+        model, seconds = _train(config, split, batches, validation, start, folder)
+        return _finish(split, model, validation, folder, seconds)
+
+
+def make_batches(
+    config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
+) -> Batches:
+    """Draw the pairs of a training, a function of the seed, and divide them into its steps."""
+    settings, splits = config.cross_encoder, split.splits
+    clusters = np.where(splits.split_of == TRAIN, split.clusters, -1)
+    pairs = draw_pairs(
+        *(clusters, hits, splits.non_duplicates["train"]),
+        count=settings.pairs,
+        negatives=settings.negatives,
+        seed=config.seed,
+    )
+    if settings.pairs < config.batch_size:
+        raise UserError(
+            f"expected at least a batch of {config.batch_size} pairs, got {settings.pairs}",
+            setting="cross_encoder.pairs",
+            remedy="raise it, or lower {batch_size}",
+        )
+    pairs = Pairs(pairs.rows[: settings.pairs], pairs.labels[: settings.pairs])
+    pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
+    longest = min(config.text.max_tokens, start.max_tokens // 2)
+    token_ids = pieces.id_lists(split.data.questions, longest)
+    lengths = np.array([len(row) for row in token_ids])[pairs.rows].sum(axis=1) - 1
+    steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
+    steps = steps[: config.max_steps or None]
+    log.info(
+        "%s pairs, %.0f %% of one meaning, %.1f tokens each; %s steps",
+        *(f"{steps.size:,}", 100 * pairs.labels.mean(), lengths.mean(), f"{len(steps):,}"),
+    )
+    return Batches(pairs, token_ids, start.max_tokens, steps)
+
+
+def _read_first_stage(config: TrainConfig) -> Encoder:
+    try:
+        return run_encoder(os.path.expanduser(config.cross_encoder.first_stage))
+    except UserError as error:
+        name = "cross_encoder.first_stage"
+        raise UserError(error.what, setting=name, remedy=error.remedy) from None
+
+
+def read_start(config: TrainConfig) -> CrossEncoder:
+    """What training starts from: a cross-encoder, or an encoder with an output drawn at random."""
+    named = os.path.expanduser(config.encoder.pretrained)
+    try:
+        if folder := cross_encoder_folder(named):
+            return read_cross_encoder(folder)
+        encoder = run_encoder(named)
+        if not isinstance(encoder, TransformerEncoder):
+            raise UserError(
+                f"expected a folder in the format of sentence-transformers, got {named!r}"
+            )
+    except UserError as error:
+        raise UserError(error.what, setting="encoder.pretrained", remedy=error.remedy) from None
+    return from_encoder(encoder, max_tokens=2 * config.text.max_tokens, seed=config.seed)
+
+
+def _train(
+    config: TrainConfig,
+    split: SplitData,
+    batches: Batches,
+    validation: Validation,
+    start: CrossEncoder,
+    folder: pathlib.Path,
+) -> tuple[CrossEncoder, float]:
+    """The model of the best step, and the seconds of this command's steps."""
+    settings, last = config.cross_encoder, len(batches.steps)
+    run_step, state = make_cross_step(config, start, last)
+    sample = validation.sample(settings.queries, config.seed)
+    every = -(-last // settings.evaluations)
+
+    def export(state: CrossState) -> CrossEncoder:
+        weights = trained_weights(state, start)
+        return dataclasses.replace(start, weights=weights, settings=identity(config))
+
+    with open_checkpoints(folder / "checkpoints") as checkpoints:
+        state, stopping = restore_latest(checkpoints, state)
+        done = int(state.step)
+        writer = MetricWriter(folder, resume_at=done)
+        buffer = MetricBuffer(writer, _refuse)
+        with (
+            contextlib.closing(writer),
+            progress.bar("step", last, start=done) as show,
+            catch_signals() as signals,
+        ):
+            while done < last and not signals:
+                state, metrics = run_step(state, *batches.load(done))
+                done += 1
+                buffer.add(done, batches.steps.shape[1], metrics)
+                if done % config.log_every == 0:
+                    show(done, buffer.flush(leave=IN_FLIGHT))
+                evaluates = done % every == 0 or done == last
+                if evaluates or signals or done % config.checkpoint_every == 0:
+                    buffer.flush()
+                if evaluates:
+                    scores, _ = rerank_scores(export(state), split.data.questions, sample)
+                    buffer.write_scores(done, scores)
+                    stopping = stopping.update(done, scores[_WATCHED], min_delta=0.0)
+                if evaluates or signals or done % config.checkpoint_every == 0:
+                    checkpoints.save(state, stopping)
+                    buffer.restart_clock()
+        checkpoints.wait()
+        if signals:
+            log.info("stopped at step %d, saved; the same command resumes", done)
+            raise Interrupted(*signals)
+        log.info("best %s at step %d", _WATCHED, stopping.best_step)
+        best, _ = checkpoints.restore(state, stopping.best_step)
+    return export(best), buffer.seconds
+
+
+def _refuse(step: int, what: str) -> NoReturn:
+    raise UserError(
+        f"expected finite numbers, got {what} at step {step}",
+        setting="optimizer.learning_rate",
+        remedy="lower it, and start again with {overwrite=True}",
+    )
+
+
+def _finish(
+    split: SplitData,
+    model: CrossEncoder,
+    validation: Validation,
+    folder: pathlib.Path,
+    seconds: float,
+) -> dict[str, Any]:
+    """Calibrate and write the model, and report its scores on all validation queries."""
+    began = time.perf_counter()
+    scores, logits = rerank_scores(model, split.data.questions, validation)
+    found = np.isfinite(logits)
+    rate = found.sum() / (time.perf_counter() - began)
+    same = split.clusters[validation.queries][:, None] == split.clusters[validation.hits]
+    points = calibrate(logits[found], same[found])
+    model = dataclasses.replace(model, calibration=points)
+    save_cross_encoder(folder / "export", model)
+    report = {
+        "settings": model.settings,
+        "identity": model.identity,
+        "validation": {
+            "queries": len(validation.queries),
+            "hits": validation.hits.shape[1],
+            "first_stage": validation.scores(),
+            "cross_encoder": scores,
+        },
+        "training_seconds": seconds,
+        "scored_pairs_per_second": float(rate),
+    }
+    write_json(folder / "report.json", report)
+    log.info("finished: %s; see %s", scores, folder / "report.json")
+    return report

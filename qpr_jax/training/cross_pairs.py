@@ -1,0 +1,118 @@
+"""The pairs that a cross-encoder is trained on, and the batches that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.reranking.cross_encoder import WIDTHS
+
+_POOL = 64  # batches whose pairs are sorted by length together
+
+
+class Pairs(NamedTuple):
+    """Pairs of questions, by their rows.
+
+    Attributes:
+      rows: int32 [n, 2], the query first.
+      labels: float32 [n], 1 for one meaning, else 0.
+    """
+
+    rows: np.ndarray
+    labels: np.ndarray
+
+
+def draw_pairs(
+    clusters: np.ndarray,
+    hits: np.ndarray,
+    non_duplicates: np.ndarray,
+    *,
+    count: int,
+    negatives: int,
+    seed: int,
+) -> Pairs:
+    """Draw at least `count` pairs, in rounds, each of which has every cluster once.
+
+    A round has, of each cluster, two of its questions at random, and the first of them with some of
+    its hits; and each of the non-duplicates, either question first. So a cluster of a hundred
+    questions counts as much as one of two. The same arguments give the same pairs.
+
+    Args:
+      clusters: int [Q], -1 for a question that is in none or is no training question; one or more
+        has two questions.
+      hits: int [Q, h], rows of other meanings for each question of a cluster, -1 where none.
+      non_duplicates: int [m, 2], pairs labeled so.
+      count: 1 or more.
+      negatives: hits of each query.
+      seed: of all draws.
+    """
+    rng = np.random.default_rng(seed)
+    members = np.flatnonzero(clusters >= 0)
+    members = members[np.argsort(clusters[members], kind="stable")]
+    sizes = np.unique(clusters[members], return_counts=True)[1]
+    starts = (np.cumsum(sizes) - sizes)[sizes > 1]
+    sizes = sizes[sizes > 1]
+    rounds: list[Pairs] = []
+    while sum(len(part.labels) for part in rounds) < count:
+        first = rng.integers(sizes)
+        second = (first + 1 + rng.integers(sizes - 1)) % sizes  # another one
+        queries, same = members[starts + first], members[starts + second]
+        # The `negatives` hits with the smallest keys are a draw without repetition.
+        keys = rng.random((len(queries), hits.shape[1])) + 2 * (hits[queries] < 0)
+        chosen = np.argsort(keys, axis=1)[:, :negatives]
+        others = np.take_along_axis(hits[queries], chosen, axis=1)
+        swapped = np.where(rng.random((len(non_duplicates), 1)) < 0.5, 1, -1)
+        labeled = np.where(swapped > 0, non_duplicates, non_duplicates[:, ::-1])
+        far = np.stack([np.repeat(queries, chosen.shape[1]), others.reshape(-1)], axis=1)
+        parts = [np.stack([queries, same], axis=1), far[far[:, 1] >= 0], labeled]
+        labels = np.repeat(np.array([1, 0, 0], np.float32), [len(part) for part in parts])
+        order = rng.permutation(len(labels))
+        rounds.append(Pairs(np.concatenate(parts).astype(np.int32)[order], labels[order]))
+    return Pairs(*map(np.concatenate, zip(*rounds, strict=True)))
+
+
+def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.ndarray:
+    """Divide pairs into batches of about one length: int64 [b, batch_size], positions of pairs.
+
+    A pool of consecutive pairs is sorted by length and cut, and its batches come in random order,
+    so that few tokens are padding and each part of the training has all lengths. What makes no
+    whole batch at the end is left out.
+
+    Args:
+      lengths: int [n], tokens of each pair.
+      batch_size: at most n.
+      seed: of the order.
+    """
+    rng = np.random.default_rng([seed, 1])
+    whole = len(lengths) - len(lengths) % batch_size
+    batches = []
+    for start in range(0, whole, _POOL * batch_size):
+        pool = np.arange(start, min(start + _POOL * batch_size, whole))
+        ordered = pool[np.argsort(lengths[pool], kind="stable")].reshape(-1, batch_size)
+        batches.append(ordered[rng.permutation(len(ordered))])
+    return np.concatenate(batches)
+
+
+def lay_out_pairs(
+    rows: np.ndarray, token_ids: Sequence[Sequence[int]], max_tokens: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and segments of pairs, int32 [n, L] both, L of `WIDTHS`; ids padded with -1.
+
+    Args:
+      rows: int [n, 2].
+      token_ids: of each question, with its start and end markers; of the second question of a pair
+        all but the start marker is read.
+      max_tokens: at least the tokens of the longest pair; L is at most this.
+    """
+    pairs = [(token_ids[a], token_ids[b]) for a, b in rows.tolist()]
+    longest = max(len(a) + len(b) - 1 for a, b in pairs)
+    width = min(next((width for width in WIDTHS if width >= longest), longest), max_tokens)
+    ids = np.full((len(pairs), width), -1, np.int32)
+    segments = np.zeros((len(pairs), width), np.int32)
+    for i, (a, b) in enumerate(pairs):
+        end = len(a) + len(b) - 1
+        ids[i, : len(a)], ids[i, len(a) : end] = a, b[1:]
+        segments[i, len(a) : end] = 1
+    return ids, segments

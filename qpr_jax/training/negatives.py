@@ -1,0 +1,139 @@
+"""Hard negatives of a training: read from a file of `qpr negatives`, and drawn for a batch."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from qpr_jax.data.clusters import in_one_cluster
+from qpr_jax.data.splits import TRAIN, Splits
+from qpr_jax.data.tables import read_rows
+from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.random_streams import CANDIDATES, random_of
+
+log = logging.getLogger(__name__)
+
+COLUMNS = ("query", "negative")
+
+
+def negatives_file(config: TrainConfig) -> pathlib.Path:
+    """The file of `data.negatives`; UserError if it names a path where none is."""
+    path = pathlib.Path(config.data.negatives).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"expected a file of hard negatives, found none at {path}",
+            setting="data.negatives",
+            remedy="make one with `qpr negatives`",
+        )
+    return path
+
+
+def read_negatives(
+    config: TrainConfig, questions: Sequence[str], clusters: np.ndarray, splits: Splits
+) -> np.ndarray:
+    """Read `data.negatives`: rows of a training query and a negative of it, int32 [M, 2].
+
+    Rows with a held-out question are left out, and those that the labels call paraphrases; their
+    numbers are logged. A UserError names the line of a row with a question that the data do not
+    have, unless `data.skip_bad_rows`, which counts it.
+    """
+    path = str(negatives_file(config))
+    row_of: dict[str, int] = {}
+    for row, question in enumerate(questions):
+        row_of.setdefault(_spaced(question), row)
+    pairs, unknown = [], 0
+    for line, fields in read_rows(path, COLUMNS, remedy="make it with `qpr negatives`"):
+        texts = [] if isinstance(fields, str) else [fields[name] for name in COLUMNS]
+        rows = [row_of.get(_spaced(text)) for text in texts if isinstance(text, str)]
+        if len(rows) == len(COLUMNS) and None not in rows:
+            pairs.append(rows)
+        elif config.data.skip_bad_rows:
+            unknown += 1
+        else:
+            got = fields if isinstance(fields, str) else f"got {texts!r:.80}"
+            raise UserError(
+                f"{path}, line {line}: expected two questions of the data; {got}",
+                setting="data.negatives",
+                remedy="make the file from these pairs, or skip such rows with "
+                "{data.skip_bad_rows=True}",
+            )
+    found = np.array(pairs, np.int32).reshape(-1, 2)
+    trained = (splits.split_of[found] == TRAIN).all(axis=1)
+    others = ~in_one_cluster(clusters, found) & (found[:, 0] != found[:, 1])
+    kept = found[trained & others]
+    log.info(
+        "data: %s hard negatives; left out: %s with a held-out question, %s paraphrases by the "
+        "labels, %s of unknown questions",
+        *(
+            f"{count:,}"
+            for count in (len(kept), (~trained).sum(), (trained & ~others).sum(), unknown)
+        ),
+    )
+    if not len(kept):
+        raise UserError(
+            f"{path}: expected negatives of training questions, got none",
+            setting="data.negatives",
+            remedy="make the file of the training questions with `qpr negatives`",
+        )
+    return kept
+
+
+def hard_negatives(
+    non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A function from a step and its pairs to `count` questions labeled as non-duplicates.
+
+    For each question of the batch in `non_duplicates`, int32 [M, 2], one that is labeled as
+    different from it, up to `count`; the rest are random questions of `non_duplicates`.
+    """
+    both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
+    if count and not len(both):
+        raise UserError(
+            f"got {count}, but no training pair is labeled as a non-duplicate",
+            setting="batch.hard_negatives",
+            remedy="set {batch.hard_negatives=0}",
+        )
+    negatives_of = _sample_negatives(both, questions, count, seed=seed)
+    return lambda step, pairs: negatives_of(step, pairs.ravel())
+
+
+def mined_negatives(
+    negatives: np.ndarray, questions: int, count: int, *, seed: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A function from a step and its pairs to `count` mined negatives, a question each.
+
+    For each query of the batch in `negatives`, int32 [M, 2] of a question and a negative of it, one
+    of its negatives, up to `count`; then one for each candidate; the rest are random ones.
+    """
+    negatives_of = _sample_negatives(negatives, questions, count, seed=seed)
+    return lambda step, pairs: negatives_of(step, pairs.T.ravel())
+
+
+def _sample_negatives(
+    pairs: np.ndarray, questions: int, count: int, *, seed: int
+) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A function from a step and questions to `count` second questions of `pairs`, int32 [M, 2].
+
+    Of the first given questions that `pairs` begin with, one each, then of random rows.
+    """
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    sizes = np.bincount(pairs[:, 0], minlength=questions)
+    starts = np.cumsum(sizes) - sizes
+
+    def at(step: int, given: np.ndarray) -> np.ndarray:
+        rng = random_of(seed, CANDIDATES, step)
+        known = given[sizes[given] > 0][:count]
+        own = pairs[starts[known] + rng.integers(0, sizes[known]), 1]
+        others = pairs[rng.integers(0, max(len(pairs), 1), count - len(own)), 1]
+        return np.concatenate([own, others]).astype(np.int32)
+
+    return at
+
+
+def _spaced(text: str) -> str:
+    """A text as a TSV file holds it, whose whitespace is single spaces."""
+    return " ".join(text.split())

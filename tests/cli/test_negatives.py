@@ -1,0 +1,180 @@
+"""The command `negatives` as a user meets it."""
+
+import json
+import math
+import pathlib
+import shutil
+
+import pytest
+
+from qpr_jax.cli import negatives as command
+from qpr_jax.reranking.cross_encoder import read_cross_encoder
+from qpr_jax.training.negatives import COLUMNS
+from tests.runs import write_reranker
+
+TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
+
+ROWS = (
+    ("how can i learn python quickly", "what is the best way to learn python", 1),
+    ("how to cook rice", "what is the way to cook rice", 1),
+    ("how can i learn rice", "how to cook rice", 0),
+    ("How to cook rice?", "how can i learn python quickly", 0),
+)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    names = ("question1", "question2", "is_duplicate")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in ROWS]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    return "pairs.jsonl"
+
+
+def rows_of(path):
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+
+
+def test_an_encoder_alone_searches_the_questions_of_the_pairs(qpr, run, pairs, tmp_path):
+    status, out, told = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
+    assert (status, out) == (0, ""), told
+    rows = rows_of(tmp_path / "n.tsv")
+    assert [*rows[0]] == [*COLUMNS, "rank", "distance", "positive", "id"]
+    assert len(rows) == 5 * 2
+    assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in told
+    mined = {}
+    for row in rows:
+        mined.setdefault(row["query"], []).append(row["negative"])
+    assert "How to cook rice?" not in mined["what is the way to cook rice"]
+    assert all("python" not in text for text in mined[ROWS[0][0]])
+    first = (tmp_path / "n.tsv").read_text()
+    assert qpr("negatives", run, pairs, "--out", "n.jsonl", "--count", "2")[0] == 0
+    lines = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    assert [line["negative"] for line in lines] == [row["negative"] for row in rows]
+    assert qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "2")[0] == 0
+    assert (tmp_path / "n.tsv").read_text() == first
+
+
+def test_an_index_is_searched(qpr, index, pairs, tmp_path):
+    assert qpr("negatives", index, pairs, "--out", "n.jsonl", "--count", "9")[0] == 0
+    lines = [json.loads(line) for line in (tmp_path / "n.jsonl").read_text().splitlines()]
+    of_rice = {line["id"] for line in lines if line["query"] == ROWS[1][0]}
+    assert of_rice == {5, 3, 2**63 - 1}
+
+
+def test_a_cross_encoder_drops_what_it_takes_for_a_paraphrase(
+    qpr, run, pairs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(
+        command,
+        "cross_encoder_score",
+        lambda folder: lambda p: command.np.array([0.75 if "learn" in b else 0.25 for _, b in p]),
+    )
+    judged = ("--cross-encoder", "judge", "--max-score", "0.5")
+    status, _, told = qpr("negatives", run, pairs, "--out", "n.tsv", *judged)
+    assert status == 0, told
+    rows = rows_of(tmp_path / "n.tsv")
+    assert {row["score"] for row in rows} == {"0.25"}
+    assert all("learn" not in row["negative"] for row in rows)
+    assert "paraphrases by score" in told
+    assert ", 0 paraphrases by score" not in told
+
+
+def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
+    qpr, run, pairs, tmp_path, monkeypatch
+):
+    mine = ("negatives", run, pairs, "--out", "n.tsv", "--rerank", "light")
+    status, _, told = qpr(*mine)
+    assert status == 1
+    assert "`--rerank`: expected an encoder with a folder reranker/, found none" in told
+
+    def rerank(texts, hits):
+        assert {len(found) for found in hits} == {4, 5}  # of six, less the texts of the query
+        scored = [
+            [hit._replace(score=0.9 if "learn" in hit.question else 0.25) for hit in found]
+            for found in hits
+        ]
+        return [found[::-1] for found in scored]
+
+    monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    rows = rows_of(tmp_path / "n.tsv")
+    assert {row["score"] for row in rows} == {"0.25"}
+    assert all("learn" not in row["negative"] for row in rows)
+
+
+def test_the_light_reranker_of_a_run_is_asked(qpr, run, pairs, tmp_path):
+    folder = tmp_path / "work"
+    shutil.copytree(run / "export", folder / "export")
+    write_reranker(folder)
+    mine = ("negatives", folder, pairs, "--out", "n.tsv", "--rerank", "light", "--max-score", "1")
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]
+    assert scores
+    assert all(0 <= score <= 1 for score in scores)
+
+
+def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
+    lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"]
+    lines += [
+        f"{i}\t{2 * i}\t{2 * i + 1}\t{a}\t{b}\t{label}" for i, (a, b, label) in enumerate(ROWS)
+    ]
+    (tmp_path / "quora.tsv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "export").symlink_to(run / "export")
+    mine = ("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "train")
+    status, _, told = qpr(*mine)
+    assert status == 1
+    assert "expected the folder of a run, with splits/" in told
+    (tmp_path / "work" / "splits").mkdir()
+    names = ["train"] * 4 + ["validation"] * 4
+    table = "".join(f"{i}\t{name}\n" for i, name in enumerate(names))
+    (tmp_path / "work" / "splits" / "questions.tsv").write_text("id\tsplit\n" + table)
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    texts = {text for row in ROWS[:2] for text in row[:2]}
+    rows = rows_of(tmp_path / "n.tsv")
+    assert {row[name] for row in rows for name in COLUMNS} == texts
+    told = qpr("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "test")[2]
+    assert told == "error: quora.tsv: expected questions labeled as duplicates, got none in test\n"
+
+
+def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
+    """The tiny one, without a calibration: its logits become probabilities."""
+    judged = ("--cross-encoder", TINY, "--max-score", "1")
+    status, _, told = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "1", *judged)
+    assert status == 0, told
+    rows = rows_of(tmp_path / "n.tsv")
+    logits = read_cross_encoder(TINY).predict([(row["query"], row["negative"]) for row in rows])
+    for row, logit in zip(rows, logits.tolist(), strict=True):
+        assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--out", "n.csv"), 1, "`--out`: expected a file .tsv or .jsonl, got n.csv"),
+        (("--out", "n.tsv", "--from-rank", "9", "--to-rank", "8"), 1, "`--from-rank`: expected at"),
+        (("--out", "n.tsv", "--split", "train"), 1, "expected pairs.jsonl in Quora's format"),
+        (("--out", "n.tsv", "--relative-margin", "-1"), 2, "Invalid value for '--relative-margin'"),
+        (("--out", "n.tsv", "--max-score", "2"), 2, "Invalid value for '--max-score'"),
+        (("--out", "n.tsv", "--count", "0"), 2, "Invalid value for '--count'"),
+        (
+            ("--out", "n.tsv", "--max-score", "0.4"),
+            2,
+            "--max-score goes with --rerank or --cross-encoder",
+        ),
+    ],
+)
+def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, said):
+    found, _, told = qpr("negatives", run, pairs, *options)
+    assert (found, said in told) == (status, True), told
+    assert not [*tmp_path.glob("n.*")]
+
+
+def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):
+    (tmp_path / "p.tsv").write_text("question1\tquestion2\tis_duplicate\na\tb\t0\n")
+    told = qpr("negatives", run, "p.tsv", "--out", "n.tsv")[2]
+    assert told == "error: p.tsv: expected questions labeled as duplicates, got none\n"

@@ -1,0 +1,240 @@
+"""Cross-encoders: folders of sentence-transformers both ways, scores, and the order of hits.
+
+tiny_cross_encoder/ was saved by sentence-transformers 6.2 (random weights, at most 24 tokens);
+golden.json has its logits and scores.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.index.base import Hit
+from qpr_jax.reranking.cross_encoder import (
+    CrossReranker,
+    calibrate,
+    cross_encoder_folder,
+    from_encoder,
+    read_cross_encoder,
+    save_cross_encoder,
+)
+
+TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
+TINY_BERT = TINY.parent.parent / "encoders" / "tiny_bert"
+GOLDEN = json.loads((TINY / "golden.json").read_text())
+PAIRS = [tuple(pair) for pair in GOLDEN["pairs"]]
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return read_cross_encoder(TINY)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy that a test may change."""
+    return pathlib.Path(shutil.copytree(TINY, tmp_path / "model"))
+
+
+def change(folder, name, **values):
+    path = folder / name
+    known = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({k: v for k, v in known.items() if v is not None}))
+
+
+def test_scores_are_those_of_sentence_transformers(model):
+    logits = model.predict(PAIRS)
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, GOLDEN["logits"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model.scores(logits), GOLDEN["scores"], rtol=0, atol=1e-5)
+    assert model.activation == "sigmoid"
+    assert model.max_tokens == 24
+    assert abs(logits[0] - logits[1]) > 1e-2  # the order of the two questions matters
+    assert model.predict([]).shape == (0,)
+
+
+def test_the_order_of_pairs_and_their_number_change_no_score(model):
+    logits = model.predict(PAIRS)
+    order = np.random.default_rng(0).permutation(len(PAIRS))
+    again = model.predict([PAIRS[i] for i in order] * 3)
+    np.testing.assert_allclose(again, np.tile(logits[order], 3), rtol=0, atol=1e-6)
+
+
+def test_a_saved_folder_is_the_same_model(model, tmp_path):
+    save_cross_encoder(tmp_path / "a", model)
+    again = read_cross_encoder(tmp_path / "a")
+    assert again.identity == model.identity
+    assert again.calibration is None
+    assert again.activation == model.activation
+    np.testing.assert_array_equal(again.predict(PAIRS), model.predict(PAIRS))
+    for name in ("config.json", "config_sentence_transformers.json", "tokenizer.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (TINY / name).read_bytes()
+    assert cross_encoder_folder(tmp_path) is None
+
+
+def test_a_changed_byte_of_a_saved_folder_is_found(model, tmp_path):
+    save_cross_encoder(tmp_path / "a", model)
+    path = tmp_path / "a" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=r"model\.safetensors"):
+        read_cross_encoder(tmp_path / "a")
+
+
+def test_a_run_is_read_by_its_export(folder):
+    folder.rename(folder.parent / "export")
+    assert cross_encoder_folder(folder.parent) == folder.parent / "export"
+    assert read_cross_encoder(folder.parent).max_tokens == 24
+
+
+@pytest.mark.parametrize(
+    ("of_model", "new", "old", "expected"),
+    [
+        (None, None, None, "sigmoid"),
+        (None, None, IDENTITY, "identity"),
+        (None, {"activation_fn": IDENTITY}, None, "identity"),
+        (IDENTITY, {"activation_fn": "torch.nn.modules.activation.Sigmoid"}, None, "identity"),
+        (None, {"version": "5.0.0"}, IDENTITY, "identity"),
+    ],
+)
+def test_the_activation_of_old_and_new_versions(folder, of_model, new, old, expected):
+    change(folder, "config_sentence_transformers.json", activation_fn=of_model)
+    names = {"sentence_transformers": new, "sbert_ce_default_activation_function": old}
+    change(folder, "config.json", **names)
+    model = read_cross_encoder(folder)
+    assert model.activation == expected
+    logits = model.predict(PAIRS[:2])
+    assert (model.scores(logits) == logits).all() == (expected == "identity")
+
+
+def test_a_folder_of_version_3_has_fewer_files(folder):
+    """As cross-encoder/ms-marco-MiniLM-L6-v2 on the hub."""
+    for name in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+        (folder / name).unlink()
+    change(folder, "config.json", sbert_ce_default_activation_function=IDENTITY)
+    np.testing.assert_allclose(
+        read_cross_encoder(folder).predict(PAIRS), GOLDEN["logits"], rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("config.json", {"architectures": ["RobertaForSequenceClassification"]}, "Roberta"),
+        ("config.json", {"architectures": ["BertModel"]}, "BertForSequenceClassification, got"),
+        ("config.json", {"architectures": None}, "got None"),
+        ("config.json", {"model_type": "distilbert"}, "model_type"),
+        ("config.json", {"id2label": {"0": "a", "1": "b"}}, "one output, got 2"),
+        ("config.json", {"id2label": None}, "one output, got 2"),
+        ("config.json", {"hidden_size": 12}, "expected"),
+        ("config_sentence_transformers.json", {"activation_fn": "os.system"}, "os.system"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "no prompt"),
+        ("tokenizer_config.json", {"model_max_length": "many"}, "3 tokens or more"),
+    ],
+)
+def test_other_models_are_refused_in_one_line(folder, name, values, message):
+    change(folder, name, **values)
+    with pytest.raises(UserError, match=message) as error:
+        read_cross_encoder(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_in_another_format_and_other_modules_are_refused(folder):
+    modules = json.loads((folder / "modules.json").read_text())
+    dense = {"idx": 1, "name": "1", "path": "1_Dense", "type": "x.Dense"}
+    (folder / "modules.json").write_text(json.dumps([*modules, dense]))
+    with pytest.raises(UserError, match="got Transformer, Dense"):
+        read_cross_encoder(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"found no model\.safetensors"):
+        read_cross_encoder(folder)
+
+
+def test_a_cross_encoder_is_no_encoder_of_questions():
+    with pytest.raises(UserError, match="got a cross-encoder"):
+        read_encoder(TINY)
+
+
+def test_a_new_one_has_the_weights_of_its_encoder(tmp_path):
+    encoder = read_encoder(TINY_BERT)
+    new = from_encoder(encoder, max_tokens=20, seed=0)
+    assert new.max_tokens == 20
+    np.testing.assert_array_equal(new.weights["embedding"], encoder.model.weights["embedding"])
+    save_cross_encoder(tmp_path / "a", new)
+    again = read_cross_encoder(tmp_path / "a")
+    assert (again.identity, again.activation) == (new.identity, "sigmoid")
+    other = from_encoder(encoder, max_tokens=20, seed=1)
+    assert other.identity != new.identity
+    assert (new.predict(PAIRS) != other.predict(PAIRS)).all()
+
+
+def test_calibration_is_kept_and_damage_is_found(model, tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=200)
+    points = calibrate(logits, rng.random(200) < 1 / (1 + np.exp(-3 * logits)))
+    assert (np.diff(points) >= 0).all()
+    calibrated = dataclasses.replace(model, calibration=points)
+    assert calibrated.identity == model.identity
+    save_cross_encoder(tmp_path / "a", calibrated)
+    np.testing.assert_array_equal(read_cross_encoder(tmp_path / "a").calibration, points)
+    found = calibrated.probabilities(np.array([-9.0, 0.0, 9.0]))
+    assert (np.diff(found) >= 0).all()
+    assert 0 <= found[0] < found[-1] <= 1
+    save_cross_encoder(tmp_path / "b", model)
+    (tmp_path / "b" / "manifest.json").unlink()
+    (tmp_path / "b" / "calibration.json").write_text('{"logits": [1, 0], "probabilities": [0, 1]}')
+    with pytest.raises(UserError, match="ascending"):
+        read_cross_encoder(tmp_path / "b")
+
+
+def test_hits_are_ordered_by_logit_whatever_their_order(model):
+    texts = sorted({text for pair in PAIRS for text in pair})
+    hits = [Hit(i, text, float(i)) for i, text in enumerate(texts)]
+    query = "how can i cook rice"
+    candidates = len(hits) - 2
+    reranker = CrossReranker(model, candidates)
+    (ordered,) = reranker.rerank([query], [hits])
+    logits = model.predict([(query, hit.question) for hit in ordered[:candidates]])
+    assert (np.diff(logits) <= 0).all()
+    assert [hit.id for hit in ordered[candidates:]] == [candidates, candidates + 1]
+    assert {hit.score for hit in ordered} == {None}
+    shuffled = [*np.random.default_rng(0).permutation(candidates), candidates, candidates + 1]
+    assert reranker.rerank([query], [[hits[i] for i in shuffled]]) == [ordered]
+    both = reranker.rerank([query, "rice"], [hits, hits[:3]])
+    assert both[0] == ordered
+    assert len(both[1]) == 3
+    assert reranker.rerank([query], [[]]) == [[]]
+    parts = reranker.explain(query, ordered[:2])
+    np.testing.assert_allclose([part["score"] for part in parts], logits[:2], atol=1e-6)
+
+
+def test_scores_of_hits_are_calibrated(model):
+    points = np.array([[2.0, 2.5], [0.1, 0.9]])
+    calibrated = dataclasses.replace(model, calibration=points)
+    hits = [Hit(0, "rice", 0.5), Hit(1, "how to cook rice", 0.6), Hit(2, "a", 0.7)]
+    (ordered,) = CrossReranker(calibrated, 2).rerank(["cook rice"], [hits])
+    assert ordered[0].score >= ordered[1].score
+    assert 0.1 <= ordered[1].score <= 0.9
+    assert ordered[2].score is None
+
+
+def test_a_search_is_ordered_by_the_cross_encoder_of_a_folder(model, tmp_path):
+    questions = ["how can i cook rice", "what is rice", "how do i learn python", "python rice"]
+    Retriever.build(questions, run=TINY_BERT).save(tmp_path / "run")
+    retriever = Retriever.load(tmp_path / "run", cross_encoder=TINY)
+    (hits,) = retriever.search(["cook rice"], k=4, rerank="cross_encoder")
+    logits = model.predict([("cook rice", hit.question) for hit in hits])
+    assert (np.diff(logits) <= 0).all()
+    assert {hit.question for hit in hits} == {*questions}
+    explained = retriever.explain("cook rice", "what is rice", rerank="cross_encoder")
+    expected = model.predict([("cook rice", "what is rice")])
+    assert explained.raw_score == pytest.approx(float(expected[0]), abs=1e-5)
+    assert explained.probability is None

@@ -1,0 +1,253 @@
+"""The training of a cross-encoder: its pairs, its batches, its loss, and a run that is stopped."""
+
+import contextlib
+import pathlib
+
+import numpy as np
+import pytest
+
+from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.files import read_json
+from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
+from qpr_jax.training import cross_encoder, cross_pairs
+from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
+from qpr_jax.training.cross_pairs import batches_by_length, draw_pairs, lay_out_pairs
+from qpr_jax.training.cross_step import make_cross_step
+from qpr_jax.training.main import JOBS, train_and_evaluate
+from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.sources import SOURCES
+
+TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
+CLUSTERS = np.array([0, 0, 1, 1, 1, -1, 2, 2, -1, 3])  # 3 has lost its other question
+HITS = np.array([[2, 5, 3], [2, -1, -1], [0, 1, 6], [7, 8, 9], [0, 1, 5], *[[-1] * 3] * 4, [0] * 3])
+HITS[6], HITS[7] = [0, 1, 2], [3, 4, 5]
+
+
+def config_of(**changes):
+    config = load_config("quora_cross_encoder:smoke")
+    fixed = {
+        "data.source": "synthetic",
+        "data.synthetic_clusters": 100,
+        "data.held_out_pairs": 60,
+        "encoder.pretrained": str(TINY),
+        "encoder.compute_dtype": "float32",
+        "cross_encoder.first_stage": str(TINY),
+        "cross_encoder.hits": 5,
+        "cross_encoder.queries": 10,
+        "cross_encoder.evaluations": 2,
+        "batch_size": 16,
+        "max_steps": 7,
+        "checkpoint_every": 2,
+        "log_every": 3,
+        "optimizer.learning_rate": 1e-3,
+    }
+    return override(config, fixed | changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_width():
+    """Each takes a second to compile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross_pairs, "WIDTHS", (64, 128))
+        yield
+
+
+def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
+    labeled = np.array([[5, 6], [8, 9]])
+    pairs = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
+    assert pairs.rows.dtype == np.int32
+    assert pairs.labels.dtype == np.float32
+    again = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
+    np.testing.assert_array_equal(again.rows, pairs.rows)
+    longer = draw_pairs(CLUSTERS, HITS, labeled, count=300, negatives=2, seed=0)
+    np.testing.assert_array_equal(longer.rows[: len(pairs.rows)], pairs.rows)
+    same = longer.rows[longer.labels == 1]
+    assert (CLUSTERS[same[:, 0]] == CLUSTERS[same[:, 1]]).all()
+    assert (same[:, 0] != same[:, 1]).all()
+    counts = np.bincount(CLUSTERS[same[:, 0]])
+    assert len({*counts.tolist()}) == 1  # the cluster of three counts as much as that of two
+    assert len(counts) == 3
+    assert {tuple(row) for row in same.tolist()} >= {(2, 3), (3, 2), (0, 1), (1, 0)}
+    others = longer.rows[longer.labels == 0]
+    known = {frozenset(row) for row in labeled.tolist()}
+    for a, b in others.tolist():
+        assert b in HITS[a] or frozenset((a, b)) in known
+    rounds = counts[0]
+    from_labels = [frozenset(row) in known for row in others.tolist()]
+    assert sum(from_labels) == 2 * rounds
+    # All that a query has, where it has fewer than asked for.
+    assert (others[:, 0] == 1).sum() == (same[:, 0] == 1).sum()
+
+
+def test_batches_have_about_one_length_and_each_pair_once():
+    lengths = np.random.default_rng(0).integers(10, 60, size=1003)
+    batches = batches_by_length(lengths, 10, seed=0)
+    assert batches.shape == (100, 10)
+    assert sorted(batches.reshape(-1).tolist()) == list(range(1000))
+    spread = np.ptp(lengths[batches], axis=1)
+    assert spread.mean() < 3
+    assert abs(np.corrcoef(np.arange(64), lengths[batches[:64, 0]])[0, 1]) < 0.3
+    shorter = batches_by_length(lengths[:700], 10, seed=0)
+    np.testing.assert_array_equal(shorter[:64], batches[:64])
+
+
+def test_pairs_are_laid_out_as_the_tokenizer_encodes_them():
+    encoder = cross_encoder.run_encoder(TINY)
+    model = from_encoder(encoder, max_tokens=40, seed=0)
+    texts = ["how can i learn python", "what is rice", "a [PAD] b", ""]
+    token_ids = encoder.tokenizer.id_lists(texts, 20)
+    rows = np.array([[0, 1], [1, 0], [2, 3]])
+    ids, segments = lay_out_pairs(rows, token_ids, 40)
+    expected = model.tokenizer.id_lists([(texts[a], texts[b]) for a, b in rows])
+    assert ids.shape == segments.shape == (3, 40)
+    for i in range(3):
+        length = len(expected[0][i])
+        assert ids[i, :length].tolist() == expected[0][i]
+        assert segments[i, :length].tolist() == expected[1][i]
+        assert (ids[i, length:] == -1).all()
+
+
+def test_the_first_loss_is_that_of_the_logits_of_predict():
+    config = config_of()
+    encoder = cross_encoder.run_encoder(TINY)
+    model = from_encoder(encoder, max_tokens=40, seed=0)
+    texts = ["how can i learn python", "what is rice", "how to cook rice", "python"]
+    rows, labels = np.array([[0, 3], [1, 2], [2, 0]]), np.array([1, 1, 0], np.float32)
+    batch = lay_out_pairs(rows, encoder.tokenizer.id_lists(texts, 20), 40)
+    step, state = make_cross_step(config, model, 10)
+    state, metrics = step(state, *batch, labels)
+    logits = model.predict([(texts[a], texts[b]) for a, b in rows]).astype(np.float64)
+    expected = np.mean(np.log1p(np.exp(logits)) - labels * logits)
+    np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
+    assert int(state.step) == 1
+
+
+def test_hits_are_of_other_meanings_and_of_the_training_split(tmp_path):
+    config = config_of()
+    split = SOURCES["synthetic"].read(config, pathlib.Path())
+    encoder = cross_encoder.run_encoder(TINY)
+    negatives, validation = find_hits(split, encoder, 5, tmp_path)
+    clusters, split_of = split.clusters, split.splits.split_of
+    for row, found in enumerate(negatives):
+        found = found[found >= 0]
+        if split_of[row] or clusters[row] < 0:
+            assert not len(found)
+        else:
+            assert len(found) == 5
+            assert (split_of[found] == 0).all()
+            assert (clusters[found] != clusters[row]).all()
+    assert (validation.hits != validation.queries[:, None]).all()
+    assert (split_of[validation.queries] == 1).all()
+    again, _ = find_hits(split, None, 5, tmp_path)  # kept
+    np.testing.assert_array_equal(again, negatives)
+    some = validation.sample(4, seed=0)
+    assert len(some.queries) == 4
+    assert {*some.pairs[:, 0].tolist()} == {*some.queries.tolist()}
+
+
+class Lengths:
+    """Prefers short hits."""
+
+    def predict(self, pairs):
+        return np.array([-len(b) for _, b in pairs], np.float32)
+
+
+def test_scores_are_of_the_order_that_the_logits_give():
+    questions = ["q", "long paraphrase", "no", "other", "p", "also no"]
+    clusters = np.array([0, 0, -1, 1, 1, -1])
+    queries, hits = np.array([0, 3]), np.array([[2, 1, -1], [5, 4, 2]])
+    validation = Validation(queries, hits, clusters, np.array([[0, 1], [3, 4]]))
+    assert validation.scores() == {"hits@1": 0.0, "mrr@20": 0.5}
+    scores, logits = rerank_scores(Lengths(), questions, validation)
+    assert scores == {"hits@1": 0.5, "mrr@20": 0.75}
+    assert logits[0, 2] == -np.inf
+    assert logits[1, 1] == -1
+
+
+def test_a_stopped_training_ends_with_the_same_bits(tmp_path, monkeypatch):
+    config = config_of()
+    report = train_and_evaluate(config, tmp_path / "whole")
+    assert report["validation"]["queries"] > 10
+    assert 0 <= report["validation"]["cross_encoder"]["mrr@20"] <= 1
+    whole = read_cross_encoder(tmp_path / "whole")
+    assert whole.identity == report["identity"]
+    assert whole.settings["job"] == "cross_encoder"
+    assert whole.calibration is not None
+    assert train_and_evaluate(config, tmp_path / "whole") == report  # finished
+
+    signals = []
+    load = cross_encoder.Batches.load
+
+    def load_and_stop(batches, step):
+        if step == 4 and not signals:
+            signals.append(15)
+        return load(batches, step)
+
+    monkeypatch.setattr(cross_encoder, "catch_signals", lambda: contextlib.nullcontext(signals))
+    monkeypatch.setattr(cross_encoder.Batches, "load", load_and_stop)
+    with pytest.raises(Interrupted):
+        train_and_evaluate(config, tmp_path / "stopped")
+    assert not (tmp_path / "stopped" / "export").exists()
+    monkeypatch.undo()
+    train_and_evaluate(config, tmp_path / "stopped")
+    stopped = read_cross_encoder(tmp_path / "stopped")
+    assert stopped.identity == whole.identity
+    np.testing.assert_array_equal(stopped.calibration, whole.calibration)
+    rows, again = (
+        read_json_lines(tmp_path / name / "metrics.jsonl") for name in ("whole", "stopped")
+    )
+    assert [row["step"] for row in again] == list(range(1, 8))
+    assert [row["loss"] for row in again] == [row["loss"] for row in rows]
+    kept = (read_json_lines(tmp_path / name / "evaluations.jsonl") for name in ("whole", "stopped"))
+    assert next(kept) == next(kept)
+    assert read_json(tmp_path / "stopped" / "report.json")["identity"] == whole.identity
+    with pytest.raises(UserError, match="seed"):
+        train_and_evaluate(override(config, {"seed": 1}), tmp_path / "whole")
+
+
+def test_training_starts_from_a_cross_encoder_too(tmp_path):
+    model = from_encoder(cross_encoder.run_encoder(TINY), max_tokens=40, seed=3)
+    save_cross_encoder(tmp_path / "export", model)
+    start = cross_encoder.read_start(config_of(**{"encoder.pretrained": str(tmp_path)}))
+    assert start.identity == model.identity
+    fresh = cross_encoder.read_start(config_of())
+    assert fresh.identity != model.identity
+    assert fresh.max_tokens == 40
+    bad = config_of(**{"encoder.pretrained": str(tmp_path / "none")})
+    with pytest.raises(UserError, match=r"`encoder\.pretrained`"):
+        cross_encoder.read_start(bad)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "expected bert for a cross-encoder"),
+        ({"data.source": "questions"}, "expected data with pairs"),
+        ({"distributed.enabled": True}, "expected one process"),
+        ({"job": "classifier"}, "expected encoder or cross_encoder"),
+        ({"cross_encoder.pairs": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(changes, message):
+    with pytest.raises(UserError, match=message):
+        validate(config_of(**changes))
+
+
+def test_a_missing_first_stage_and_too_few_pairs_are_named(tmp_path):
+    missing = config_of(**{"cross_encoder.first_stage": str(tmp_path / "none")})
+    with pytest.raises(UserError, match=r"`cross_encoder\.first_stage`"):
+        train_and_evaluate(missing, tmp_path / "run")
+    few = config_of(**{"cross_encoder.pairs": 10})
+    with pytest.raises(UserError, match=r"`cross_encoder\.pairs`: expected at least a batch of 16"):
+        train_and_evaluate(few, tmp_path / "run")
+
+
+def test_each_job_reads_its_own_settings():
+    assert {*JOBS} == {"encoder", "cross_encoder"}
+    assert unused_settings(load_config("quora_cross_encoder")) == []
+    config = override(load_config("quora_sdml"), {"cross_encoder.pairs": 7})
+    assert unused_settings(config) == ["cross_encoder.pairs"]
+    config = override(load_config("quora_cross_encoder"), {"loss.scale": 2.0, "max_steps": 5})
+    assert unused_settings(config) == ["loss.scale"]
