@@ -165,7 +165,7 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     return count, distinct, slots, read_grams(count, length, tables)
 
 
-@compile_loop()
+@compile_loop(forceinline=True)
 def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-untyped-def]
     """Fill a row of features; return how many words of the list are known then."""
     row, query_count, distinct, known, slots, mask = state
@@ -184,9 +184,8 @@ def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-u
             words.user[word], words.used[word] = row, 0
         words.used[word] += 1
         scratch.ids[w] = word
-        similar = words.similar[word]
         for i in range(distinct):
-            found[i] = max(found[i], similar[i])
+            found[i] = max(found[i], words.similar[word, i])
     out[_LENGTH], out[_LENGTH + 1] = query_count, count
     _question_words(count, scratch, out)
     _query_words(row, count, distinct, mean_length, scratch, out)
@@ -195,7 +194,7 @@ def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-u
     return known
 
 
-@compile_loop()
+@compile_loop(forceinline=True)
 def _question_words(count, scratch, out):  # type: ignore[no-untyped-def]
     """Features from the words of the candidate; `_query_words` finishes three of the columns."""
     words = scratch.words
@@ -224,7 +223,7 @@ def _question_words(count, scratch, out):  # type: ignore[no-untyped-def]
     out[_NEGATIONS], out[_QUESTION_WORDS], out[_COSINE] = negations, question_words, norm
 
 
-@compile_loop()
+@compile_loop(forceinline=True)
 def _query_words(row, count, distinct, mean_length, scratch, out):  # type: ignore[no-untyped-def]
     """Features from the distinct words of the query, after `_question_words`."""
     words, found = scratch.words, scratch.found
@@ -259,7 +258,7 @@ def _query_words(row, count, distinct, mean_length, scratch, out):  # type: igno
     out[_COSINE] = ratio(dot, math.sqrt(norm * out[_COSINE]))
 
 
-@compile_loop()
+@compile_loop(forceinline=True)
 def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-def]
     """Cosines over pairs of words and character n-grams."""
     log_count, counters, _, scratch = tables
@@ -293,7 +292,7 @@ def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-de
     out[_COSINE + 3] = ratio(dot4, math.sqrt(norm4 * norms[2]))
 
 
-@compile_loop()
+@compile_loop(forceinline=True)
 def _order(count, query_count, scratch, out):  # type: ignore[no-untyped-def]
     """Features of the order of words."""
     ids, others = scratch.ids, scratch.query_ids
