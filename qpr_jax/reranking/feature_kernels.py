@@ -131,78 +131,80 @@ def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):
         if first == stop:
             continue
         size = questions[1][stop] - questions[1][first]
-        count, distinct, slots, mask = _read_query(queries, query, size, tables)
+        count, distinct, word_mask, gram_mask = _read_query(queries, query, size, tables)
         known = distinct
         for row in range(first, stop):
-            state = row, count, distinct, known, slots, mask
+            state = row, count, distinct, known, word_mask, gram_mask
             known = _candidate(questions, state, facts[1], tables, out[row])
         _compare(out[first:stop], values)
 
 
 @compile_loop()
 def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
-    """Read a query: its words, its distinct words, slots of the word table, mask of the n-grams'.
+    """Read a query: its words, its distinct words, masks of the slots of words and of n-grams.
 
     size: bytes of all candidates.
     """
-    _, _, lexicon, scratch = tables
-    buffers, words = scratch.buffers, scratch.words
+    log_count, counters, lexicon, scratch = tables
+    buffers, words, slots = scratch.buffers, scratch.words, scratch.slots
     data, offsets = queries
     count, length = read_words(data, offsets[query], offsets[query + 1], buffers)
-    slots = 64
-    while slots < size + length and slots < len(words.slots):
-        slots *= 2
-    for at in range(slots):
-        words.slots[at] = -1
-    distinct = 0
+    mask = 64
+    while mask < size + length and mask < len(slots):
+        mask *= 2
+    slots[:mask] = -1
+    mask, distinct = mask - 1, 0
     for w in range(count):
-        word = find_word(buffers.words[w], distinct, slots, tables)
+        h = buffers.words[w]
+        word = find_word(h, distinct, mask, words, slots, lexicon.slots, counters.words, log_count)
         distinct = max(distinct, word + 1)
-        words.counts[word] += 1
+        words[word].count += 1
         scratch.query_ids[w] = word
     for word in range(distinct):
-        compare_word(word, distinct, lexicon, words)
-    return count, distinct, slots, read_grams(count, length, tables)
+        compare_word(word, distinct, lexicon.vectors, lexicon.scales, words, scratch.similar)
+    return count, distinct, mask, read_grams(count, length, tables)
 
 
 @compile_loop(forceinline=True)
 def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-untyped-def]
     """Fill a row of features; return how many words of the list are known then."""
-    row, query_count, distinct, known, slots, mask = state
-    _, _, lexicon, scratch = tables
-    buffers, words, found = scratch.buffers, scratch.words, scratch.found
+    row, query_count, distinct, known, word_mask, gram_mask = state
+    log_count, counters, lexicon, scratch = tables
+    buffers, words, slots = scratch.buffers, scratch.words, scratch.slots
+    found, similar, ids = scratch.found, scratch.similar, scratch.ids
+    entries, vectors, scales = lexicon.slots, lexicon.vectors, lexicon.scales
+    hashes, of_words = buffers.words, counters.words
     data, offsets = questions
     count, length = read_words(data, offsets[row], offsets[row + 1], buffers)
     for i in range(distinct):
         found[i] = 0
     for w in range(count):
-        word = find_word(buffers.words[w], known, slots, tables)
-        if word == known:
-            compare_word(word, distinct, lexicon, words)
+        at = find_word(hashes[w], known, word_mask, words, slots, entries, of_words, log_count)
+        if at == known:
+            compare_word(at, distinct, vectors, scales, words, similar)
             known += 1
-        if words.user[word] != row:
-            words.user[word], words.used[word] = row, 0
-        words.used[word] += 1
-        scratch.ids[w] = word
+        word = words[at]
+        word.used = word.used + 1 if word.user == row else 1
+        word.user = row
+        ids[w] = at
         for i in range(distinct):
-            found[i] = max(found[i], words.similar[word, i])
+            found[i] = max(found[i], similar[at, i])
     out[_LENGTH], out[_LENGTH + 1] = query_count, count
-    _question_words(count, scratch, out)
-    _query_words(row, count, distinct, mean_length, scratch, out)
-    _grams(row, count, length, mask, tables, out)
-    _order(count, query_count, scratch, out)
+    _question_words(count, words, ids, out)
+    _query_words(row, count, distinct, mean_length, words, found, out)
+    _grams(row, count, length, gram_mask, tables, out)
+    _order(count, query_count, ids, scratch.query_ids, scratch.run, out)
     return known
 
 
 @compile_loop(forceinline=True)
-def _question_words(count, scratch, out):  # type: ignore[no-untyped-def]
+def _question_words(count, words, ids, out):  # type: ignore[no-untyped-def]
     """Features from the words of the candidate; `_query_words` finishes three of the columns."""
-    words = scratch.words
     total = shared = norm = heaviest = miss = far = missing = np.float32(0)
     numbers = negations = question_words = far_words = 0
     for w in range(count):
-        word = scratch.ids[w]
-        idf, flags, best = words.idf[word], words.flags[word], words.best[word]
+        word = words[ids[w]]
+        idf, flags, best = word.idf, word.flags, word.best
         total += idf
         norm += idf * idf
         miss = max(miss, idf * (1 - best))
@@ -210,7 +212,7 @@ def _question_words(count, scratch, out):  # type: ignore[no-untyped-def]
         negations += flags & NEGATION != 0
         if best < _NEAR:
             far, far_words = max(far, idf), far_words + 1
-        if words.counts[word]:
+        if word.count:
             shared += idf
         else:
             heaviest = max(heaviest, idf)
@@ -224,15 +226,14 @@ def _question_words(count, scratch, out):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def _query_words(row, count, distinct, mean_length, scratch, out):  # type: ignore[no-untyped-def]
+def _query_words(row, count, distinct, mean_length, words, found, out):  # type: ignore[no-untyped-def]
     """Features from the distinct words of the query, after `_question_words`."""
-    words, found = scratch.words, scratch.found
     total = shared = norm = dot = bm25 = heaviest = miss = far = missing = np.float32(0)
     numbers = negations = question_words = far_words = 0
     length = np.float32(_K1 * (1 - _B + _B * count / mean_length))
-    for word in range(distinct):
-        idf, flags, best = words.idf[word], words.flags[word], found[word]
-        here = words.counts[word]
+    for i in range(distinct):
+        word = words[i]
+        idf, flags, best, here = word.idf, word.flags, found[i], word.count
         total += idf
         norm += here * idf * idf
         miss = max(miss, idf * (1 - best))
@@ -240,8 +241,8 @@ def _query_words(row, count, distinct, mean_length, scratch, out):  # type: igno
         negations += here * (flags & NEGATION != 0)
         if best < _NEAR:
             far, far_words = max(far, idf), far_words + 1
-        if words.user[word] == row:
-            used = words.used[word]
+        if word.user == row:
+            used = word.used
             shared += idf
             dot += min(here, used) * idf * idf
             bm25 += idf * np.float32(_K1 + 1) * used / (used + length)
@@ -263,13 +264,14 @@ def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-de
     """Cosines over pairs of words and character n-grams."""
     log_count, counters, _, scratch = tables
     text, words, grams = scratch.buffers.text, scratch.buffers.words, scratch.grams
-    norms = scratch.norms
+    norms, of_pairs = scratch.norms, counters.pairs
+    of_threes, of_fours = counters.threes, counters.fours
     dot = norm = np.float32(0)
     for w in range(1, count):
         h = hash_pair(words[w - 1], words[w])
         weight, shared = match_gram(h, row, mask, grams)
         if weight == 0:
-            weight = idf_of(counters.pairs, bucket(h, PAIR_BITS), log_count) ** 2
+            weight = idf_of(of_pairs, bucket(h, PAIR_BITS), log_count) ** 2
         dot, norm = dot + shared, norm + weight
     out[_COSINE + 1] = ratio(dot, math.sqrt(norm * norms[0]))
     dot3 = norm3 = dot4 = norm4 = np.float32(0)
@@ -280,28 +282,27 @@ def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-de
             h = hash_three(gram)
             weight, shared = match_gram(h, row, mask, grams)
             if weight == 0:
-                weight = idf_of(counters.threes, bucket(h, THREE_BITS), log_count) ** 2
+                weight = idf_of(of_threes, bucket(h, THREE_BITS), log_count) ** 2
             dot3, norm3 = dot3 + shared, norm3 + weight
         if at >= 3:
             h = hash_four(gram)
             weight, shared = match_gram(h, row, mask, grams)
             if weight == 0:
-                weight = idf_of(counters.fours, bucket(h, FOUR_BITS), log_count) ** 2
+                weight = idf_of(of_fours, bucket(h, FOUR_BITS), log_count) ** 2
             dot4, norm4 = dot4 + shared, norm4 + weight
     out[_COSINE + 2] = ratio(dot3, math.sqrt(norm3 * norms[1]))
     out[_COSINE + 3] = ratio(dot4, math.sqrt(norm4 * norms[2]))
 
 
 @compile_loop(forceinline=True)
-def _order(count, query_count, scratch, out):  # type: ignore[no-untyped-def]
+def _order(count, query_count, ids, others, run, out):  # type: ignore[no-untyped-def]
     """Features of the order of words."""
-    ids, others = scratch.ids, scratch.query_ids
     both = count > 0 and query_count > 0
     out[_FIRST_WORD] = both and ids[0] == others[0]
     out[_FIRST_WORD + 1] = both and ids[count - 1] == others[query_count - 1]
     longer = max(count, query_count, 1)
-    run, order = common_words(count, query_count, scratch)
-    out[_FIRST_WORD + 2], out[_FIRST_WORD + 3] = run / longer, order / longer
+    longest, order = common_words(count, query_count, ids, others, run)
+    out[_FIRST_WORD + 2], out[_FIRST_WORD + 3] = longest / longer, order / longer
 
 
 @compile_loop()

@@ -34,101 +34,75 @@ _LEAST = np.float32(-3e38)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
+# Records, so that what belongs together lies together, in one array instead of many.
+_INT = np.int32
+SLOT = np.dtype([("key", np.uint64), ("row", _INT), ("flags", _INT)])
+GRAM = np.dtype(
+    [("key", np.uint64), ("weight", np.float32), ("count", _INT), ("user", _INT), ("used", _INT)]
+)
+WORD = np.dtype(
+    [("key", np.uint64), ("idf", np.float32), ("best", np.float32), ("row", _INT)]
+    + [("flags", _INT), ("count", _INT), ("user", _INT), ("used", _INT)],
+    align=True,
+)
+
+
 class Lexicon(NamedTuple):
     """Words that something is known of: a hash table, and their embeddings.
 
-    keys: uint64 [2 ** k], hashes of words, 0 where there is none; looked for from the slot of the
-      upper bits on.
-    rows: int32 [2 ** k], their rows in `vectors`, -1 for none.
-    flags: uint8 [2 ** k], but NUMBER, which hashes tell.
+    slots: SLOT [2 ** k]: the hash of a word, 0 where there is none, looked for from the slot of its
+      upper bits on; its row in `vectors`, -1 for none; its flags but NUMBER, which hashes tell.
     vectors: int8 [n, e], embeddings of any length.
     scales: float32 [n], one over their lengths.
     """
 
-    keys: np.ndarray
-    rows: np.ndarray
-    flags: np.ndarray
+    slots: np.ndarray
     vectors: np.ndarray
     scales: np.ndarray
 
 
-class Grams(NamedTuple):
-    """A hash table of the n-grams of a query: [_GRAM_SLOTS] each.
-
-    keys, weights, counts: the hash, 0 for none; the squared idf; the occurrences in the query.
-    user, used: occurrences in the candidate `user` so far.
-    """
-
-    keys: np.ndarray
-    weights: np.ndarray
-    counts: np.ndarray
-    user: np.ndarray
-    used: np.ndarray
-
-
-class Words(NamedTuple):
-    """The distinct words of a list of hits, those of the query first: [s] each but `slots`.
-
-    slots: int64 [2 ** k], from a hash to a word, -1 for none.
-    keys, idf, rows, flags: of a word.
-    counts: occurrences in the query.
-    best: its largest similarity to a word of the query.
-    similar: float32 [s, MAX_WORDS], to each word of the query.
-    user, used: occurrences in the candidate `user` so far.
-    """
-
-    slots: np.ndarray
-    keys: np.ndarray
-    idf: np.ndarray
-    rows: np.ndarray
-    flags: np.ndarray
-    counts: np.ndarray
-    best: np.ndarray
-    similar: np.ndarray
-    user: np.ndarray
-    used: np.ndarray
-
-
 class Scratch(NamedTuple):
-    """What a thread computes with."""
+    """What a thread computes with.
+
+    grams: GRAM [_GRAM_SLOTS], a hash table of the n-grams of a query: the hash, 0 for none; the
+      squared idf; the occurrences in the query; those in the candidate `user` so far.
+    words: WORD [s], the distinct words of a list of hits, those of the query first: the largest
+      similarity to a word of the query; the occurrences in the query and in the candidate `user`.
+    slots: int32 [2 ** k], from a hash to a word, -1 for none.
+    similar: float32 [s, MAX_WORDS], the similarity of each word to each of the query.
+    ids, query_ids: int64 [MAX_WORDS], the words of a candidate and of the query.
+    found: float32 [MAX_WORDS], the best match of each distinct word of the query.
+    run: int64 [2, MAX_WORDS + 1], of `common_words`.
+    norms: float64 [3], of the pairs, threes and fours of the query.
+    """
 
     buffers: Buffers
-    grams: Grams
-    words: Words
-    ids: np.ndarray  # int64 [MAX_WORDS], the words of a candidate
-    query_ids: np.ndarray  # int64 [MAX_WORDS], those of the query
-    found: np.ndarray  # float32 [MAX_WORDS], the best match of each distinct word of the query
-    run: np.ndarray  # int64 [2, MAX_WORDS + 1], of `common_words`
-    norms: np.ndarray  # float64 [3], of the pairs, threes and fours of the query
+    grams: np.ndarray
+    words: np.ndarray
+    slots: np.ndarray
+    similar: np.ndarray
+    ids: np.ndarray
+    query_ids: np.ndarray
+    found: np.ndarray
+    run: np.ndarray
+    norms: np.ndarray
 
 
 def make_scratch(candidates: int) -> Scratch:
     """Scratch for lists of up to so many candidates."""
-    n = _GRAM_SLOTS
-    grams = Grams(
-        np.empty(n, np.uint64),
-        np.empty(n, np.float32),
-        np.empty(n, np.int32),
-        np.empty(n, np.int64),
-        np.empty(n, np.int32),
-    )
     s = MAX_WORDS * (candidates + 1)
-    words = Words(
-        np.empty(1 << (2 * s).bit_length(), np.int64),
-        np.empty(s, np.uint64),
-        np.empty(s, np.float32),
-        np.empty(s, np.int32),
-        np.empty(s, np.uint8),
-        np.empty(s, np.int32),
-        np.empty(s, np.float32),
+    return Scratch(
+        make_buffers(),
+        np.zeros(_GRAM_SLOTS, GRAM),
+        np.zeros(s, WORD),
+        np.empty(1 << (2 * s).bit_length(), np.int32),
         np.empty((s, MAX_WORDS), np.float32),
-        np.empty(s, np.int64),
-        np.empty(s, np.int32),
+        np.empty(MAX_WORDS, np.int64),
+        np.empty(MAX_WORDS, np.int64),
+        np.empty(MAX_WORDS, np.float32),
+        np.empty((2, MAX_WORDS + 1), np.int64),
+        np.empty(3, np.float64),
     )
-    ids, query_ids = np.empty(MAX_WORDS, np.int64), np.empty(MAX_WORDS, np.int64)
-    found, run = np.empty(MAX_WORDS, np.float32), np.empty((2, MAX_WORDS + 1), np.int64)
-    norms = np.empty(3, np.float64)
-    return Scratch(make_buffers(), grams, words, ids, query_ids, found, run, norms)
 
 
 @compile_loop(forceinline=True)
@@ -141,61 +115,61 @@ def idf_of(table, row, log_count):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def find_word(h, known, slots, tables):  # type: ignore[no-untyped-def]
-    """The number of a word in the list; `known`, the number of words so far, for a new one."""
-    log_count, counters, lexicon, scratch = tables
-    words = scratch.words
-    at = np.int64(h >> np.uint64(20)) & (slots - 1)
-    while words.slots[at] >= 0:
-        if words.keys[words.slots[at]] == h:
-            return words.slots[at]
-        at = (at + 1) & (slots - 1)
-    words.slots[at] = known
-    words.keys[known] = h
-    words.idf[known] = idf_of(counters.words, bucket(h, WORD_BITS), log_count)
-    words.user[known], words.counts[known], words.rows[known] = -1, 0, -1
-    flags = np.uint8(h & _ONE)
-    mask = len(lexicon.keys) - 1
+def find_word(h, known, mask, words, slots, entries, counters, log_count):  # type: ignore[no-untyped-def]
+    """The number of a word in the list; `known`, the number of words so far, for a new one.
+
+    mask: of `slots`, as many as the list needs. entries: `Lexicon.slots`. counters: of words.
+    """
     at = np.int64(h >> np.uint64(20)) & mask
-    while lexicon.keys[at] != _ZERO:
-        if lexicon.keys[at] == h:
-            words.rows[known] = lexicon.rows[at]
-            flags |= lexicon.flags[at]
-            break
+    while slots[at] >= 0:
+        if words[slots[at]].key == h:
+            return np.int64(slots[at])
         at = (at + 1) & mask
-    words.flags[known] = flags
-    return known
+    slots[at] = known
+    word = words[known]
+    word.key, word.idf = h, idf_of(counters, bucket(h, WORD_BITS), log_count)
+    word.user, word.count, word.row = -1, 0, -1
+    word.flags = np.int32(h & _ONE)
+    last = len(entries) - 1
+    at = np.int64(h >> np.uint64(20)) & last
+    while entries[at].key != _ZERO:
+        if entries[at].key == h:
+            word.row = entries[at].row
+            word.flags |= entries[at].flags
+            break
+        at = (at + 1) & last
+    return np.int64(known)
 
 
 @compile_loop(forceinline=True)
-def compare_word(word, distinct, lexicon, words):  # type: ignore[no-untyped-def]
+def compare_word(word, distinct, vectors, scales, words, similar):  # type: ignore[no-untyped-def]
     """Compute the similarity of a word to the `distinct` words of the query."""
-    row, best = words.rows[word], np.float32(0)
+    row, best, width = words[word].row, np.float32(0), vectors.shape[1]
     for other in range(distinct):
-        value, second = np.float32(0), words.rows[other]
+        value, second = np.float32(0), words[other].row
         if word == other:
             value = np.float32(1)
         elif row >= 0 and second >= 0:
-            a, b, total = lexicon.vectors[row], lexicon.vectors[second], np.int32(0)
-            for i in range(len(a)):
-                total += np.int32(a[i]) * np.int32(b[i])
-            value = np.float32(total) * lexicon.scales[row] * lexicon.scales[second]
-        words.similar[word, other] = value
+            total = np.int32(0)
+            for i in range(width):
+                total += np.int32(vectors[row, i]) * np.int32(vectors[second, i])
+            value = np.float32(total) * scales[row] * scales[second]
+        similar[word, other] = value
         best = max(best, value)
-    words.best[word] = best
+    words[word].best = best
 
 
-@compile_loop()
-def add_gram(h, idf, mask, grams):  # type: ignore[no-untyped-def]
+@compile_loop(forceinline=True)
+def _add_gram(h, idf, mask, grams):  # type: ignore[no-untyped-def]
     """Count an n-gram of the query; return its weight."""
     at = np.int64(h >> np.uint64(24)) & mask
-    while grams.keys[at] != _ZERO and grams.keys[at] != h:
+    while grams[at].key != _ZERO and grams[at].key != h:
         at = (at + 1) & mask
-    if grams.keys[at] == _ZERO:
-        grams.keys[at], grams.weights[at], grams.counts[at] = h, idf * idf, 0
-        grams.user[at] = -1
-    grams.counts[at] += 1
-    return grams.weights[at]
+    gram = grams[at]
+    if gram.key == _ZERO:
+        gram.key, gram.weight, gram.count, gram.user = h, idf * idf, 0, -1
+    gram.count += 1
+    return gram.weight
 
 
 @compile_loop()
@@ -203,27 +177,27 @@ def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
     """Put the n-grams of a query into the table, their sums into `norms`; return the mask."""
     log_count, counters, _, scratch = tables
     text, words, grams = scratch.buffers.text, scratch.buffers.words, scratch.grams
+    of_pairs, of_threes, of_fours = counters.pairs, counters.threes, counters.fours
     slots = 256
     while slots < 4 * length:
         slots *= 2
     mask = slots - 1
     for at in range(slots):
-        grams.keys[at] = _ZERO
+        grams[at].key = _ZERO
     pairs = threes = fours = 0.0
     for w in range(1, count):
         h = hash_pair(words[w - 1], words[w])
-        pairs += add_gram(h, idf_of(counters.pairs, bucket(h, PAIR_BITS), log_count), mask, grams)
+        pairs += _add_gram(h, idf_of(of_pairs, bucket(h, PAIR_BITS), log_count), mask, grams)
     gram = _ZERO
     for at in range(length):
         gram = next_gram(gram, text[at])
         if at >= 2:
             h = hash_three(gram)
-            idf = idf_of(counters.threes, bucket(h, THREE_BITS), log_count)
-            threes += add_gram(h, idf, mask, grams)
+            idf = idf_of(of_threes, bucket(h, THREE_BITS), log_count)
+            threes += _add_gram(h, idf, mask, grams)
         if at >= 3:
             h = hash_four(gram)
-            idf = idf_of(counters.fours, bucket(h, FOUR_BITS), log_count)
-            fours += add_gram(h, idf, mask, grams)
+            fours += _add_gram(h, idf_of(of_fours, bucket(h, FOUR_BITS), log_count), mask, grams)
     scratch.norms[0], scratch.norms[1], scratch.norms[2] = pairs, threes, fours
     return mask
 
@@ -235,13 +209,12 @@ def match_gram(h, row, mask, grams):  # type: ignore[no-untyped-def]
     An n-gram is shared as often as both have it.
     """
     at = np.int64(h >> np.uint64(24)) & mask
-    while grams.keys[at] != _ZERO:
-        if grams.keys[at] == h:
-            if grams.user[at] != row:
-                grams.user[at], grams.used[at] = row, 0
-            grams.used[at] += 1
-            weight = grams.weights[at]
-            return weight, weight if grams.used[at] <= grams.counts[at] else np.float32(0)
+    while grams[at].key != _ZERO:
+        gram = grams[at]
+        if gram.key == h:
+            gram.used = gram.used + 1 if gram.user == row else 1
+            gram.user = row
+            return gram.weight, gram.weight if gram.used <= gram.count else np.float32(0)
         at = (at + 1) & mask
     return np.float32(0), np.float32(0)
 
@@ -253,48 +226,48 @@ def ratio(part, whole):  # type: ignore[no-untyped-def]
 
 
 @compile_loop()
-def _lexicon_slot(h, keys):  # type: ignore[no-untyped-def]
+def _lexicon_slot(h, slots):  # type: ignore[no-untyped-def]
     """The slot of a hash, which is put there if it is new."""
-    mask = len(keys) - 1
+    mask = len(slots) - 1
     at = np.int64(h >> np.uint64(20)) & mask
-    while keys[at] != _ZERO and keys[at] != h:
+    while slots[at].key != _ZERO and slots[at].key != h:
         at = (at + 1) & mask
-    keys[at] = h
+    if slots[at].key == _ZERO:
+        slots[at].key, slots[at].row = h, -1
     return at
 
 
 @compile_loop()
-def add_rows(lexicon, hashes):  # type: ignore[no-untyped-def]
+def add_rows(slots, hashes):  # type: ignore[no-untyped-def]
     """Put words, uint64 [n], into the lexicon, with the rows 0, 1, ...; hash 0 is no word."""
     for row in range(len(hashes)):
         if hashes[row] != _ZERO:
-            lexicon.rows[_lexicon_slot(hashes[row], lexicon.keys)] = row
+            slots[_lexicon_slot(hashes[row], slots)].row = row
 
 
 @compile_loop()
-def add_flag(lexicon, hashes, flag):  # type: ignore[no-untyped-def]
+def add_flag(slots, hashes, flag):  # type: ignore[no-untyped-def]
     """Give words, uint64 [n], a flag."""
     for h in hashes:
-        lexicon.flags[_lexicon_slot(h, lexicon.keys)] |= flag
+        slots[_lexicon_slot(h, slots)].flags |= flag
 
 
 @compile_loop(forceinline=True)
-def common_words(count, query_count, scratch):  # type: ignore[no-untyped-def]
+def common_words(count, query_count, ids, others, run):  # type: ignore[no-untyped-def]
     """Words of the longest run that both texts have, and of the longest subsequence."""
-    ids, others, run = scratch.ids, scratch.query_ids, scratch.run
     longest = 0
     for j in range(query_count + 1):
         run[0, j] = run[1, j] = 0
     for i in range(count):
-        run_before = order_before = 0  # of the words before both
+        word, run_before, order_before, left = ids[i], 0, 0, 0
         for j in range(1, query_count + 1):
-            run_above, order_above = run[0, j], run[1, j]
-            if ids[i] == others[j - 1]:
-                run[0, j], run[1, j] = run_before + 1, order_before + 1
-                longest = max(longest, run[0, j])
-            else:
-                run[0, j], run[1, j] = 0, max(order_above, run[1, j - 1])
-            run_before, order_before = run_above, order_above
+            run_above, above = run[0, j], run[1, j]
+            same = word == others[j - 1]
+            length = run_before + 1 if same else 0
+            left = order_before + 1 if same else max(above, left)
+            run[0, j], run[1, j] = length, left
+            longest = max(longest, length)
+            run_before, order_before = run_above, above
     return longest, run[1, query_count]
 
 

@@ -121,15 +121,10 @@ def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
     scales = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
     hashes = text_kernels.word_hashes(words)
     size = 1 << (2 * (len(words) + len(_NEGATIONS) + len(_QUESTION_WORDS))).bit_length()
-    lexicon = Lexicon(
-        np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.zeros(size, np.uint8),
-        vectors, scales,
-    )  # fmt: skip
-    feature_tables.add_rows(lexicon, hashes)
+    slots = np.zeros(size, feature_tables.SLOT)
+    feature_tables.add_rows(slots, hashes)
+    feature_tables.add_flag(slots, text_kernels.word_hashes(_NEGATIONS), feature_tables.NEGATION)
     feature_tables.add_flag(
-        lexicon, text_kernels.word_hashes(_NEGATIONS), np.uint8(feature_tables.NEGATION)
+        slots, text_kernels.word_hashes(_QUESTION_WORDS), feature_tables.QUESTION_WORD
     )
-    feature_tables.add_flag(
-        lexicon, text_kernels.word_hashes(_QUESTION_WORDS), np.uint8(feature_tables.QUESTION_WORD)
-    )
-    return lexicon
+    return Lexicon(slots, vectors, scales)
