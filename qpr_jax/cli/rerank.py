@@ -43,11 +43,13 @@ def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
     write = options.as_tsv if output == "tsv" else options.as_json
     found = read_values(pairs, QUESTIONS, parse, expected="two questions", format=format or "")
     rows = progress.count((pair for _, pair in found), "scored")
-    names = [*QUESTIONS, "score", *(["probability"] if scorer.calibration is not None else [])]
+    calibrated = scorer.calibration is not None
+    names = [*QUESTIONS, "score", *(["probability"] if calibrated else [])]
     if output == "tsv":
         click.echo("\t".join(names))
     while part := list(itertools.islice(rows, CHUNK)):
         logits = scorer.predict(part)
-        scores = zip(scorer.scores(logits).tolist(), scorer.probabilities(logits), strict=True)
-        for pair, values in zip(part, scores, strict=True):
-            sys.stdout.write(write(dict(zip(names, (*pair, *values), strict=False))))
+        values = (scorer.scores(logits), scorer.probabilities(logits))
+        columns = (column.tolist() for column in values if column is not None)
+        for pair, *scores in zip(part, *columns, strict=True):
+            sys.stdout.write(write(dict(zip(names, (*pair, *scores), strict=True))))

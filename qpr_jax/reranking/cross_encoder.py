@@ -46,6 +46,7 @@ from qpr_jax.reranking.cross_encoder_format import (
     parse_max_tokens,
     require_text_pairs,
 )
+from qpr_jax.reranking.light import rerank_hits
 from qpr_jax.text.word_pieces import PairPieces
 
 if TYPE_CHECKING:
@@ -116,12 +117,9 @@ class CrossEncoder:
             return logits
         return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
-    def probabilities(self, logits: np.ndarray) -> list[float] | list[None]:
-        """The probability that the two mean the same; None for each without a calibration."""
-        if self.calibration is None:
-            return [None] * len(logits)
-        known: list[float] = np.interp(logits, *self.calibration).tolist()
-        return known
+    def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """The probability that the two mean the same, float64 [n]; None without a calibration."""
+        return None if self.calibration is None else np.interp(logits, *self.calibration)
 
     def _results(
         self, ids: list[list[int]], segments: list[list[int]]
@@ -156,27 +154,30 @@ class CrossReranker:
         """candidates: how many hits are read."""
         self.model, self.candidates = model, candidates
 
+    def score(
+        self,
+        queries: Sequence[str],
+        questions: Sequence[str],
+        distances: np.ndarray,
+        starts: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Logits and probabilities of hits; see `reranking.base.Reranker`."""
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
+        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+        logits = self.model.predict(pairs).astype(np.float64)
+        known = self.model.probabilities(logits)
+        return logits, np.full(len(logits), np.nan) if known is None else known
+
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `reranking.base.Reranker`."""
-        first = [found[: self.candidates] for found in hits]
-        pairs = [
-            (q, hit.question) for q, found in zip(queries, first, strict=True) for hit in found
-        ]
-        logits = self.model.predict(pairs)
-        scored = iter(zip(logits.tolist(), self.model.probabilities(logits), strict=True))
-        ordered = []
-        for found, every in zip(first, hits, strict=True):
-            parts = [(hit, *next(scored)) for hit in found]
-            # Ties go by distance, then by id, so that the order given does not matter.
-            parts.sort(key=lambda part: (-part[1], part[0].distance, part[0].id))
-            best = [hit._replace(score=probability) for hit, _, probability in parts]
-            ordered.append(best + [hit._replace(score=None) for hit in every[self.candidates :]])
-        return ordered
+        return rerank_hits(self, queries, hits)
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         """The logit and the probability of each hit, in the order given."""
-        logits = self.model.predict([(query, hit.question) for hit in hits])
-        parts = zip(logits.tolist(), self.model.probabilities(logits), strict=True)
+        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
+        logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
+        probabilities = [None if p != p else p for p in known.tolist()]
+        parts = zip(logits.tolist(), probabilities, strict=True)
         return [{"score": logit, "probability": probability} for logit, probability in parts]
 
 

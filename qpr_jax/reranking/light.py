@@ -24,6 +24,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
+from qpr_jax.reranking.base import Reranker
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.scorer import (
@@ -185,11 +186,31 @@ class PairScorer(Protocol):
     @property
     def identity(self) -> str:
         """Hash of what the logits are computed with."""
-        raise NotImplementedError
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Logits of pairs, float32 [n]."""
         ...
+
+
+def rerank_hits(
+    reranker: Reranker, queries: Sequence[str], hits: Sequence[Sequence[Hit]]
+) -> list[list[Hit]]:
+    """`Reranker.rerank` by its `score`."""
+    most = reranker.candidates + reranker.lexical_candidates
+    first = [found[:most] for found in hits]
+    starts = np.cumsum([0, *map(len, first)])
+    flat = [hit for found in first for hit in found]
+    texts, distances = _columns(flat)
+    scores, known = reranker.score(queries, texts, distances, starts)
+    probabilities = [None if p != p else p for p in known.tolist()]  # NaN: not known
+    ids = np.array([hit.id for hit in flat], np.int64)
+    order = rank_hits(scores, distances, ids, starts).tolist()
+    ordered = []
+    for i, found in enumerate(hits):
+        own = order[starts[i] : starts[i + 1]]
+        best = [flat[at]._replace(score=probabilities[at]) for at in own]
+        ordered.append(best + [hit._replace(score=None) for hit in found[most:]])
+    return ordered
 
 
 class LightReranker:
@@ -233,21 +254,7 @@ class LightReranker:
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `Reranker`."""
-        most = self.candidates + self.lexical_candidates
-        first = [found[:most] for found in hits]
-        starts = np.cumsum([0, *map(len, first)])
-        flat = [hit for found in first for hit in found]
-        texts, distances = _columns(flat)
-        scores, known = self.score(queries, texts, distances, starts)
-        probabilities = known.tolist()
-        ids = np.array([hit.id for hit in flat], np.int64)
-        order = rank_hits(scores, distances, ids, starts).tolist()
-        ordered = []
-        for i, found in enumerate(hits):
-            own = order[starts[i] : starts[i + 1]]
-            best = [flat[at]._replace(score=probabilities[at]) for at in own]
-            ordered.append(best + [hit._replace(score=None) for hit in found[most:]])
-        return ordered
+        return rerank_hits(self, queries, hits)
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
         """The features, the raw score and the probability of each hit, in the order given."""
