@@ -156,7 +156,7 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
     with monkeypatch.context() as patch:
-        patch.setattr(reranker, "cross_fit", None)
+        patch.setattr(reranker, "cross_fit", None)  # which a call would not survive
         again = train_and_evaluate(config, tmp_path / "run")
     assert again["reranker"]["seconds"] == report["reranker"]["seconds"]
     assert again["test"]["reranked"] == report["test"]["reranked"]

@@ -32,6 +32,7 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
 )
+from qpr_jax.reranking.scorer import to_tensors
 
 WORDS = ("light", "cross_encoder")
 UNKNOWN = -1  # the id of a text that is no question of the index
@@ -340,6 +341,8 @@ def _equal(one: LightModel, other: LightModel) -> bool:
         (m.encoder, m.candidates, m.lexical_candidates, m.features, m.cross_encoder, m.settings)
         for m in (one, other)
     ]
-    arrays = [[*model.forest, model.calibration] for model in (one, other)]
-    same = (np.array_equal(*pair) for pair in zip(*arrays, strict=True))
-    return facts[0] == facts[1] and all(same)
+    tensors = [to_tensors(m.scorer) | {"calibration": m.calibration} for m in (one, other)]
+    same = tensors[0].keys() == tensors[1].keys() and all(
+        np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0]
+    )
+    return facts[0] == facts[1] and same

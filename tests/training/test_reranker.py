@@ -18,7 +18,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import PRESETS
-from qpr_jax.training.reranker import relevant_hits, training_queries
+from qpr_jax.training.rerank_data import relevant_hits, training_queries
 from qpr_jax.training.sources import SOURCES
 
 
