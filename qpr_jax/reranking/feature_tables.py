@@ -35,14 +35,14 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
 # Records, so that what belongs together lies together, in one array instead of many.
-_INT = np.int32
-SLOT = np.dtype([("key", np.uint64), ("row", _INT), ("flags", _INT)])
+_KEY, _FLOAT, _INT = np.uint64, np.float32, np.int32
+SLOT = np.dtype([("key", _KEY), ("row", _INT), ("flags", _INT)])
 GRAM = np.dtype(
-    [("key", np.uint64), ("weight", np.float32), ("count", _INT), ("user", _INT), ("used", _INT)]
+    [("key", _KEY), ("weight", _FLOAT), ("count", _INT), ("user", _INT), ("used", _INT)]
 )
+_NUMBERS = ("row", "flags", "count", "user", "used")
 WORD = np.dtype(
-    [("key", np.uint64), ("idf", np.float32), ("best", np.float32), ("row", _INT)]
-    + [("flags", _INT), ("count", _INT), ("user", _INT), ("used", _INT)],
+    [("key", _KEY), ("idf", _FLOAT), ("best", _FLOAT), *((name, _INT) for name in _NUMBERS)],
     align=True,
 )
 
