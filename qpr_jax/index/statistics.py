@@ -83,7 +83,7 @@ class Statistics:
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
             data, offsets = text_kernels.as_bytes(chunk)
-            inputs = (data, offsets, self.counters, text_kernels.make_buffers())
+            inputs = (data, offsets, tuple(self.counters), text_kernels.make_buffers())
             self.words += step * text_kernels.count_texts(*inputs, step)
             self.count += step * len(chunk)
 

@@ -35,20 +35,15 @@ class Counters(NamedTuple):
     fours: np.ndarray
 
 
-class Buffers(NamedTuple):
-    """Where `read_words` writes what it reads of a text.
-
-    text: uint8 [MAX_BYTES + 2], the words with a space before and after each.
-    words: uint64 [MAX_WORDS], their hashes.
-    """
-
-    text: np.ndarray
-    words: np.ndarray
+# What `read_words` reads of a text: the words with a space before and after each, uint8
+# [MAX_BYTES + 2], and their hashes, uint64 [MAX_WORDS]. A plain tuple, as all that compiled loops
+# take: a cached loop names the classes of its arguments, and cannot be read once one has gone.
+Buffers = tuple[np.ndarray, np.ndarray]
 
 
 def make_buffers() -> Buffers:
     """Buffers of one thread."""
-    return Buffers(np.empty(MAX_BYTES + 2, np.uint8), np.empty(MAX_WORDS, np.uint64))
+    return np.empty(MAX_BYTES + 2, np.uint8), np.empty(MAX_WORDS, np.uint64)
 
 
 def empty_counters() -> Counters:
@@ -93,7 +88,7 @@ def read_words(data, start, stop, buffers):  # type: ignore[no-untyped-def]
     A word is a run of ASCII letters, digits, "_" and bytes beyond ASCII. The lowest bit of its hash
     says whether it has a digit.
     """
-    text, words = buffers.text, buffers.words
+    text, words = buffers
     text[0] = _SPACE
     size, count, h, digit = 1, 0, _FNV_START, _ZERO
     for at in range(start, min(stop, start + MAX_BYTES)):
@@ -164,7 +159,7 @@ def hash_four(gram):  # type: ignore[no-untyped-def]
 def _hash_words(data, offsets, buffers, out):  # type: ignore[no-untyped-def]
     for i in range(len(out)):
         count, _ = read_words(data, offsets[i], offsets[i + 1], buffers)
-        out[i] = buffers.words[0] if count == 1 else _ZERO
+        out[i] = buffers[1][0] if count == 1 else _ZERO
 
 
 @compile_loop()
@@ -175,6 +170,8 @@ def count_texts(data, offsets, counters, buffers, step):  # type: ignore[no-unty
     Returns:
       The number of words of all texts.
     """
+    text, words = buffers
+    of_words, of_pairs, of_threes, of_fours = counters
     total, seen = 0, np.zeros(_SEEN, np.uint64)  # the counters of a text that were changed
     for i in range(len(offsets) - 1):
         count, size = read_words(data, offsets[i], offsets[i + 1], buffers)
@@ -183,23 +180,22 @@ def count_texts(data, offsets, counters, buffers, step):  # type: ignore[no-unty
         while slots < 4 * size + 256:
             slots *= 2
         mark = np.uint64(i + 1) << np.uint64(24)
-        words = buffers.words
         for w in range(count):
             h = words[w]
-            _count(counters.words, bucket(h, WORD_BITS), _ZERO, seen, slots, mark, step)
+            _count(of_words, bucket(h, WORD_BITS), _ZERO, seen, slots, mark, step)
             if w:
                 h = hash_pair(words[w - 1], h)
-                _count(counters.pairs, bucket(h, PAIR_BITS), _ONE, seen, slots, mark, step)
+                _count(of_pairs, bucket(h, PAIR_BITS), _ONE, seen, slots, mark, step)
         gram = _ZERO
         for at in range(size if count else 0):
-            gram = next_gram(gram, buffers.text[at])
+            gram = next_gram(gram, text[at])
             if at >= 2:
                 h = hash_three(gram)
                 row = bucket(h, THREE_BITS)
-                _count(counters.threes, row, np.uint64(2), seen, slots, mark, step)
+                _count(of_threes, row, np.uint64(2), seen, slots, mark, step)
             if at >= 3:
                 row = bucket(hash_four(gram), FOUR_BITS)
-                _count(counters.fours, row, np.uint64(3), seen, slots, mark, step)
+                _count(of_fours, row, np.uint64(3), seen, slots, mark, step)
     return total
 
 

@@ -119,8 +119,7 @@ def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):
       queries, questions: (bytes, offsets) of `text_kernels.as_bytes`.
       starts: int64 [q + 1], of the candidates of each query.
       facts: (documents, words of a document on average).
-      counters: of `index.statistics.Statistics`.
-      lexicon, scratch: of `feature_tables`.
+      counters, lexicon, scratch: the fields of `Statistics.counters`, `Lexicon` and `Scratch`.
       out: float32 [m, features], with the distances.
     """
     log_count = np.float32(math.log(facts[0] + 1.0))
@@ -146,7 +145,8 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     size: bytes of all candidates.
     """
     log_count, counters, lexicon, scratch = tables
-    buffers, words, slots = scratch.buffers, scratch.words, scratch.slots
+    buffers, _, words, slots, similar, _, query_ids, _, _, _ = scratch
+    entries, vectors, scales = lexicon
     data, offsets = queries
     count, length = read_words(data, offsets[query], offsets[query + 1], buffers)
     mask = 64
@@ -155,13 +155,13 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     slots[:mask] = -1
     mask, distinct = mask - 1, 0
     for w in range(count):
-        h = buffers.words[w]
-        word = find_word(h, distinct, mask, words, slots, lexicon.slots, counters.words, log_count)
+        h = buffers[1][w]
+        word = find_word(h, distinct, mask, words, slots, entries, counters[0], log_count)
         distinct = max(distinct, word + 1)
         words[word].count += 1
-        scratch.query_ids[w] = word
+        query_ids[w] = word
     for word in range(distinct):
-        compare_word(word, distinct, lexicon.vectors, lexicon.scales, words, scratch.similar)
+        compare_word(word, distinct, vectors, scales, words, similar)
     return count, distinct, mask, read_grams(count, length, tables)
 
 
@@ -170,10 +170,9 @@ def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-u
     """Fill a row of features; return how many words of the list are known then."""
     row, query_count, distinct, known, word_mask, gram_mask = state
     log_count, counters, lexicon, scratch = tables
-    buffers, words, slots = scratch.buffers, scratch.words, scratch.slots
-    found, similar, ids = scratch.found, scratch.similar, scratch.ids
-    entries, vectors, scales = lexicon.slots, lexicon.vectors, lexicon.scales
-    hashes, of_words = buffers.words, counters.words
+    buffers, _, words, slots, similar, ids, query_ids, found, run, _ = scratch
+    entries, vectors, scales = lexicon
+    hashes, of_words = buffers[1], counters[0]
     data, offsets = questions
     count, length = read_words(data, offsets[row], offsets[row + 1], buffers)
     for i in range(distinct):
@@ -193,7 +192,7 @@ def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-u
     _question_words(count, words, ids, out)
     _query_words(row, count, distinct, mean_length, words, found, out)
     _grams(row, count, length, gram_mask, tables, out)
-    _order(count, query_count, ids, scratch.query_ids, scratch.run, out)
+    _order(count, query_count, ids, query_ids, run, out)
     return known
 
 
@@ -263,9 +262,8 @@ def _query_words(row, count, distinct, mean_length, words, found, out):  # type:
 def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-def]
     """Cosines over pairs of words and character n-grams."""
     log_count, counters, _, scratch = tables
-    text, words, grams = scratch.buffers.text, scratch.buffers.words, scratch.grams
-    norms, of_pairs = scratch.norms, counters.pairs
-    of_threes, of_fours = counters.threes, counters.fours
+    (text, words), grams, norms = scratch[0], scratch[1], scratch[-1]
+    _, of_pairs, of_threes, of_fours = counters
     dot = norm = np.float32(0)
     for w in range(1, count):
         h = hash_pair(words[w - 1], words[w])

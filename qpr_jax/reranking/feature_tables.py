@@ -176,8 +176,8 @@ def _add_gram(h, idf, mask, grams):  # type: ignore[no-untyped-def]
 def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
     """Put the n-grams of a query into the table, their sums into `norms`; return the mask."""
     log_count, counters, _, scratch = tables
-    text, words, grams = scratch.buffers.text, scratch.buffers.words, scratch.grams
-    of_pairs, of_threes, of_fours = counters.pairs, counters.threes, counters.fours
+    (text, words), grams, norms = scratch[0], scratch[1], scratch[-1]
+    _, of_pairs, of_threes, of_fours = counters
     slots = 256
     while slots < 4 * length:
         slots *= 2
@@ -198,7 +198,7 @@ def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
         if at >= 3:
             h = hash_four(gram)
             fours += _add_gram(h, idf_of(of_fours, bucket(h, FOUR_BITS), log_count), mask, grams)
-    scratch.norms[0], scratch.norms[1], scratch.norms[2] = pairs, threes, fours
+    norms[0], norms[1], norms[2] = pairs, threes, fours
     return mask
 
 

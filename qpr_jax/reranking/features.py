@@ -88,9 +88,9 @@ class FeatureExtractor:
                 text_kernels.as_bytes(questions[first:last]),
                 starts[start : stop + 1] - first,
                 (float(self._statistics.count), self._statistics.mean_length),
-                self._statistics.counters,
-                self._lexicon,
-                self._scratch(int(sizes.max(initial=0))),
+                tuple(self._statistics.counters),
+                tuple(self._lexicon),
+                tuple(self._scratch(int(sizes.max(initial=0)))),
                 out[first:last],
             )
 

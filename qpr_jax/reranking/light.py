@@ -247,10 +247,11 @@ class LightReranker:
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Raw scores and probabilities of hits; see `Reranker`."""
-        features = self._compute(queries, questions, distances, starts)
-        scores = score_features(self.model.scorer, features)
-        return scores, self.model.probabilities(scores)
+        """Raw scores and probabilities of hits; see `Reranker`.
+
+        A hit with the text of the query is the best there can be: infinity, and 1.
+        """
+        return self._score(queries, questions, distances, starts)[1:]
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `Reranker`."""
@@ -258,26 +259,40 @@ class LightReranker:
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
         """The features, the raw score and the probability of each hit, in the order given."""
-        features = self._compute([query], *_columns(hits), np.array([0, len(hits)]))
-        scores = score_features(self.model.scorer, features)
-        parts = np.column_stack([features, scores, self.model.probabilities(scores)])
+        starts = np.array([0, len(hits)])
+        parts = np.column_stack(self._score([query], *_columns(hits), starts))
         names = (*self.model.features, "score", "probability")
         return [dict(zip(names, row, strict=True)) for row in parts.tolist()]
 
-    def _compute(
+    def _score(
         self,
         queries: Sequence[str],
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
-    ) -> np.ndarray:
-        """Features of all hits, float32 [m, features]."""
-        features = self._features.compute(queries, questions, distances, starts)
-        if self.scorer is None:
-            return features
-        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
-        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
-        return np.column_stack([features, self.scorer.predict(pairs)])
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features, float32 [m, features], raw scores and probabilities of hits."""
+        owners = np.repeat(np.arange(len(queries)), np.diff(starts))
+        pairs = [*zip((queries[i] for i in owners.tolist()), questions, strict=True)]
+        copies = np.array([query == question for query, question in pairs], bool)
+        if copies.any():
+            # They are a list of their own, so that gaps and ranks of the others are what they would
+            # be without them: training, too, leaves a query out of its own hits.
+            lists = 2 * owners + copies
+            order = np.argsort(lists, kind="stable")
+            bounds = np.searchsorted(lists[order], np.arange(2 * len(queries) + 1))
+            texts = [questions[i] for i in order.tolist()]
+            twice = [query for query in queries for _ in range(2)]
+            features = np.empty((len(questions), len(FEATURES)), np.float32)
+            features[order] = self._features.compute(twice, texts, distances[order], bounds)
+        else:
+            features = self._features.compute(queries, questions, distances, starts)
+        if self.scorer is not None:
+            features = np.column_stack([features, self.scorer.predict(pairs)])
+        scores = score_features(self.model.scorer, features)
+        probabilities = self.model.probabilities(scores)
+        scores[copies], probabilities[copies] = np.inf, 1
+        return features, scores, probabilities
 
 
 def _columns(hits: Sequence[Hit]) -> tuple[list[str], np.ndarray]:

@@ -40,7 +40,7 @@ class Network(NamedTuple):
 def predict(network: Network, features: np.ndarray) -> np.ndarray:
     """The score of each row of features, float32 [m, f]: float64 [m]."""
     scores = np.empty(len(features), np.float64)
-    _score(network, np.ascontiguousarray(features, np.float32), scores)
+    _score(tuple(network), np.ascontiguousarray(features, np.float32), scores)
     return scores
 
 

@@ -20,9 +20,9 @@ def words_of(text: str) -> np.ndarray:
     data, offsets = text_kernels.as_bytes([text])
     buffers = text_kernels.make_buffers()
     count, size = text_kernels.read_words(data, offsets[0], offsets[1], buffers)
-    spelled = bytes(buffers.text[:size]).decode()
+    spelled = bytes(buffers[0][:size]).decode()
     assert spelled == " ".join(["", *tokenize(text), ""]) if count else size == 1
-    return buffers.words[:count]
+    return buffers[1][:count]
 
 
 def test_words_are_those_of_the_tokenizer():
