@@ -43,8 +43,7 @@ def qpr(context: click.Context) -> None:
     set_spelling(command_spelling(qpr.commands[str(context.invoked_subcommand)]))
 
 
-_MODULES = (train, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors, serve)
-for module in _MODULES:
+for module in (train, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors, serve):
     for command in vars(module).values():
         if isinstance(command, click.Command):
             qpr.add_command(command)

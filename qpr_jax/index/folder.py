@@ -115,17 +115,6 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
     remove_leftovers(folder)
 
 
-def add_statistics(folder: pathlib.Path, statistics: Statistics) -> None:
-    """Write the statistics of the questions of the present build beside them.
-
-    Needs the folder's `WriteLock`.
-    """
-    manifest = read_manifest(folder)
-    name = _write_statistics(folder, statistics, manifest["build"])
-    files = manifest["files"] | file_entries(folder, [name])
-    write_json(folder / MANIFEST, seal(manifest | {"files": files}))
-
-
 def read_index(folder: StrPath, *, encoder: str | None = None) -> tuple[QuestionIndex, str]:
     """The index of a folder as its manifest says, and the name of its build.
 

@@ -250,6 +250,20 @@ class IndexConfig:
 
 
 @dataclass(slots=True, kw_only=True)
+class RerankConfig:
+    """The second stage of a search, trained after the index."""
+
+    kind: str = setting(
+        "none", "none, or trees over features of query and hit", choices=("none", "light")
+    )
+    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
+    lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
+    cross_encoder: str = setting(
+        "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
+    )
+
+
+@dataclass(slots=True, kw_only=True)
 class CrossEncoderConfig:
     """The pairs and the scores of `job=cross_encoder`."""
 
@@ -265,20 +279,6 @@ class CrossEncoderConfig:
     )
     queries: int = setting(400, "validation queries of each evaluation; the last has all", min=1)
     evaluations: int = setting(5, "evaluations of the training", min=1)
-
-
-@dataclass(slots=True, kw_only=True)
-class RerankConfig:
-    """The second stage of a search, trained after the index."""
-
-    kind: str = setting(
-        "none", "none, or trees over features of query and hit", choices=("none", "light")
-    )
-    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
-    lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
-    cross_encoder: str = setting(
-        "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -311,8 +311,8 @@ class TrainConfig:
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     rerank: RerankConfig = field(default_factory=RerankConfig)
+    cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
     tuning: TuningConfig = field(default_factory=TuningConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
 

@@ -19,9 +19,8 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import StrPath, read_json, sha256_of
-from qpr_jax.index.folder import add_statistics
 from qpr_jax.index.question_index import build_index
-from qpr_jax.locks import WriteLock
+from qpr_jax.reranking.light import LIGHT
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
@@ -134,8 +133,8 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         retriever, vectors, seconds = _build_index(folder, dataset)
         reranker = train_light(folder, config, dataset, retriever, vectors)
         if reranker:
-            with WriteLock(folder / "index").hold():
-                add_statistics(folder / "index", reranker.finder.statistics)
+            retriever.second_stages.models[LIGHT] = reranker.model
+        retriever.save(folder)
         report = write_report(
             *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
         )
@@ -181,7 +180,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
 def _build_index(
     folder: pathlib.Path, dataset: TrainDataset
 ) -> tuple[Retriever, np.ndarray, float]:
-    """Index all questions in `folder`; also their vectors, and the seconds to encode them."""
+    """Index all questions in memory; also their vectors, and the seconds to encode them."""
     encoder = run_encoder(folder)
     questions, ids = dataset.data.questions, dataset.data.ids.tolist()
     encoder.encode(questions[:_WARMED])  # compiles
@@ -200,7 +199,6 @@ def _build_index(
         known, questions, ids, recipe=recipe, encoder=encoder.identity, log=log.info
     )
     retriever = Retriever(encoder, index)
-    retriever.save(folder)
     log.info("index: built in %.0f s", time.perf_counter() - start)
     return retriever, vectors, seconds
 

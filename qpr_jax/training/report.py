@@ -63,8 +63,6 @@ def write_report(
     index = retriever.index
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
     report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
-    if reranker:
-        report["reranker"] = reranker.facts
     report["encoder"] = retriever.encoder.identity
     report["data"] = dataset.report
     report["index"] = {
@@ -73,6 +71,8 @@ def write_report(
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
     timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
+    if reranker:
+        report["reranker"] = reranker.facts | time_queries(retriever, timed, rerank="light")
     report["timing"] = {
         **time_queries(retriever, timed),
         **_training_times(folder, config, dataset),

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.splits import VALIDATION
-from qpr_jax.encoders.base import Encoder, parse_tensors
+from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError, spell
-from qpr_jax.evaluation.lexical import bm25_search
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
@@ -30,15 +29,14 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
-from qpr_jax.index.base import Hit
-from qpr_jax.index.statistics import Statistics
 from qpr_jax.machine import peak_memory
-from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.light import (
     LIGHT,
+    STACKED,
     LightModel,
-    LightReranker,
+    PairScorer,
     calibrate,
+    features_of,
     rank_hits,
     read_light,
     save_light,
@@ -47,6 +45,7 @@ from qpr_jax.reranking.trees import Forest, predict
 from qpr_jax.retriever import Retriever
 from qpr_jax.training import boosting
 from qpr_jax.training.boosting import CrossFit, Lists, assign_folds, cross_fit
+from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import neighbors
@@ -54,28 +53,16 @@ from qpr_jax.training.teacher import neighbors
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax trained reranker 1"
-FOLDER = "reranking"  # of a work directory: the trees of the folds, and facts of the report
+# Folders of a work directory, of a light and of a stacked re-ranker: the trees of the folds, and
+# facts of the report.
+FOLDERS = ("reranking", "reranking_cross")
+LOGITS = "cross_logits"  # of a work directory
+NAMES = (LIGHT, STACKED)
+STACKED_CANDIDATES = 20  # as many as a cross-encoder has time for
 _TREES = "folds.safetensors"
 MIN_QUERIES = 50  # with a paraphrase among their hits; of fewer nothing can be learned
 MAX_QUERIES = 5000  # of a run without labels
-_BLOCK = 1024  # queries whose distances are computed at once
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The first stage's hits of q queries, the query itself left out.
-
-    Attributes:
-      queries: int64 [q], rows of questions.
-      rows: int64 [m], rows of the hits, those of one query after those of another.
-      distances: float32 [m].
-      starts: int64 [q + 1].
-    """
-
-    queries: np.ndarray
-    rows: np.ndarray
-    distances: np.ndarray
-    starts: np.ndarray
+_TIMED = 1000  # queries
 
 
 @dataclass(frozen=True)
@@ -100,10 +87,8 @@ class TrainedReranker:
         """The search of two stages over a first stage; validation questions out of fold."""
 
         def search(queries: np.ndarray, k: int) -> np.ndarray:
-            most = self.finder.count
-            found = np.full((len(queries), max(k, most)), -1, np.int64)
-            found[:] = rank(first, queries, found.shape[1])
-            lists = self.finder.candidates(found[:, : self.model.candidates], queries)
+            lists = self.finder.find(first, queries)
+            found = rank(first, queries, max(k, self.finder.dense + self.finder.lexical))
             scores = self.scores(lists)
             order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
             for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):
@@ -117,58 +102,17 @@ class TrainedReranker:
     def scores(self, lists: Candidates) -> np.ndarray:
         """Raw scores of candidates by the trees that have not seen their query: float64 [m]."""
         features = self.finder.features(lists)
-        fold = np.repeat(self.folds[lists.queries], np.diff(lists.starts))
+        fold = self.folds[lists.queries[lists.owners]]
         scores = np.empty(len(features))
         for number, forest in [(-1, self.model.forest), *enumerate(self.forests)]:
             scores[fold == number] = predict(forest, features[fold == number])
         return scores
 
 
-class Finder:
-    """Candidates of questions of the run, and their features."""
-
-    def __init__(
-        self, config: TrainConfig, questions: list[str], vectors: np.ndarray, encoder: Encoder
-    ) -> None:
-        self.questions, self.vectors = questions, vectors
-        self.lexical = config.rerank.lexical_candidates
-        self.count = config.rerank.candidates + self.lexical
-        self.statistics = Statistics.build(questions)
-        self._extractor = FeatureExtractor(encoder, self.statistics)
-        self._bm25 = bm25_search(questions) if self.lexical else None
-
-    def candidates(self, found: np.ndarray, queries: np.ndarray) -> Candidates:
-        """The hits `found`, int64 [q, k], of queries, and those of BM25 if there are any."""
-        if self._bm25:
-            more = rank(self._bm25, queries, self.lexical)
-            known = (more[:, :, None] == found[:, None, :]).any(axis=2)
-            found = np.concatenate([found, np.where(known, -1, more)], axis=1)
-        valid = found >= 0
-        starts = np.concatenate([[0], np.cumsum(valid.sum(axis=1))])
-        distances = np.empty(found.shape, np.float32)
-        for start in range(0, len(found), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            ends = self.vectors[found[block]]
-            distances[block] = ((self.vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
-        return Candidates(np.asarray(queries), found[valid], distances[valid], starts)
-
-    def features(self, lists: Candidates) -> np.ndarray:
-        """The features of candidates, float32 [m, f]."""
-        texts = self.questions
-        return self._extractor.compute(
-            [texts[i] for i in lists.queries.tolist()],
-            [texts[i] for i in lists.rows.tolist()],
-            lists.distances,
-            lists.starts,
-        )
-
-
 def check_tools(config: TrainConfig) -> None:
     """UserError, before anything is trained, where a package that the stage needs is missing."""
     if config.rerank.kind != "none":
         boosting.require_lightgbm()
-        if config.rerank.lexical_candidates:
-            bm25_search(["a question"])
 
 
 def train_light(
@@ -189,18 +133,49 @@ def train_light(
     """
     if config.rerank.kind == "none":
         return None
+    dense, lexical = config.rerank.candidates, config.rerank.lexical_candidates
+    finder = Finder(*(retriever, dataset.data.questions, vectors), dense=dense, lexical=lexical)
+    return _train(folder, config, dataset, retriever.encoder.identity, vectors, finder)
+
+
+def train_stacked(
+    folder: pathlib.Path,
+    config: TrainConfig,
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    scorer: PairScorer,
+) -> TrainedReranker | None:
+    """As `train_light`, over fewer hits and with the logit of a cross-encoder as one more feature.
+
+    It is shipped in export/reranker_cross/.
+    """
+    questions = dataset.data.questions
+    logits = LogitCache(folder / LOGITS, scorer, questions)
+    finder = Finder(retriever, questions, vectors, dense=STACKED_CANDIDATES, logits=logits)
+    return _train(folder, config, dataset, retriever.encoder.identity, vectors, finder)
+
+
+def _train(
+    folder: pathlib.Path,
+    config: TrainConfig,
+    dataset: TrainDataset,
+    encoder: str,
+    vectors: np.ndarray,
+    finder: Finder,
+) -> TrainedReranker | None:
     start = time.perf_counter()
-    finder = Finder(config, dataset.data.questions, vectors, retriever.encoder)
+    scorer = finder.logits.identity if finder.logits else ""
+    state, shipped = folder / FOLDERS[bool(scorer)], folder / "export" / NAMES[bool(scorer)]
     queries, groups = training_queries(dataset)
     folds = np.full(len(dataset.data.questions), -1)
     folds[queries] = assign_folds(groups, config.seed)
-    if (kept := _read(folder, retriever.encoder)) is not None:
+    if (kept := _read(state, shipped, encoder, scorer)) is not None:
         return TrainedReranker(**kept, folds=folds, finder=finder)
-    found = rank(exact_search(vectors), queries, config.rerank.candidates)
-    lists = finder.candidates(found, queries)
+    lists = finder.find(exact_search(vectors), queries)
     labels = relevant_hits(dataset, lists)
-    paraphrases = np.add.reduceat(labels, lists.starts[:-1]) if len(queries) else labels
-    if (usable := int((paraphrases > 0).sum())) < MIN_QUERIES:
+    usable = np.count_nonzero(np.bincount(lists.owners, labels, len(queries)))
+    if usable < MIN_QUERIES:
         log.warning(
             "no re-ranker: expected %s validation questions or more with a paraphrase among their "
             "hits, got %s; %s",
@@ -211,10 +186,19 @@ def train_light(
         return None
     features = finder.features(lists)
     fitted = cross_fit(Lists(features, labels, lists.starts, folds[queries]), config.seed)
-    model = _make_model(config, retriever.encoder, fitted, labels)
+    model = LightModel(
+        encoder=encoder,
+        candidates=finder.dense,
+        features=features_of(scorer),
+        forest=fitted.shipped,
+        calibration=calibrate(fitted.scores, labels),
+        lexical_candidates=finder.lexical,
+        cross_encoder=scorer,
+        settings={"seed": config.seed, **fitted.shipped_size._asdict()},
+    )
     facts = {
-        **_facts(fitted, len(queries), labels, lists),
-        **_speed(LightReranker(model, retriever.encoder, finder.statistics), finder, lists),
+        **_facts(fitted, model, labels, lists),
+        "pairs_per_second": _rate(finder, model.forest, lists),
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
@@ -223,8 +207,8 @@ def train_light(
         *(fitted.shipped_size.trees, fitted.shipped_size.leaves, f"{len(queries):,}"),
         *(facts["mrr@20"], facts["reranked_mrr@20"]),
     )
-    save_light(folder / "export" / LIGHT, model)
-    _write(folder / FOLDER, fitted.forests, facts, retriever.encoder)
+    save_light(shipped, model)
+    _write(state, fitted.forests, facts, encoder, scorer)
     return TrainedReranker(model, fitted.forests, folds, facts, finder)
 
 
@@ -249,7 +233,7 @@ def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
 
     They are those of its cluster or, without clusters, the one that the teacher finds nearest.
     """
-    queries = np.repeat(lists.queries, np.diff(lists.starts))
+    queries = lists.queries[lists.owners]
     if len(dataset.splits.pairs["validation"]):
         labels = dataset.clusters[queries] == dataset.clusters[lists.rows]
     else:
@@ -260,86 +244,69 @@ def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
                 remedy="set {rerank.kind=none}, or {teacher.model}",
             )
         nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
-        labels = np.repeat(nearest, np.diff(lists.starts)) == lists.rows
+        labels = nearest[lists.owners] == lists.rows
     return labels.astype(np.int8)
 
 
-def _make_model(
-    config: TrainConfig, encoder: Encoder, fitted: CrossFit, labels: np.ndarray
-) -> LightModel:
-    return LightModel(
-        encoder=encoder.identity,
-        candidates=config.rerank.candidates,
-        features=FEATURES,
-        forest=fitted.shipped,
-        calibration=calibrate(fitted.scores, labels),
-        lexical_candidates=config.rerank.lexical_candidates,
-        settings={"seed": config.seed, **fitted.shipped_size._asdict()},
-    )
-
-
-def _facts(fitted: CrossFit, queries: int, labels: np.ndarray, lists: Candidates) -> dict[str, Any]:
+def _facts(
+    fitted: CrossFit, model: LightModel, labels: np.ndarray, lists: Candidates
+) -> dict[str, Any]:
     """What the report says of a training; MRR is over all queries that were learned from."""
     heaviest = np.argsort(-fitted.importances, kind="stable")
     before = boosting.reciprocal_ranks(-lists.distances, labels, lists.starts)
     after = boosting.reciprocal_ranks(fitted.scores, labels, lists.starts)
     return {
-        "queries": queries,
+        "candidates": model.candidates,
+        "lexical_candidates": model.lexical_candidates,
+        **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
+        "queries": len(lists.queries),
         "hits": len(labels),
         "relevant_hits": int(labels.sum()),
         **fitted.shipped_size._asdict(),
         "sizes_of_folds": [size._asdict() for size in fitted.sizes],
         "mrr@20": float(before.mean()),
         "reranked_mrr@20": float(after.mean()),
-        "importances": {FEATURES[i]: float(fitted.importances[i]) for i in heaviest},
+        "importances": {model.features[i]: float(fitted.importances[i]) for i in heaviest},
     }
 
 
-def _speed(reranker: LightReranker, finder: Finder, lists: Candidates) -> dict[str, float]:
-    """The time to re-rank the hits of one query, and of many at a time."""
-    texts, hits = finder.questions, []
-    for start, stop in itertools.pairwise(lists.starts[:501].tolist()):
-        part = slice(start, stop)
-        rows, distances = lists.rows[part].tolist(), lists.distances[part].tolist()
-        hits.append([Hit(r, texts[r], d) for r, d in zip(rows, distances, strict=True)])
-    queries = [texts[i] for i in lists.queries[: len(hits)].tolist()]
-    reranker.rerank(queries[:10], hits[:10])  # compiles
-    times = []
-    for query, found in zip(queries, hits, strict=True):
-        start = time.perf_counter()
-        reranker.rerank([query], [found])
-        times.append(time.perf_counter() - start)
+def _rate(finder: Finder, forest: Forest, lists: Candidates) -> float:
+    """Hits that are scored in a second, those of many queries at a time."""
+    count = min(_TIMED, len(lists.queries))
+    hits = int(lists.starts[count])
+    some = Candidates(
+        lists.queries[:count], lists.rows[:hits], lists.distances[:hits], lists.starts[: count + 1]
+    )
     start = time.perf_counter()
-    reranker.rerank(queries, hits)
-    seconds = time.perf_counter() - start
-    return {
-        "rerank_ms_p50": 1e3 * float(np.median(times)),
-        "pairs_per_second": sum(map(len, hits)) / seconds,
-    }
+    predict(forest, finder.features(some))
+    return hits / (time.perf_counter() - start)
 
 
-def _write(folder: StrPath, forests: list[Forest], facts: dict[str, Any], encoder: Encoder) -> None:
+def _write(
+    folder: StrPath, forests: list[Forest], facts: dict[str, Any], encoder: str, scorer: str
+) -> None:
     from safetensors.numpy import save
 
-    tensors = {
-        f"{i}.{n}": a for i, forest in enumerate(forests) for n, a in forest._asdict().items()
-    }
+    tensors: dict[str, np.ndarray] = {}
+    for i, forest in enumerate(forests):
+        tensors |= {f"{i}.{name}": array for name, array in forest._asdict().items()}
     with replace_folder(folder) as part:
         with write_atomically(part / _TREES) as file:
             file.write(save(tensors))
-        write_manifest(part, [_TREES], format=FORMAT, encoder=encoder.identity, facts=facts)
+        known = {"encoder": encoder, "cross_encoder": scorer, "facts": facts}
+        write_manifest(part, [_TREES], format=FORMAT, **known)
 
 
-def _read(folder: pathlib.Path, encoder: Encoder) -> dict[str, Any] | None:
-    """What `train_light` left when it was done."""
-    where = folder / FOLDER
-    if not (where / MANIFEST).is_file():
+def _read(
+    folder: pathlib.Path, shipped: pathlib.Path, encoder: str, scorer: str
+) -> dict[str, Any] | None:
+    """What `_train` left when it was done; None where it was not."""
+    if not (folder / MANIFEST).is_file():
         return None
-    manifest = read_manifest(where, format=FORMAT)
-    if manifest.get("encoder") != encoder.identity:
+    manifest = read_manifest(folder, format=FORMAT)
+    if (manifest.get("encoder"), manifest.get("cross_encoder")) != (encoder, scorer):
         return None
-    tensors = parse_tensors(read_verified(where, _TREES, manifest), str(where))
+    tensors = parse_tensors(read_verified(folder, _TREES, manifest), str(folder))
     count = len(tensors) // len(Forest._fields)
     forests = [Forest(*(tensors[f"{i}.{name}"] for name in Forest._fields)) for i in range(count)]
-    model = read_light(folder / "export" / LIGHT)
-    return {"model": model, "forests": forests, "facts": manifest["facts"]}
+    return {"model": read_light(shipped), "forests": forests, "facts": manifest["facts"]}

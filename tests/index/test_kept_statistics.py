@@ -10,7 +10,6 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.folder import (
-    add_statistics,
     new_build,
     new_files,
     read_index,
@@ -20,8 +19,6 @@ from qpr_jax.index.folder import (
 from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.locks import WriteLock
-from tests.index import test_folder
 from tests.index.test_folder import (
     Killed,
     encode,
@@ -119,19 +116,6 @@ def test_an_index_without_the_file_makes_them(tmp_path):
     change(plain)
     index, _ = read_index(tmp_path)
     assert index.statistics is None
-    assert is_exact(index)
-
-
-def test_they_are_added_to_an_index_that_has_none(tmp_path):
-    index = test_folder.write(tmp_path, many(40))
-    change(index)
-    with WriteLock(tmp_path).hold():
-        add_statistics(tmp_path, Statistics.build(many(40).values()))
-    assert len([*tmp_path.glob("statistics-*")]) == 1
-    again, _ = read_index(tmp_path)
-    assert is_exact(again)
-    put(index, {77: "goes on"})
-    index.catch_up()
     assert is_exact(index)
 
 

@@ -1,0 +1,149 @@
+"""Candidates of the questions of a run, and what re-rankers read of them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import pathlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import RankFn, rank
+from qpr_jax.files import write_atomically
+from qpr_jax.reranking.features import FeatureExtractor
+from qpr_jax.reranking.lexical import LexicalIndex
+from qpr_jax.reranking.light import PairScorer
+from qpr_jax.retriever import Retriever
+
+log = logging.getLogger(__name__)
+
+_BLOCK = 1024  # queries whose distances are computed at once
+_PART = 4096  # pairs that a kill can lose
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The first stage's hits of q queries, the query itself left out.
+
+    Attributes:
+      queries: int64 [q], rows of questions.
+      rows: int64 [m], rows of the hits, those of one query after those of another.
+      distances: float32 [m].
+      starts: int64 [q + 1].
+    """
+
+    queries: np.ndarray
+    rows: np.ndarray
+    distances: np.ndarray
+    starts: np.ndarray
+
+    @functools.cached_property
+    def owners(self) -> np.ndarray:
+        """The query of each hit, 0 to q - 1: int64 [m]."""
+        return np.repeat(np.arange(len(self.queries)), np.diff(self.starts))
+
+
+class LogitCache:
+    """Logits of a cross-encoder for pairs of questions, kept in files, since they take long.
+
+    A kill loses at most the part that was being computed.
+    """
+
+    def __init__(self, folder: pathlib.Path, scorer: PairScorer, questions: list[str]) -> None:
+        """folder: gets a folder for this cross-encoder."""
+        self.identity = scorer.identity
+        self._folder = folder / scorer.identity[:16]
+        self._scorer, self._questions = scorer, questions
+        self._known: dict[int, float] = {}
+        for path in sorted(self._folder.glob("*.npz")):
+            try:
+                with np.load(path, allow_pickle=False) as part:
+                    self._known |= zip(part["pairs"].tolist(), part["logits"].tolist(), strict=True)
+            except (OSError, ValueError, KeyError) as error:
+                what = f"{path}: expected logits of pairs, got {error}"
+                raise UserError(what, remedy="remove the file") from error
+
+    def compute(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The logits of pairs of rows of questions, int [m] each: float32 [m]."""
+        keys = (queries.astype(np.int64) * len(self._questions) + rows).tolist()
+        missing = [key for key in dict.fromkeys(keys) if key not in self._known]
+        for start in range(0, len(missing), _PART):
+            self._add(missing[start : start + _PART])
+            done = min(start + _PART, len(missing))
+            log.info("cross-encoder: scored %s of %s pairs", f"{done:,}", f"{len(missing):,}")
+        return np.array([self._known[key] for key in keys], np.float32)
+
+    def _add(self, keys: list[int]) -> None:
+        texts, count = self._questions, len(self._questions)
+        logits = self._scorer.predict([(texts[k // count], texts[k % count]) for k in keys])
+        number = len([*self._folder.glob("*.npz")])
+        with write_atomically(self._folder / f"{number:06}.npz") as file:
+            np.savez(file, pairs=np.array(keys, np.int64), logits=logits)
+        self._known |= zip(keys, logits.tolist(), strict=True)
+
+
+class Finder:
+    """Candidates of questions of the run, and their features."""
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        questions: list[str],
+        vectors: np.ndarray,
+        *,
+        dense: int,
+        lexical: int = 0,
+        logits: LogitCache | None = None,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+          retriever: the encoder, and the index of the questions.
+          questions: in the rows of the index.
+          vectors: of the questions, float32 [Q, d].
+          dense: how many hits of the first stage are candidates.
+          lexical: how many of BM25, too.
+          logits: of the cross-encoder, which are the last feature, or None.
+        """
+        self.dense, self.lexical, self.logits = dense, lexical, logits
+        self._questions, self._vectors = questions, vectors
+        self._extractor = FeatureExtractor(retriever.encoder, retriever.index.keep_statistics())
+        self._bm25 = LexicalIndex(retriever.index) if lexical else None
+
+    def find(self, first: RankFn, queries: np.ndarray) -> Candidates:
+        """The candidates of queries, rows int [q], of which `first` finds the dense ones."""
+        queries = np.asarray(queries, np.int64)
+        found = rank(first, queries, self.dense)
+        if self._bm25 is not None:
+            more = rank(self._search_words, queries, self.lexical)
+            known = (more[:, :, None] == found[:, None, :]).any(axis=2)
+            found = np.concatenate([found, np.where(known, -1, more)], axis=1)
+        valid = found >= 0
+        starts = np.concatenate([[0], np.cumsum(valid.sum(axis=1))])
+        distances = np.empty(found.shape, np.float32)
+        for start in range(0, len(found), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            ends = self._vectors[found[block]]
+            distances[block] = ((self._vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
+        return Candidates(queries, found[valid], distances[valid], starts)
+
+    def _search_words(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """The first `k` of BM25: a RankFn."""
+        assert self._bm25 is not None
+        return self._bm25.search([self._questions[i] for i in queries.tolist()], k)
+
+    def features(self, lists: Candidates) -> np.ndarray:
+        """The features of candidates, float32 [m, f]."""
+        texts = self._questions
+        features = self._extractor.compute(
+            [texts[i] for i in lists.queries.tolist()],
+            [texts[i] for i in lists.rows.tolist()],
+            lists.distances,
+            lists.starts,
+        )
+        if self.logits is None:
+            return features
+        queries = lists.queries[lists.owners]
+        return np.column_stack([features, self.logits.compute(queries, lists.rows)])
