@@ -38,7 +38,6 @@ CHANGES: dict[str, Any] = {
     "max_epochs": 3,
     "optimizer.learning_rate_decay": "linear",
     "checkpoint_every": 1000,
-    "index.factory": "Flat",
 }
 LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "sdml": ("SDML, eps 0.3", {}),
@@ -91,7 +90,7 @@ def row_config(method: str, loss: str, seed: int = 0, folder: str = "") -> Train
 def methods(flags: Flags) -> list[str]:
     """The methods that the flags ask for, if there is who judges: a re-ranker, a cross-encoder."""
     has = {
-        LIGHT: pathlib.Path(flags.run, "export", "reranker").is_dir(),
+        LIGHT: not flags.run or pathlib.Path(flags.run, "export", "reranker").is_dir(),
         DENOISED: bool(flags.cross_encoder),
     }
     return [name for name in flags.rows or METHODS if has.get(name, True)]
@@ -121,7 +120,8 @@ def mine(flags: Flags) -> Data:
         left |= {n: r for n, r in counted.items() if n not in known}
         if not left or not path:
             return path, sha256
-        config = shrink(load("quora_sdml")) if flags.smoke else load("quora_sdml")
+        config = load("quora_sdml", {"rerank.kind": "light"})
+        config = shrink(config) if flags.smoke else config
         data, clusters, splits = SOURCES["quora"].read(config, path)
         groups, split_of = group_questions(data.questions, clusters), splits.split_of
         run = flags.run or _train_miner(config, flags)
@@ -192,7 +192,7 @@ def _scores(kept: KeptRows) -> list[str]:
                 continue
             cells = [text]
             for split in HELD_OUT:
-                scores = kept.scores(split, "query")
+                scores = kept.scores(split, "query", "exact")
                 for metric in (0, 2):
                     cells.append(score_cell(scores, name, metric))
                 if plain not in kept or method == "none":

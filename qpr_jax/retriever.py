@@ -209,12 +209,6 @@ class Retriever:
         text, other = as_texts([text, other], "text and other")
         return self.second_stages.explain(rerank, self.index, text, other, id)
 
-    def warm_up(self) -> None:
-        """Compute and compile what the first queries would wait for."""
-        self.encoder.warm_up()
-        for word in self.second_stages.words(self.index.recipe.metric):
-            self.search(["warm up"], rerank=word)
-
     def encode(self, queries: Sequence[str]) -> np.ndarray:
         """Vectors of any strings, float32 [n, d]."""
         return self.encoder.encode(as_texts(queries, "queries"))

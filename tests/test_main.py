@@ -19,7 +19,7 @@ from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.publishing import publish
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training import reranker
+from qpr_jax.training import candidates, main, reranker
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
@@ -156,7 +156,7 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
     with monkeypatch.context() as patch:
-        patch.setattr(reranker, "cross_fit", None)
+        patch.setattr(reranker, "cross_fit", None)  # which a call would not survive
         again = train_and_evaluate(config, tmp_path / "run")
     assert again["reranker"]["seconds"] == report["reranker"]["seconds"]
     assert again["test"]["reranked"] == report["test"]["reranked"]
@@ -166,6 +166,58 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     again = train_and_evaluate(config, tmp_path / "run")
     assert weights.read_bytes() == expected
     assert again["validation"]["reranked"] == report["validation"]["reranked"]
+
+
+class SharedWords:
+    """A cross-encoder that counts the words that both questions have, and its calls."""
+
+    identity = "shared words"
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def predict(self, pairs):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+        return np.array([len({*a.split()} & {*b.split()}) for a, b in pairs], np.float32)
+
+
+def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
+    finished, tmp_path, monkeypatch
+):
+    workdir, report = finished
+    shutil.copytree(workdir, tmp_path / "run")
+    config = load_config("synthetic_sdml_smoke")
+    config.devices = 2
+    monkeypatch.setattr(candidates, "_PART", 1000)
+    monkeypatch.setattr(reranker, "MIN_QUERIES", 20)
+
+    def run(calls):
+        scorer = SharedWords(calls)
+        with monkeypatch.context() as patch:
+            patch.setattr(main, "read_scorer", lambda config: scorer)
+            return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
+
+    with pytest.raises(KeyboardInterrupt):
+        run(3)
+    assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npz")]) == 3
+    again, calls = run(100)
+    assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
+    assert run(0) == (again, 0)
+    assert again["reranker_cross"]["cross_encoder"] == "shared words"
+    assert "cross" in again["reranker_cross"]["importances"]
+    for split in ("validation", "test"):
+        assert {*again[split]["reranked_cross"]} == {"per_pair", "per_query", "exact", "gain"}
+        assert f"| {split} | exact, with cross-encoder |" in (
+            (tmp_path / "run" / "report.md").read_text()
+        )
+        rest = again[split].copy()
+        del rest["reranked_cross"]
+        assert rest == report[split]
+    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
+    assert (model.cross_encoder, model.candidates) == ("shared words", 20)
+    assert model.features[-1] == "cross"
 
 
 def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch, caplog):

@@ -10,7 +10,7 @@ import pathlib
 import re
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -79,7 +82,7 @@ def serve(
     hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
     with _listening(host, port) as listening:
         retriever = load_index(folder, cross_encoder)
-        retriever.warm_up()
+        _warm_up(retriever)
         threads = threads or cpu_count()
         app = make_app(
             retriever, token=token, limits=Limits(**limits), threads=threads, allowed_hosts=hosts
@@ -97,6 +100,13 @@ def serve(
         if len(hosts) == len(LOOPBACK):
             log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         uvicorn.Server(config).run([listening])
+
+
+def _warm_up(retriever: Retriever) -> None:
+    """Compute and compile what the first queries would wait for."""
+    retriever.encoder.warm_up()
+    for word in retriever.second_stages.words(retriever.index.recipe.metric):
+        retriever.search(["warm up"], rerank=word)
 
 
 def _host_names(host: str, allowed: Sequence[str]) -> list[str]:

@@ -98,8 +98,8 @@ class Judge(Protocol):
         """Logits, float [n]."""
         ...
 
-    def probabilities(self, logits: np.ndarray) -> list[float] | list[None]:
-        """Calibrated probabilities of the logits; None for each without a calibration."""
+    def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
+        """Calibrated probabilities of the logits, float [n]; None without a calibration."""
         ...
 
 
@@ -109,9 +109,7 @@ def probability_of(judge: Judge) -> Score:
     def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         logits = judge.predict(pairs)
         calibrated = judge.probabilities(logits)
-        if None in calibrated:
-            return 1 / (1 + np.exp(-logits.astype(np.float64)))
-        return np.array(calibrated, np.float64)
+        return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
 
     return score
 

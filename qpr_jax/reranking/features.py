@@ -12,8 +12,9 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.index import text_kernels
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.machine import cpu_count
-from qpr_jax.reranking import feature_kernels
-from qpr_jax.reranking.feature_kernels import FEATURES, Lexicon, Scratch
+from qpr_jax.reranking import feature_kernels, feature_tables
+from qpr_jax.reranking.feature_kernels import FEATURES
+from qpr_jax.reranking.feature_tables import Lexicon, Scratch
 
 __all__ = ["FEATURES", "FeatureExtractor"]
 
@@ -105,7 +106,7 @@ class FeatureExtractor:
         """The scratch of this thread, for lists of up to so many candidates."""
         found: tuple[int, Scratch] | None = getattr(self._local, "scratch", None)
         if found is None or found[0] < candidates:
-            found = self._local.scratch = candidates, feature_kernels.make_scratch(candidates)
+            found = self._local.scratch = candidates, feature_tables.make_scratch(candidates)
         return found[1]
 
 
@@ -120,15 +121,10 @@ def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
     scales = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
     hashes = text_kernels.word_hashes(words)
     size = 1 << (2 * (len(words) + len(_NEGATIONS) + len(_QUESTION_WORDS))).bit_length()
-    lexicon = Lexicon(
-        np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.zeros(size, np.uint8),
-        vectors, scales,
-    )  # fmt: skip
-    feature_kernels.add_rows(lexicon, hashes)
-    feature_kernels.add_flag(
-        lexicon, text_kernels.word_hashes(_NEGATIONS), np.uint8(feature_kernels.NEGATION)
+    slots = np.zeros(size, feature_tables.SLOT)
+    feature_tables.add_rows(slots, hashes)
+    feature_tables.add_flag(slots, text_kernels.word_hashes(_NEGATIONS), feature_tables.NEGATION)
+    feature_tables.add_flag(
+        slots, text_kernels.word_hashes(_QUESTION_WORDS), feature_tables.QUESTION_WORD
     )
-    feature_kernels.add_flag(
-        lexicon, text_kernels.word_hashes(_QUESTION_WORDS), np.uint8(feature_kernels.QUESTION_WORD)
-    )
-    return lexicon
+    return Lexicon(slots, vectors, scales)

@@ -1,4 +1,4 @@
-"""The light re-ranker: trees over features of a query and a hit, and its folder.
+"""The light re-ranker: trees and a network over features of a query and a hit, and its folder.
 
 The folder has a manifest and a file of safetensors; nothing in it is executed. It lies in the
 folder of its encoder, whose distances it reads.
@@ -26,7 +26,15 @@ from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Reranker
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
-from qpr_jax.reranking.trees import Forest, check_forest, predict
+from qpr_jax.reranking.network import Network
+from qpr_jax.reranking.scorer import (
+    Scorer,
+    check_scorer,
+    from_tensors,
+    score_features,
+    to_tensors,
+)
+from qpr_jax.reranking.trees import Forest
 
 FORMAT = "qpr_jax reranker 1"
 LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's folder
@@ -44,7 +52,8 @@ class LightModel:
       encoder: the identity of the encoder whose distances it has learned from.
       candidates: hits of the first stage that it orders.
       features: names of the columns.
-      forest: its sum is the raw score, by which hits are ordered.
+      forest: its sum, with the network's where there is one, is the raw score, by which hits are
+        ordered.
       calibration: float64 [2, c], raw scores, ascending, and their probabilities, which do not
         fall; in between, a line.
       lexical_candidates: hits of BM25 that it orders, too.
@@ -60,6 +69,12 @@ class LightModel:
     lexical_candidates: int = 0
     cross_encoder: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    network: Network | None = None
+
+    @property
+    def scorer(self) -> Scorer:
+        """What gives the raw scores."""
+        return Scorer(self.forest, self.network)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
         """The calibrated probability of raw scores, float64 [m]."""
@@ -71,10 +86,11 @@ def save_light(folder: StrPath, model: LightModel) -> None:
     from safetensors.numpy import save
 
     _check(model, "the re-ranker")
-    tensors = {**model.forest._asdict(), _CALIBRATION: model.calibration}
+    tensors = to_tensors(model.scorer)
+    tensors[_CALIBRATION] = np.ascontiguousarray(model.calibration)
     with replace_folder(folder) as part:
         with write_atomically(part / WEIGHTS) as file:
-            file.write(save({name: np.ascontiguousarray(a) for name, a in tensors.items()}))
+            file.write(save(tensors))
         write_manifest(
             part,
             [WEIGHTS],
@@ -92,13 +108,9 @@ def read_light(folder: StrPath) -> LightModel:
     """Read and verify a model; UserError where it is damaged or of another version."""
     manifest = read_manifest(folder, format=FORMAT)
     tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
-    names = {*Forest._fields, _CALIBRATION}
-    if tensors.keys() != names:
-        raise UserError(
-            f"{folder}: {WEIGHTS}: expected {', '.join(sorted(names))}, got "
-            f"{', '.join(sorted(tensors))}",
-            remedy=_REMEDY,
-        )
+    if _CALIBRATION not in tensors:
+        raise UserError(f"{folder}: {WEIGHTS}: expected a calibration, got none", remedy=_REMEDY)
+    calibration = tensors.pop(_CALIBRATION)
     types = {
         **dict.fromkeys(("encoder", "cross_encoder"), str),
         **dict.fromkeys(("candidates", "lexical_candidates"), int),
@@ -110,11 +122,9 @@ def read_light(folder: StrPath) -> LightModel:
             what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r}"
             raise UserError(f"{folder}: {what}", remedy=_REMEDY)
     known = {name: manifest[name] for name in types}
-    model = LightModel(
-        **known | {"features": tuple(manifest["features"])},
-        forest=Forest(*(tensors[name] for name in Forest._fields)),
-        calibration=tensors[_CALIBRATION],
-    )
+    known["features"] = tuple(manifest["features"])
+    scorer = from_tensors(tensors, len(known["features"]), f"{folder}: {WEIGHTS}")
+    model = LightModel(**known, **scorer._asdict(), calibration=calibration)
     _check(model, str(folder))
     return model
 
@@ -128,7 +138,7 @@ def _check(model: LightModel, where: str) -> None:
         )
     if model.candidates < 1 or model.lexical_candidates < 0:
         raise UserError(f"{where}: expected 1 candidate or more, got {model.candidates}")
-    check_forest(model.forest, len(model.features), where)
+    check_scorer(model.scorer, len(model.features), where)
     points = model.calibration
     whole = points.dtype == np.float64 and points.ndim == 2 and points.shape[0] == 2
     if not (
@@ -173,7 +183,9 @@ def rank_hits(
 class PairScorer(Protocol):
     """A cross-encoder."""
 
-    identity: str
+    @property
+    def identity(self) -> str:
+        """Hash of what the logits are computed with."""
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Logits of pairs, float32 [n]."""
@@ -237,7 +249,7 @@ class LightReranker:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Raw scores and probabilities of hits; see `Reranker`."""
         features = self._compute(queries, questions, distances, starts)
-        scores = predict(self.model.forest, features)
+        scores = score_features(self.model.scorer, features)
         return scores, self.model.probabilities(scores)
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
@@ -247,7 +259,7 @@ class LightReranker:
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
         """The features, the raw score and the probability of each hit, in the order given."""
         features = self._compute([query], *_columns(hits), np.array([0, len(hits)]))
-        scores = predict(self.model.forest, features)
+        scores = score_features(self.model.scorer, features)
         parts = np.column_stack([features, scores, self.model.probabilities(scores)])
         names = (*self.model.features, "score", "probability")
         return [dict(zip(names, row, strict=True)) for row in parts.tolist()]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pathlib
-import pkgutil
 import threading
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -12,15 +12,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import check_ids
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.index.run import export_name, run_encoder, run_encoder_folder
+from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
+from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import (
     LIGHT,
@@ -31,6 +32,7 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
 )
+from qpr_jax.reranking.scorer import to_tensors
 
 WORDS = ("light", "cross_encoder")
 UNKNOWN = -1  # the id of a text that is no question of the index
@@ -62,7 +64,10 @@ class SecondStages:
     """
 
     def __init__(
-        self, encoder: Encoder, models: dict[str, LightModel], cross_encoder: Any = None
+        self,
+        encoder: Encoder,
+        models: dict[str, LightModel],
+        cross_encoder: CrossEncoder | None = None,
     ) -> None:
         self.models, self.cross_encoder = models, cross_encoder
         self._encoder = encoder
@@ -90,7 +95,7 @@ class SecondStages:
                     f"of {models[name].encoder[:12]}",
                     remedy="remove the folder, or put the re-ranker of this encoder there",
                 )
-        return cls(encoder, models, cross_encoder and _read_cross_encoder(cross_encoder))
+        return cls(encoder, models, read_cross_encoder(cross_encoder) if cross_encoder else None)
 
     def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
         """Write the encoder and its models beside the index of `run`; the name of the folder.
@@ -201,13 +206,14 @@ class SecondStages:
         return stage.explain(text, Hit(UNKNOWN if id is None else id, other, distance))
 
     def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
-        if word == "light":
+        if word == "light" or self.cross_encoder is None:
             return LightReranker(self.models[LIGHT], self._encoder, statistics)
-        stacked, cross = self.models.get(STACKED), self.cross_encoder
-        own = stacked is not None and stacked.cross_encoder == cross.identity
-        if stacked is not None and own and (squares or self._has_unit_vectors):
-            return LightReranker(stacked, self._encoder, statistics, cross)
-        return _cross_reranker(cross)
+        cross, stacked = self.cross_encoder, self.models.get(STACKED)
+        if stacked is None or stacked.cross_encoder != cross.identity:
+            return CrossReranker(cross)
+        if not squares and not self._has_unit_vectors:
+            return CrossReranker(cross)
+        return LightReranker(stacked, self._encoder, statistics, cross)
 
     @functools.cached_property
     def _has_unit_vectors(self) -> bool:
@@ -307,21 +313,13 @@ class Stage:
         starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
         squares = 2 + 2 * near if self._products else near
         raw, known = self._reranker.score(queries, texts, squares, starts)
-        order = rank_hits(raw, near, np.array(ids, np.int64), starts)
-        order = order[np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts)) < k]
-        scores = [None if score != score else score for score in known[order].tolist()]
-        places = order.tolist()
-        hits = [
-            *map(
-                Hit,
-                [ids[i] for i in places],
-                [texts[i] for i in places],
-                near[order].tolist(),
-                scores,
-            )
+        order = rank_hits(raw, near, np.array(ids, np.int64), starts).tolist()
+        scores = [None if score != score else score for score in known.tolist()]
+        facts = [*zip(ids, texts, near.tolist(), scores, strict=True)]
+        return [
+            [Hit(*facts[i]) for i in order[start : min(start + k, stop)]]
+            for start, stop in itertools.pairwise(starts.tolist())
         ]
-        stops = np.cumsum(np.minimum(np.diff(starts), k)).tolist()
-        return [hits[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
 
 def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -333,8 +331,9 @@ def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:
     """The encoder of `run`, as of `run_encoder`, and its re-rankers."""
-    encoder = run_encoder(run)
-    return encoder, SecondStages.read(run_encoder_folder(run), encoder, cross_encoder)
+    folder = run_encoder_folder(run)
+    encoder = read_encoder(folder)
+    return encoder, SecondStages.read(folder, encoder, cross_encoder)
 
 
 def _equal(one: LightModel, other: LightModel) -> bool:
@@ -342,19 +341,8 @@ def _equal(one: LightModel, other: LightModel) -> bool:
         (m.encoder, m.candidates, m.lexical_candidates, m.features, m.cross_encoder, m.settings)
         for m in (one, other)
     ]
-    arrays = [[*model.forest, model.calibration] for model in (one, other)]
-    same = (np.array_equal(*pair) for pair in zip(*arrays, strict=True))
-    return facts[0] == facts[1] and all(same)
-
-
-# By name, since it loads JAX when it is used.
-_CROSS = "qpr_jax.reranking.cross_encoder"
-
-
-def _read_cross_encoder(folder: StrPath) -> Any:
-    return pkgutil.resolve_name(f"{_CROSS}:read_cross_encoder")(folder)
-
-
-def _cross_reranker(model: Any) -> Reranker:
-    made: Reranker = pkgutil.resolve_name(f"{_CROSS}:CrossReranker")(model)
-    return made
+    tensors = [to_tensors(m.scorer) | {"calibration": m.calibration} for m in (one, other)]
+    same = tensors[0].keys() == tensors[1].keys() and all(
+        np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0]
+    )
+    return facts[0] == facts[1] and same

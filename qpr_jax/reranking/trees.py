@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from qpr_jax.errors import UserError
+from qpr_jax.loops import compile_loop
 
 MAX_LEAVES = 32  # the bits of a mask
 _BLOCK = 64  # rows that are compared at once
@@ -135,7 +135,7 @@ def _first_bit(typing_context: Any, bits: Any) -> Any:
     return types.uint32(types.uint32), generate
 
 
-@numba.njit(nogil=True, cache=True)
+@compile_loop()
 def _add_trees(
     feature: np.ndarray,
     threshold: np.ndarray,

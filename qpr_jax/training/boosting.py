@@ -48,18 +48,15 @@ class Size(NamedTuple):
     trees: int
 
 
-class CrossFit(NamedTuple):
+class Forests(NamedTuple):
     """Forests for each fold, fitted to the others, and the one that is fitted to all.
 
-    forests, sizes: of each fold. scores: float64 [m], of each hit by the forest of its fold.
-    importances: float64 [f], the share of each feature in what the shipped trees gain.
+    forests, sizes: of each fold, then of the shipped one. importances: float64 [f], the share of
+    each feature in what the shipped trees gain.
     """
 
     forests: list[Forest]
     sizes: list[Size]
-    scores: np.ndarray
-    shipped: Forest
-    shipped_size: Size
     importances: np.ndarray
 
 
@@ -83,13 +80,12 @@ def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
 
 
-def cross_fit(lists: Lists, seed: int) -> CrossFit:
-    """Choose the size of the forest for each fold, fit all forests, and score every hit.
+def cross_fit_forests(lists: Lists, seed: int) -> Forests:
+    """Choose the size of the forest for each fold, and fit all forests.
 
     Each forest is fitted by one thread, several at a time, so that neither the number of threads
     nor the other work of the machine changes a bit.
     """
-
     most = len(lists.folds) // _QUERIES_PER_TREE
     stages = [count for count in TREES if count <= max(most, TREES[0])]
 
@@ -102,26 +98,20 @@ def cross_fit(lists: Lists, seed: int) -> CrossFit:
 
     jobs = [*itertools.product(LEAVES, range(FOLDS))]
     sums = np.zeros((FOLDS, len(LEAVES), len(stages)))
-    for (leaves, fold), measured in zip(jobs, _parallel(measure, jobs), strict=True):
+    for (leaves, fold), measured in zip(jobs, parallel(measure, jobs), strict=True):
         # What one of the two scores is for the choice of the other: they share no tree.
         row = LEAVES.index(leaves)
         sums[(fold + 1) % FOLDS, row] += measured[0]
         sums[fold, row] += measured[1]
-    sizes = [_best_size(found) for found in sums]
-    shipped_size = _best_size(sums.sum(axis=0))
+    sizes = [_best_size(found) for found in [*sums, sums.sum(axis=0)]]
 
     def fit(fold: int, size: Size) -> Any:
         return _fit(lists, lists.folds != fold, size, seed)
 
-    boosters = _parallel(fit, [*enumerate(sizes), (FOLDS, shipped_size)])
-    forests = [_forest(booster) for booster in boosters]
-    fold_of_hit = np.repeat(lists.folds, np.diff(lists.starts))
-    scores = np.empty(len(lists.features))
-    for fold, forest in enumerate(forests[:FOLDS]):
-        scores[fold_of_hit == fold] = predict(forest, lists.features[fold_of_hit == fold])
+    boosters = parallel(fit, [*enumerate(sizes)])  # the last fold has no queries
     gains = boosters[-1].feature_importance("gain")
-    importances = gains / max(gains.sum(), 1e-30)
-    return CrossFit(forests[:-1], sizes, scores, forests[-1], shipped_size, importances)
+    forests = [_forest(booster) for booster in boosters]
+    return Forests(forests, sizes, gains / max(gains.sum(), 1e-30))
 
 
 def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -185,7 +175,7 @@ def _best_size(sums: np.ndarray) -> Size:
     return Size(LEAVES[leaves], TREES[trees])
 
 
-def _parallel(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
+def parallel(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
     """The results of `function(*job)`, in the order of the jobs; a thread for each core."""
     pool = concurrent.futures.ThreadPoolExecutor(cpu_count())
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import pathlib
+import zipfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ class LogitCache:
             try:
                 with np.load(path, allow_pickle=False) as part:
                     self._known |= zip(part["pairs"].tolist(), part["logits"].tolist(), strict=True)
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 what = f"{path}: expected logits of pairs, got {error}"
                 raise UserError(what, remedy="remove the file") from error
 
@@ -112,10 +113,13 @@ class Finder:
         self._extractor = FeatureExtractor(retriever.encoder, retriever.index.keep_statistics())
         self._bm25 = LexicalIndex(retriever.index) if lexical else None
 
-    def find(self, first: RankFn, queries: np.ndarray) -> Candidates:
-        """The candidates of queries, rows int [q], of which `first` finds the dense ones."""
+    def find(self, first: RankFn, queries: np.ndarray, dense: int = 0) -> Candidates:
+        """The candidates of queries, rows int [q], of which `first` finds the dense ones.
+
+        dense: at most so many of these, instead of all.
+        """
         queries = np.asarray(queries, np.int64)
-        found = rank(first, queries, self.dense)
+        found = rank(first, queries, min(dense or self.dense, self.dense))
         if self._bm25 is not None:
             more = rank(self._search_words, queries, self.lexical)
             known = (more[:, :, None] == found[:, None, :]).any(axis=2)

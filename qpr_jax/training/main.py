@@ -30,8 +30,14 @@ from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
-from qpr_jax.training.report import write_report
-from qpr_jax.training.reranker import check_tools, train_light
+from qpr_jax.training.report import add_stacked, write_report
+from qpr_jax.training.reranker import (
+    check_tools,
+    lacks_stacked,
+    read_scorer,
+    train_light,
+    train_stacked,
+)
 from qpr_jax.training.sources import SOURCES, Source
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.trainer import train
@@ -86,7 +92,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
     if path:
         run["data.sha256"] = source.digest(path)
     start = family.start(config)
-    teacher = _read_teacher(config)
+    teacher, scorer = _read_teacher(config), read_scorer(config)
     run |= _content(config, start, teacher)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
@@ -99,14 +105,14 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]
         )
-        if finished:
+        stacks = first and lacks_stacked(folder, scorer)
+        if finished and not stacks:
             log.info("%s is finished; see %s", folder, folder / "report.md")
         if finished or trained:
             distributed.disconnect()
-        if finished or (trained and not first):
+        if (finished and not stacks) or (trained and not first):
             return read_json(folder / "report.json") if first else {}
-        if first:
-            check_tools(config)
+        check_tools(config)
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
@@ -130,14 +136,22 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             encoder = family.export(config, start, dataset.tokenizer, params)
             save_encoder(folder / "export", encoder)
             del params
-        retriever, vectors, seconds = _build_index(folder, dataset)
-        reranker = train_light(folder, config, dataset, retriever, vectors)
-        if reranker:
-            retriever.second_stages.models[LIGHT] = reranker.model
-        retriever.save(folder)
-        report = write_report(
-            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
-        )
+        if finished:
+            retriever, vectors = _read_index(folder, dataset)
+            report = read_json(folder / "report.json")
+        else:
+            retriever, vectors, seconds = _build_index(folder, dataset)
+            reranker = train_light(folder, config, dataset, retriever, vectors)
+            if reranker:
+                retriever.second_stages.models[LIGHT] = reranker.model
+            retriever.save(folder)
+            report = write_report(
+                *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+            )
+        if stacks and scorer:
+            stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
+            if stacked:
+                report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
         log.info("finished; see %s", folder / "report.md")
         return report
 
@@ -201,6 +215,18 @@ def _build_index(
     retriever = Retriever(encoder, index)
     log.info("index: built in %.0f s", time.perf_counter() - start)
     return retriever, vectors, seconds
+
+
+def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
+    """The index of a finished run, and the vectors of its questions."""
+    retriever = Retriever.load(folder, indexed=True)
+    if not np.array_equal(retriever.index.live_ids(), dataset.data.ids):
+        raise UserError(
+            f"{folder}: expected the index of the run's questions, got one that was changed",
+            setting="rerank.cross_encoder",
+            remedy="train in another {workdir}",
+        )
+    return retriever, retriever.encoder.encode(dataset.data.questions)
 
 
 def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.bootstrap import Scores
+from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
@@ -33,6 +33,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.reranked_scores import reranked_scores
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
@@ -126,11 +127,7 @@ def _score_splits(
                 "exact": scores[split]["exact"],
             }
             if reranker:
-                report[split]["reranked"] = {
-                    **scores[split]["reranked_index"],
-                    "exact": scores[split]["reranked_exact"],
-                    "gain": gains(ranks, split),
-                }
+                report[split]["reranked"] = reranked_scores(scores[split], ranks, split, "reranked")
         with write_atomically(folder / RANKS) as file:
             np.savez_compressed(file, allow_pickle=False, **ranks)
     for split in HELD_OUT:
@@ -143,24 +140,31 @@ def _score_splits(
     return report
 
 
-def gains(ranks: dict[str, np.ndarray], split: str) -> dict[str, dict[str, Any]]:
-    """What the second stage adds to a split's scores: search -> over -> score -> interval.
-
-    `ranks` are the arrays of ranks.npz. An interval is the difference and its 95 % interval, by a
-    bootstrap over clusters: [difference, low, high].
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for search in ("index", "exact"):
-        reranked = ranks | {f"{split}_{search}": ranks[f"{split}_reranked_{search}"]}
-        found[search] = {}
-        for over in ("pair", "query"):
-            rows = {"first": [ranks], "both": [reranked]}
-            scores = Scores(rows, split, over, search=search)
-            mean = scores.mean("both") - scores.mean("first")
-            table = np.concatenate([mean[None], scores.interval("both", minus="first")])
-            names = ("hits@1", "hits@10", "mrr@20")
-            found[search][f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
-    return found
+def add_stacked(
+    folder: pathlib.Path,
+    report: dict[str, Any],
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    reranker: TrainedReranker,
+) -> dict[str, Any]:
+    """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
+    report |= {"reranker_cross": reranker.facts}
+    if dataset.negatives_for_auc:
+        first = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+        searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
+        scores, _, ranks = score_searches(searches, dataset)
+        ranks = read_ranks(folder / RANKS) | ranks
+        for split in HELD_OUT:
+            report[split]["reranked_cross"] = reranked_scores(
+                scores[split], ranks, split, "reranked_cross"
+            )
+        with write_atomically(folder / RANKS) as file:
+            np.savez_compressed(file, allow_pickle=False, **ranks)
+    with write_atomically(folder / "report.md", "w") as file:
+        file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
+    write_json(folder / "report.json", report)
+    return report
 
 
 def score_searches(
@@ -269,6 +273,24 @@ def save_figure(figure: Any, path: pathlib.Path) -> None:
         figure.savefig(file, format="png", dpi=120)
 
 
+# What report.md calls a second stage, its facts, and its scores in a split.
+_SECOND_STAGES = (
+    ("Second stage", "reranker", "reranked"),
+    ("Second stage with a cross-encoder", "reranker_cross", "reranked_cross"),
+)
+
+
+def _gain_rows(report: dict[str, Any], name: str) -> list[tuple[str, str, str, list[Any]]]:
+    """The table of what a second stage adds."""
+    labels = (("per_pair", "pairs"), ("per_query", "queries"))
+    return [
+        (split, search, label, [*overs[over].values()])
+        for split in HELD_OUT
+        for search, overs in report[split].get(name, {}).get("gain", {}).items()
+        for over, label in labels
+    ]
+
+
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data = report["data"]
     facts = {name: value for name, value in data.items() if not isinstance(value, dict)}
@@ -279,7 +301,11 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     scores = [
         (split, f"{search}{after}", label, [of_search[over][name] for name in names])
         for split in HELD_OUT
-        for after, found in (("", report[split]), (", re-ranked", report[split].get("reranked")))
+        for after, found in (
+            ("", report[split]),
+            (", re-ranked", report[split].get("reranked")),
+            (", with cross-encoder", report[split].get("reranked_cross")),
+        )
         if found and "exact" in found
         for search, of_search in (("index", found), ("exact", found["exact"]))
         for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
@@ -289,11 +315,10 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
         **report,
         evaluations=[{Markup(name): value for name, value in e.items()} for e in evaluations],
         facts={Markup(name): Markup(value) for name, value in facts.items()},
-        gains=[
-            (split, search, f"{over.removeprefix('per_')}", [*values.values()])
-            for split in HELD_OUT
-            for search, overs in report[split].get("reranked", {}).get("gain", {}).items()
-            for over, values in overs.items()
+        second_stages=[
+            (title, report[facts], _gain_rows(report, name))
+            for title, facts, name in _SECOND_STAGES
+            if facts in report
         ],
         neighbors=NEIGHBORS,
         scores=scores,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import pathlib
 import time
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.splits import VALIDATION
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError, spell
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
@@ -24,12 +24,14 @@ from qpr_jax.files import (
     MANIFEST,
     StrPath,
     read_manifest,
+    read_object,
     read_verified,
     replace_folder,
     write_atomically,
     write_manifest,
 )
 from qpr_jax.machine import peak_memory
+from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
@@ -41,14 +43,15 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
 )
-from qpr_jax.reranking.trees import Forest, predict
+from qpr_jax.reranking.scorer import Scorer, from_tensors, score_features, to_tensors
 from qpr_jax.retriever import Retriever
 from qpr_jax.training import boosting
-from qpr_jax.training.boosting import CrossFit, Lists, assign_folds, cross_fit
+from qpr_jax.training.boosting import FOLDS, Lists, assign_folds
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.cross_fitting import CrossFit, cross_fit, new_network
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.teacher import neighbors
+from qpr_jax.training.rerank_data import pretrain, relevant_hits, training_queries
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,6 @@ NAMES = (LIGHT, STACKED)
 STACKED_CANDIDATES = 20  # as many as a cross-encoder has time for
 _TREES = "folds.safetensors"
 MIN_QUERIES = 50  # with a paraphrase among their hits; of fewer nothing can be learned
-MAX_QUERIES = 5000  # of a run without labels
 _TIMED = 1000  # queries
 
 
@@ -71,14 +73,14 @@ class TrainedReranker:
 
     Attributes:
       model: what is shipped.
-      forests: of the folds.
+      scorers: of the folds.
       folds: int64 [Q], of each question; -1 for one that no tree was fitted to.
       facts: of the report.
       finder: finds candidates and their features.
     """
 
     model: LightModel
-    forests: list[Forest]
+    scorers: list[Scorer]
     folds: np.ndarray
     facts: dict[str, Any]
     finder: Finder
@@ -100,12 +102,12 @@ class TrainedReranker:
         return search
 
     def scores(self, lists: Candidates) -> np.ndarray:
-        """Raw scores of candidates by the trees that have not seen their query: float64 [m]."""
+        """Raw scores of candidates by a scorer that has not seen their query: float64 [m]."""
         features = self.finder.features(lists)
         fold = self.folds[lists.queries[lists.owners]]
         scores = np.empty(len(features))
-        for number, forest in [(-1, self.model.forest), *enumerate(self.forests)]:
-            scores[fold == number] = predict(forest, features[fold == number])
+        for number, scorer in [(-1, self.model.scorer), *enumerate(self.scorers)]:
+            scores[fold == number] = score_features(scorer, features[fold == number])
         return scores
 
 
@@ -113,6 +115,23 @@ def check_tools(config: TrainConfig) -> None:
     """UserError, before anything is trained, where a package that the stage needs is missing."""
     if config.rerank.kind != "none":
         boosting.require_lightgbm()
+
+
+def read_scorer(config: TrainConfig) -> CrossEncoder | None:
+    """The cross-encoder that the config names; UserError where it cannot be read."""
+    if config.rerank.kind == "none" or not config.rerank.cross_encoder:
+        return None
+    try:
+        return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
+    except (UserError, FileNotFoundError) as error:
+        what = error.what if isinstance(error, UserError) else str(error)
+        raise UserError(what, setting="rerank.cross_encoder") from error
+
+
+def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
+    """Whether a re-ranker stacked on this cross-encoder is still to be trained or reported."""
+    known = read_object(folder / "report.json").get("reranker_cross", {})
+    return scorer is not None and known.get("cross_encoder") != scorer.identity
 
 
 def train_light(
@@ -184,13 +203,16 @@ def _train(
             spell("raise {data.held_out_pairs}, or set {rerank.kind=none}"),
         )
         return None
-    features = finder.features(lists)
-    fitted = cross_fit(Lists(features, labels, lists.starts, folds[queries]), config.seed)
+    known = Lists(finder.features(lists), labels, lists.starts, folds[queries])
+    network = new_network(known, config.seed)
+    if finder.logits is None:  # else it would take hours
+        network = pretrain(config, dataset, finder, vectors, network)
+    fitted = cross_fit(known, network, config.seed)
     model = LightModel(
         encoder=encoder,
         candidates=finder.dense,
         features=features_of(scorer),
-        forest=fitted.shipped,
+        **fitted.shipped._asdict(),
         calibration=calibrate(fitted.scores, labels),
         lexical_candidates=finder.lexical,
         cross_encoder=scorer,
@@ -198,7 +220,7 @@ def _train(
     )
     facts = {
         **_facts(fitted, model, labels, lists),
-        "pairs_per_second": _rate(finder, model.forest, lists),
+        "pairs_per_second": _rate(finder, model.scorer, lists),
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
@@ -208,44 +230,8 @@ def _train(
         *(facts["mrr@20"], facts["reranked_mrr@20"]),
     )
     save_light(shipped, model)
-    _write(state, fitted.forests, facts, encoder, scorer)
-    return TrainedReranker(model, fitted.forests, folds, facts, finder)
-
-
-def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the queries to learn from, int64 [q], and what puts them into folds, int64 [q].
-
-    Those are the members of the validation clusters or, without clusters, a sample of the
-    validation questions.
-    """
-    held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
-    clusters = dataset.clusters[held_out]
-    sizes = np.bincount(clusters[clusters >= 0], minlength=1)
-    clustered = (clusters >= 0) & (sizes[np.maximum(clusters, 0)] > 1)
-    if clustered.any():
-        return held_out[clustered], clusters[clustered]
-    sample = np.random.default_rng(0).permutation(held_out)[:MAX_QUERIES]
-    return np.sort(sample), np.sort(sample)
-
-
-def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
-    """Which hits mean the same as their query, int8 [m].
-
-    They are those of its cluster or, without clusters, the one that the teacher finds nearest.
-    """
-    queries = lists.queries[lists.owners]
-    if len(dataset.splits.pairs["validation"]):
-        labels = dataset.clusters[queries] == dataset.clusters[lists.rows]
-    else:
-        if dataset.teacher is None:
-            raise UserError(
-                "expected clusters or a teacher to learn from, got neither",
-                setting="rerank.kind",
-                remedy="set {rerank.kind=none}, or {teacher.model}",
-            )
-        nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
-        labels = nearest[lists.owners] == lists.rows
-    return labels.astype(np.int8)
+    _write(state, fitted.scorers, facts, encoder, scorer)
+    return TrainedReranker(model, fitted.scorers, folds, facts, finder)
 
 
 def _facts(
@@ -270,7 +256,7 @@ def _facts(
     }
 
 
-def _rate(finder: Finder, forest: Forest, lists: Candidates) -> float:
+def _rate(finder: Finder, scorer: Scorer, lists: Candidates) -> float:
     """Hits that are scored in a second, those of many queries at a time."""
     count = min(_TIMED, len(lists.queries))
     hits = int(lists.starts[count])
@@ -278,18 +264,18 @@ def _rate(finder: Finder, forest: Forest, lists: Candidates) -> float:
         lists.queries[:count], lists.rows[:hits], lists.distances[:hits], lists.starts[: count + 1]
     )
     start = time.perf_counter()
-    predict(forest, finder.features(some))
+    score_features(scorer, finder.features(some))
     return hits / (time.perf_counter() - start)
 
 
 def _write(
-    folder: StrPath, forests: list[Forest], facts: dict[str, Any], encoder: str, scorer: str
+    folder: StrPath, scorers: list[Scorer], facts: dict[str, Any], encoder: str, scorer: str
 ) -> None:
     from safetensors.numpy import save
 
     tensors: dict[str, np.ndarray] = {}
-    for i, forest in enumerate(forests):
-        tensors |= {f"{i}.{name}": array for name, array in forest._asdict().items()}
+    for i, one in enumerate(scorers):
+        tensors |= {f"{i}.{name}": array for name, array in to_tensors(one).items()}
     with replace_folder(folder) as part:
         with write_atomically(part / _TREES) as file:
             file.write(save(tensors))
@@ -307,6 +293,8 @@ def _read(
     if (manifest.get("encoder"), manifest.get("cross_encoder")) != (encoder, scorer):
         return None
     tensors = parse_tensors(read_verified(folder, _TREES, manifest), str(folder))
-    count = len(tensors) // len(Forest._fields)
-    forests = [Forest(*(tensors[f"{i}.{name}"] for name in Forest._fields)) for i in range(count)]
-    return {"model": read_light(shipped), "forests": forests, "facts": manifest["facts"]}
+    model, scorers = read_light(shipped), []
+    for i in range(FOLDS):
+        own = {n.partition(".")[2]: a for n, a in tensors.items() if n.startswith(f"{i}.")}
+        scorers.append(from_tensors(own, len(model.features), str(folder)))
+    return {"model": model, "scorers": scorers, "facts": manifest["facts"]}

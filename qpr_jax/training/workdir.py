@@ -21,6 +21,7 @@ REMOVAL = "removal not finished"
 OUTPUTS = (
     "checkpoints",
     "clusters",
+    "cross_logits",
     "evaluations.jsonl",
     "export",
     "hits.npy",
@@ -30,6 +31,7 @@ OUTPUTS = (
     "plots",
     "ranks.npz",
     "reranking",
+    "reranking_cross",
     "report.json",
     "report.md",
     "splits",
@@ -37,7 +39,7 @@ OUTPUTS = (
 )
 # Written before the first step.
 _PREPARED = (RUN_FILE, "splits", "clusters")
-_LAST_STAGE = "rerank."  # settings of the re-ranker, which runs had not before version 0.4
+_LAST_STAGE = "rerank."  # settings of the re-ranker, which runs of 0.2 had not
 # Left by a kill: files and folders that are renamed when they are whole.
 LEFTOVERS = (".*.part", ".*.old")
 

@@ -1,11 +1,18 @@
 """The command `negatives` as a user meets it."""
 
 import json
+import math
+import pathlib
+import shutil
 
 import pytest
 
 from qpr_jax.cli import negatives as command
+from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.negatives import COLUMNS
+from tests.runs import write_reranker
+
+TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 
 ROWS = (
     ("how can i learn python quickly", "what is the best way to learn python", 1),
@@ -97,6 +104,18 @@ def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
     assert all("learn" not in row["negative"] for row in rows)
 
 
+def test_the_light_reranker_of_a_run_is_asked(qpr, run, pairs, tmp_path):
+    folder = tmp_path / "work"
+    shutil.copytree(run / "export", folder / "export")
+    write_reranker(folder)
+    mine = ("negatives", folder, pairs, "--out", "n.tsv", "--rerank", "light", "--max-score", "1")
+    status, _, told = qpr(*mine)
+    assert status == 0, told
+    scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]
+    assert scores
+    assert all(0 <= score <= 1 for score in scores)
+
+
 def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
     lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"]
     lines += [
@@ -120,6 +139,17 @@ def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
     assert {row[name] for row in rows for name in COLUMNS} == texts
     told = qpr("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "test")[2]
     assert told == "error: quora.tsv: expected questions labeled as duplicates, got none in test\n"
+
+
+def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
+    """The tiny one, without a calibration: its logits become probabilities."""
+    judged = ("--cross-encoder", TINY, "--max-score", "1")
+    status, _, told = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "1", *judged)
+    assert status == 0, told
+    rows = rows_of(tmp_path / "n.tsv")
+    logits = read_cross_encoder(TINY).predict([(row["query"], row["negative"]) for row in rows])
+    for row, logit in zip(rows, logits.tolist(), strict=True):
+        assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,13 @@ from qpr_jax import Retriever
 from qpr_jax.cli.serve import _host_names
 from qpr_jax.errors import UserError
 from tests.cli.conftest import QUESTIONS
+from tests.runs import write_reranker
 
 
 @pytest.fixture
 def serving(index):
-    """A server of its own process: its address, and the process."""
+    """A server of its own process, with a re-ranker: its address, and the process."""
+    write_reranker(index)
     command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", "0"]
     command += ["--allowed-host", "search.example"]
     environment = os.environ | {"QPR_TOKEN": "secret"}
@@ -34,6 +36,8 @@ def serving(index):
 def test_a_server_answers_allowed_hosts_and_stops_after_a_write(serving, index):
     address, process = serving
     _check_allowed_hosts(address)
+    found = httpx.post(f"{address}/search", json={"queries": ["rice"], "k": 1}).json()["results"]
+    assert found[0][0]["score"] is not None
     bearer = {"Authorization": "Bearer secret"}
     answer = httpx.post(
         f"{address}/questions", json={"questions": ["new"], "ids": [77]}, headers=bearer

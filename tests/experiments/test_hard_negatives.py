@@ -7,7 +7,7 @@ import pytest
 
 from experiments import hard_negatives as study
 from experiments.hidden_paraphrases import Corpus, Method, false_negatives, hide_links
-from qpr_jax.data.splits import group_questions
+from qpr_jax.data.splits import HELD_OUT, group_questions
 from qpr_jax.files import write_json
 from qpr_jax.index.negatives import Rules
 from qpr_jax.training.checks import unused_settings, validate
@@ -27,10 +27,13 @@ def test_every_row_has_settings_that_are_read(tmp_path):
         assert bool(trial.config.data.negatives) == bool(mined)
 
 
-def test_denoised_rows_need_who_judges():
-    without = study.methods(study.STUDY.read_flags({}))
-    assert without == [*study.METHODS][:-2]
-    assert study.methods(study.STUDY.read_flags({"rows": ["denoised"]})) == []
+def test_denoised_rows_need_who_judges(tmp_path):
+    """The encoder that the study trains itself has a light re-ranker."""
+    known = [*study.METHODS]
+    assert study.methods(study.STUDY.read_flags({})) == known[:-1]
+    without = {"run": str(tmp_path)}
+    assert study.methods(study.STUDY.read_flags(without)) == known[:-2]
+    assert study.methods(study.STUDY.read_flags(without | {"rows": ["light", "denoised"]})) == []
 
 
 def test_halves_share_no_text_and_small_clusters_stay():
@@ -74,7 +77,9 @@ def test_hidden_paraphrases_among_the_negatives_are_counted(corpus):
 
 def test_the_page_has_scores_and_shares(tmp_path):
     for method, rate in (("none", 0.7), ("rank_1", 0.5), ("margin", 0.8)):
-        keep_row(tmp_path, f"{method}_sdml", rate)
+        ranks = keep_row(tmp_path, f"{method}_sdml", rate)
+        ranks |= {f"{split}_exact": ranks[f"{split}_index"] for split in HELD_OUT}
+        np.savez(tmp_path / "rows" / f"{method}_sdml" / "ranks.npz", **ranks)
     found = {"queries": 10, "negatives": 20, "false": 5, "queries_with_false": 4}
     mined = {"queries": 100, "negatives": 150}
     counted = {"margin": {"mined": mined, "train": found, "validation": found}}

@@ -150,6 +150,6 @@ def test_logits_become_probabilities(calibrated, expected):
             return np.array([0, 50], np.float32)
 
         def probabilities(self, logits):
-            return calibrated or [None] * len(logits)
+            return None if calibrated is None else np.array(calibrated)
 
     np.testing.assert_allclose(probability_of(Fake())([("a", "b")] * 2), expected)

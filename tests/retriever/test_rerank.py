@@ -3,20 +3,32 @@
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.publishing import publish
 from qpr_jax.reranking import second_stage
+from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LightReranker, read_light
+from qpr_jax.reranking.light import (
+    STACKED,
+    LightModel,
+    LightReranker,
+    features_of,
+    read_light,
+    save_light,
+)
 from qpr_jax.retriever import Retriever
+from tests.reranking.test_cross_encoder import TINY
+from tests.reranking.test_light import stump
 from tests.retriever.test_folder import ROOT
 from tests.runs import write_encoder, write_reranker
 
@@ -249,8 +261,8 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
     class Cross:
         identity = "a cross-encoder"
 
-    monkeypatch.setattr(second_stage, "_read_cross_encoder", lambda folder: Cross())
-    monkeypatch.setattr(second_stage, "_cross_reranker", Backwards)
+    monkeypatch.setattr(second_stage, "read_cross_encoder", lambda folder: Cross())
+    monkeypatch.setattr(second_stage, "CrossReranker", Backwards)
     retriever.save(tmp_path / "saved")
     loaded = Retriever.load(tmp_path / "saved", cross_encoder=tmp_path / "cross")
     (plain,) = loaded.search(["rice"], 6, rerank=False)
@@ -259,7 +271,34 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
     assert [hit.score for hit in found] == [0.5, None, 0.5, None, None, None]
     assert loaded.explain("rice", id=plain[2].id, rerank="cross_encoder").raw_score == 2
     assert loaded.search(["rice"], 6) == retriever.search(["rice"], 6)
-    loaded.warm_up()
+
+
+def test_a_stacked_one_with_its_cross_encoder(run, tmp_path):
+    cross = read_cross_encoder(TINY)
+    identity = read_encoder(run / "export").identity
+    model = LightModel(
+        *(identity, 3, features_of(cross.identity), stump(len(FEATURES), 0.0)),
+        *(np.array([[-1.0, 1.0], [0.1, 0.9]]), 0, cross.identity),
+    )
+    save_light(run / "export" / STACKED, model)
+    retriever = Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=run)
+    retriever.save(tmp_path / "saved")
+    loaded = Retriever.load(tmp_path / "saved", cross_encoder=TINY)
+    (found,) = loaded.search(["rice"], 5, rerank="cross_encoder")
+    logits = cross.predict([("rice", hit.question) for hit in found[:3]])
+    assert [hit.score for hit in found[:3]] == [0.9 if x > 0 else 0.1 for x in logits]
+    parts = loaded.explain("rice", id=found[0].id, rerank="cross_encoder")
+    assert parts.features["cross"] == pytest.approx(logits[0], abs=1e-5)
+    assert loaded.second_stages.facts()[STACKED]["cross_encoder"] == cross.identity
+    # Without it, of another identity: by the cross-encoder alone, which has no calibration.
+    save_light(tmp_path / "saved" / "export" / STACKED, replace(model, cross_encoder="another"))
+    loaded = Retriever.load(tmp_path / "saved", cross_encoder=TINY)
+    (found,) = loaded.search(["rice"], 25, rerank="cross_encoder")
+    logits = cross.predict([("rice", hit.question) for hit in found])
+    np.testing.assert_allclose(logits, np.sort(logits)[::-1], atol=1e-6)
+    assert {hit.score for hit in found} == {None}
+    parts = loaded.explain("rice", id=found[0].id, rerank="cross_encoder")
+    assert (parts.probability, parts.features) == (None, {})
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])

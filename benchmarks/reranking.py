@@ -1,0 +1,122 @@
+"""Measure what re-ranking adds to a query, its rates, and the memory of its tables.
+
+    python -m benchmarks.reranking RUN
+    python -m benchmarks.reranking --questions 10000000
+
+RUN has a light re-ranker. Searches with and without it take turns in one process, so that what
+else the machine does slows both. The rate on one core is by the time of the thread, the others by
+the clock. `--questions` fills the tables with that many generated questions, and says how much
+memory the process has then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from experiments.measuring import positive
+from qpr_jax.cli.program import run_program
+from qpr_jax.data.synthetic import synthetic_pairs
+from qpr_jax.index.statistics import Statistics
+from qpr_jax.machine import peak_memory
+from qpr_jax.reranking.light import LIGHT, LightReranker
+from qpr_jax.retriever import Retriever
+
+_BATCH = 1000  # queries
+
+
+def single_queries(retriever: Retriever, queries: list[str]) -> None:
+    """Print the median of a query, without and with the second stage, and of the difference."""
+    for query in queries[:20]:
+        retriever.search([query], 20)
+    times = np.empty((len(queries), 2))
+    for i, query in enumerate(queries):
+        for stage, rerank in enumerate((False, None)):
+            start = time.perf_counter()
+            retriever.search([query], 20, rerank=rerank)
+            times[i, stage] = time.perf_counter() - start
+    first, both = 1e3 * np.median(times, axis=0)
+    added = 1e3 * np.median(times[:, 1] - times[:, 0])
+    print(f"a query: p50 {first:.3f} ms, re-ranked {both:.3f} ms; {added:.3f} ms added")
+
+
+def batches(retriever: Retriever, queries: list[str], repeats: int = 5) -> None:
+    """Print the best rates of batches, without and with the second stage."""
+    best = [0.0, 0.0]
+    for _ in range(repeats):
+        for stage, rerank in enumerate((False, None)):
+            start = time.perf_counter()
+            retriever.search(queries, 20, rerank=rerank)
+            best[stage] = max(best[stage], len(queries) / (time.perf_counter() - start))
+    print(
+        f"batches of {len(queries)}: {best[0]:,.0f} queries/s, re-ranked {best[1]:,.0f} "
+        f"({best[1] / best[0]:.2f} of it)"
+    )
+
+
+def one_core(retriever: Retriever, queries: list[str]) -> None:
+    """Print the pairs a second of one thread, by its own time."""
+    statistics = Statistics.build(question for _, question in retriever.index)
+    reranker = LightReranker(retriever.second_stages.models[LIGHT], retriever.encoder, statistics)
+    hits = retriever.search(queries, reranker.candidates, rerank=False)
+    reranker.rerank(queries[:1], hits[:1])
+    spent, pairs = [], 0
+    for query, found in zip(queries, hits, strict=True):
+        start = time.thread_time()
+        reranker.rerank([query], [found])
+        spent.append(time.thread_time() - start)
+        pairs += len(found)
+    print(
+        f"one core: {pairs / sum(spent):,.0f} pairs/s; p50 of {pairs // len(queries)} hits "
+        f"{1e3 * np.median(spent):.3f} ms"
+    )
+
+
+def generated(count: int) -> Iterator[str]:
+    """Questions, each with a number of its own, so that tables fill as those of real ones do."""
+    data = synthetic_pairs(clusters=2000, seed=0)
+    for i in range(count):
+        yield f"{data.questions[i % len(data.questions)]} {i % 1_000_003} {i}"
+
+
+def memory(count: int) -> None:
+    """Print the size of the tables, by arithmetic and by filling them."""
+    before = peak_memory()
+    start = time.perf_counter()
+    statistics = Statistics.build(generated(count))
+    seconds = time.perf_counter() - start
+    size = sum(table.nbytes for table in statistics.counters)
+    print(
+        f"tables of any number of questions: {size / 2**20:.0f} MiB; with {count:,} of them the "
+        f"process has grown by {(peak_memory() - before) / 2**20:.0f} MiB, "
+        f"{1e6 * seconds / count:.1f} microseconds each; "
+        f"{len(statistics.to_bytes()) / 2**20:.0f} MiB on disk"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", nargs="?")
+    parser.add_argument("--queries", type=positive, default=_BATCH)
+    parser.add_argument("--questions", type=positive, default=0)
+    args = parser.parse_args()
+    if args.questions:
+        memory(args.questions)
+    if not args.run:
+        return 0
+    retriever = Retriever.load(args.run)
+    queries = [
+        question for _, (_, question) in zip(range(args.queries), retriever.index, strict=False)
+    ]
+    single_queries(retriever, queries)
+    one_core(retriever, queries)
+    batches(retriever, queries)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(main))

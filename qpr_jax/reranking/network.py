@@ -1,0 +1,85 @@
+"""A small network over the features of a hit, as arrays, and its output, compiled by numba.
+
+Trees cut one feature at a time; a network adds many up. The sum of both orders hits better than
+either.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.loops import compile_loop
+
+CLIP = 4.0  # standard deviations; features beyond are cut off
+
+
+class Network(NamedTuple):
+    """score = linear @ z + output @ relu(z @ hidden + bias), z the standardized features.
+
+    All are float32.
+
+    Attributes:
+      mean, scale: [f], z = clip((features - mean) * scale).
+      hidden: [f, h].
+      bias: [h].
+      output: [h].
+      linear: [f].
+    """
+
+    mean: np.ndarray
+    scale: np.ndarray
+    hidden: np.ndarray
+    bias: np.ndarray
+    output: np.ndarray
+    linear: np.ndarray
+
+
+def predict(network: Network, features: np.ndarray) -> np.ndarray:
+    """The score of each row of features, float32 [m, f]: float64 [m]."""
+    scores = np.empty(len(features), np.float64)
+    _score(network, np.ascontiguousarray(features, np.float32), scores)
+    return scores
+
+
+def standardize(network: Network, features: Any) -> Any:
+    """z of the class, of a NumPy or JAX array [..., f]."""
+    return ((features - network.mean) * network.scale).clip(-CLIP, CLIP)
+
+
+def check_network(network: Network, columns: int, where: str) -> None:
+    """UserError where the arrays are not those of a network over so many columns."""
+    f, h = columns, len(network.bias) if network.bias.ndim == 1 else -1
+    shapes = Network((f,), (f,), (f, h), (h,), (h,), (f,))  # type: ignore[arg-type]
+    for name, array, shape in zip(Network._fields, network, shapes, strict=True):
+        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
+            raise UserError(
+                f"{where}: expected `{name}`, finite float32 {list(shape)}, got {array.dtype} "
+                f"{list(array.shape)}",
+                remedy="make or fetch the re-ranker again",
+            )
+
+
+@compile_loop(fastmath={"contract"})
+def _score(network, features, scores):  # type: ignore[no-untyped-def]
+    """Write the scores; the order of a row's additions does not depend on the other rows."""
+    mean, scale, hidden, bias, output, linear = network
+    width, units = hidden.shape
+    total = np.empty(units, np.float32)
+    clip = np.float32(CLIP)
+    for row in range(len(features)):
+        score = np.float64(0)
+        for i in range(units):
+            total[i] = bias[i]
+        for f in range(width):
+            z = (features[row, f] - mean[f]) * scale[f]
+            z = min(max(z, -clip), clip)
+            score += np.float64(linear[f]) * z
+            weights = hidden[f]
+            for i in range(units):
+                total[i] += z * weights[i]
+        for i in range(units):
+            score += np.float64(output[i]) * max(total[i], np.float32(0))
+        scores[row] = score

@@ -1,0 +1,77 @@
+"""Fit what scores hits, in folds: trees, and a small network that is added to them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.reranking.network import Network
+from qpr_jax.reranking.scorer import Scorer, score_features
+from qpr_jax.training.boosting import FOLDS, Lists, Size, cross_fit_forests, parallel
+from qpr_jax.training.rerank_network import init_network, train_network
+
+EPOCHS = 15
+
+
+class CrossFit(NamedTuple):
+    """Scorers for each fold, fitted to the others, and the one that is fitted to all.
+
+    scorers, sizes: of each fold. shipped, shipped_size: fitted to all queries. scores: float64 [m],
+    of each hit by the scorer of its fold. importances: float64 [f], the share of each feature in
+    what the shipped trees gain.
+    """
+
+    scorers: list[Scorer]
+    sizes: list[Size]
+    shipped: Scorer
+    shipped_size: Size
+    scores: np.ndarray
+    importances: np.ndarray
+
+
+def cross_fit(lists: Lists, start: Network, seed: int) -> CrossFit:
+    """Fit scorers, and score every hit by trees and a network that have not seen their query.
+
+    start: what the training of each network starts from.
+    """
+    found = cross_fit_forests(lists, seed)
+
+    def fit(fold: int) -> Network:
+        return fit_network(start, lists, lists.folds != fold, epochs=EPOCHS, seed=seed)
+
+    networks = parallel(fit, [(fold,) for fold in range(len(found.forests))])
+    scorers = [*map(Scorer, found.forests, networks)]
+    fold_of_hit = np.repeat(lists.folds, np.diff(lists.starts))
+    scores = np.empty(len(lists.features))
+    for fold in range(FOLDS):
+        own = fold_of_hit == fold
+        scores[own] = score_features(scorers[fold], lists.features[own])
+    return CrossFit(
+        scorers[:-1], found.sizes[:-1], scorers[-1], found.sizes[-1], scores, found.importances
+    )
+
+
+def new_network(lists: Lists, seed: int) -> Network:
+    """A network with random weights, and the means and spreads of the features of all hits."""
+    features, valid, _ = _padded(lists)
+    return init_network(features, valid, seed)
+
+
+def fit_network(
+    start: Network, lists: Lists, chosen: np.ndarray, *, epochs: int, seed: int
+) -> Network:
+    """Train a network on the hits of the chosen queries, bool [q]."""
+    features, valid, relevant = (part[chosen] for part in _padded(lists))
+    return train_network(start, features, relevant, valid, epochs=epochs, seed=seed)
+
+
+def _padded(lists: Lists) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features float32 [q, k, f], which hits there are, and which are relevant, bool [q, k]."""
+    counts = np.diff(lists.starts)
+    valid = np.arange(counts.max(initial=0)) < counts[:, None]
+    features = np.zeros((*valid.shape, lists.features.shape[1]), np.float32)
+    features[valid] = lists.features
+    relevant = np.zeros(valid.shape, bool)
+    relevant[valid] = lists.labels > 0
+    return features, valid, relevant
