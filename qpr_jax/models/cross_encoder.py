@@ -46,7 +46,7 @@ class PairScorer(BertEncoder):
         """
         mask = token_ids >= 0
         x = self.embed(self.embedding[jnp.maximum(token_ids, 0)], segments)
-        # No scan: its gradient on a CPU copies what each layer keeps, and takes 1.5 times as long.
+        # No scan: its gradient copies what each layer keeps, and takes longer on a CPU.
         for layer in self.layers:
             x = layer(x, mask)
         return self.pool(x, mask)

@@ -254,11 +254,7 @@ class IndexConfig:
 class TrainConfig:
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
-    job: str = setting(
-        "encoder",
-        "what is trained: an encoder, which is then indexed, or a cross-encoder",
-        choices=("encoder", "cross_encoder"),
-    )
+    job: str = setting("encoder", "what is trained", choices=("encoder", "cross_encoder"))
     seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
     batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
     max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)

@@ -104,6 +104,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "cross_encoder.first_stage": "runs/quora_distilled",
         "encoder.compute_dtype": "bfloat16",
         "batch_size": 64,
+        "max_steps": 3300,  # about one round of the clusters
         "optimizer.learning_rate": 1e-4,
         "optimizer.learning_rate_decay": "late",
         "optimizer.warmup_steps": 200,
