@@ -143,12 +143,12 @@ _EMPTY = _Documents(
 @compile_loop()
 def _read(data, offsets, buffers, starts, words, times, lengths):  # type: ignore[no-untyped-def]
     """Fill the arrays of `_Documents`; how many distinct words there are."""
-    size = 0
+    size, (_, hashes) = 0, buffers
     for i in range(len(lengths)):
         count, _ = read_words(data, offsets[i], offsets[i + 1], buffers)
         first = size
         for w in range(count):
-            word = np.int32(bucket(buffers.words[w], WORD_BITS))
+            word = np.int32(bucket(hashes[w], WORD_BITS))
             at = first
             while at < size and words[at] != word:
                 at += 1
