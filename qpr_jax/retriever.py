@@ -200,13 +200,15 @@ class Retriever:
         return stage.search(texts, vectors, count) if stage else index.find(vectors, count)
 
     def explain(
-        self, text: str, other: str = "", *, id: int | None = None, rerank: Rerank = None
+        self, text: str, other: str | None = None, *, id: int | None = None, rerank: Rerank = None
     ) -> Explanation:
         """What the stages of a search for `text` think of another text, or of a question by `id`.
 
         It is looked at among the hits of the search, as if it were one of them.
         """
-        text, other = as_texts([text, other], "text and other")
+        if (other is None) is (id is None):
+            raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
+        text, other = as_texts([text, "" if other is None else other], "text and other")
         return self.second_stages.explain(rerank, self.index, text, other, id)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:

@@ -240,9 +240,9 @@ class Stage:
             some = slice(start, start + len(rows))
             near, pool = self._pool(queries[some], vectors[some], distances, rows)
             best = self._best(queries[some], near, pool, k)
-            if k <= pool.shape[1]:
-                return best
             first = self._reranker.candidates  # the rest follows as it was found
+            if k <= first:
+                return best
             rest = np.where(_is_in(rows[:, first:], pool[:, first:]), -1, rows[:, first:])
             others = self._index.hits(distances[:, first:], rest)
             return [(hits + more)[:k] for hits, more in zip(best, others, strict=True)]
@@ -267,9 +267,10 @@ class Stage:
             key = given.id if by_id else given.question
             if key in keys:
                 place = keys.index(key)
-            else:  # it takes the place of the last
-                pool = [*pool[: self._reranker.candidates - 1], given]
-                place = len(pool) - 1
+            else:  # it takes the place of the farthest
+                del pool[self._reranker.candidates - 1 : self._reranker.candidates]
+                place = len(pool)
+                pool.append(given)
             if self._products:
                 pool = [hit._replace(distance=2 + 2 * hit.distance) for hit in pool]
             parts.update(self._reranker.explain(query, pool)[place])

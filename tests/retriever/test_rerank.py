@@ -239,7 +239,11 @@ def test_explained_by_its_features(retriever):
     with pytest.raises(UserError, match="`id`: expected the id of an indexed question, got 400"):
         retriever.explain("rice", id=400)
     with pytest.raises(UserError, match="expected strings, got NoneType"):
-        retriever.explain("rice", None)
+        retriever.explain(None, "rice")
+    with pytest.raises(UserError, match="expected `other` or `id`, got none"):
+        retriever.explain("rice")
+    with pytest.raises(UserError, match="expected `other` or `id`, got both"):
+        retriever.explain("rice", "rye", id=4)
 
 
 class Backwards:
@@ -304,20 +308,25 @@ def test_a_stacked_one_with_its_cross_encoder(run, tmp_path):
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_candidates_by_their_words_beside_the_nearest(run, monkeypatch, metric):
     unit_vectors(monkeypatch)
-    write_reranker(run, candidates=3, lexical_candidates=2)
+    write_reranker(run, candidates=1, lexical_candidates=2)
     retriever = Retriever.build([*QUESTIONS.values()], run=run, recipe=Recipe("Flat", metric))
     query = "cannot rye"
     (plain,) = retriever.search([query], 15, rerank=False)
     (found,) = retriever.search([query], 15)
     pool = [hit for hit in found if hit.score is not None]
     ids = [hit.id for hit in pool]
-    assert {hit.id for hit in plain[:3]} | {7} <= {*ids}  # how cannot i cook rye
-    assert len(ids) <= 5
+    assert {plain[0].id, 7} <= {*ids}  # how cannot i cook rye
+    assert len(ids) <= 3
     assert found[len(pool) :] == [hit for hit in plain if hit.id not in ids]
     distances = {hit.id: hit.distance for hit in plain}
     assert all(hit.distance == pytest.approx(distances[hit.id], abs=1e-5) for hit in pool)
-    assert retriever.search([query], 1)[0] == found[:1]
+    best, far = (retriever.explain(query, id=i).features for i in (7, plain[-1].id))
+    assert far["bm25_gap"] == best["bm25"] - far["bm25"]  # also beside those found by their words
     assert retriever.explain(query, id=7).probability == {h.id: h.score for h in pool}[7]
+    for other in (query, "???"):  # without a word there are fewer candidates
+        (found,) = retriever.search([other], 15)
+        for k in range(1, 15):
+            assert retriever.search([other], k)[0] == found[:k]
 
 
 SEARCH = """
