@@ -161,12 +161,20 @@ class CrossReranker:
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Logits and probabilities of hits; see `reranking.base.Reranker`."""
+        """Logits and probabilities of hits; see `reranking.base.Reranker`.
+
+        A hit with the text of the query is the best there can be: infinity, and 1.
+        """
         owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
         pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
         logits = self.model.predict(pairs).astype(np.float64)
         known = self.model.probabilities(logits)
-        return logits, np.full(len(logits), np.nan) if known is None else known
+        copies = np.array([query == question for query, question in pairs], bool)
+        logits[copies] = np.inf
+        if known is None:
+            return logits, np.full(len(logits), np.nan)
+        known[copies] = 1
+        return logits, known
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
         """Order the first hits of each query anew; see `reranking.base.Reranker`."""

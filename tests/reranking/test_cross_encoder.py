@@ -226,6 +226,16 @@ def test_scores_of_hits_are_calibrated(model):
     assert ordered[2].score is None
 
 
+def test_a_hit_with_the_text_of_the_query_is_first(model):
+    points = np.array([[2.0, 2.5], [0.1, 0.9]])
+    texts = sorted({text for pair in PAIRS for text in pair})
+    hits = [Hit(i, text, float(i)) for i, text in enumerate(texts)]
+    for known, score in ((None, None), (points, 1.0)):
+        reranker = CrossReranker(dataclasses.replace(model, calibration=known))
+        found = [ordered[0] for ordered in reranker.rerank(texts, [hits] * len(texts))]
+        assert found == [hit._replace(score=score) for hit in hits]
+
+
 def test_a_search_is_ordered_by_the_cross_encoder_of_a_folder(model, tmp_path):
     questions = ["how can i cook rice", "what is rice", "how do i learn python", "python rice"]
     Retriever.build(questions, run=TINY_BERT).save(tmp_path / "run")
