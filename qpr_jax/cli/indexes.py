@@ -79,8 +79,10 @@ def search(
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
-    retriever = load_index(folder, cross_encoder)
     word = options.parse_rerank(rerank)
+    if cross_encoder and word != "cross_encoder":
+        raise click.UsageError("--cross-encoder goes with --rerank cross_encoder only")
+    retriever = load_index(folder, cross_encoder)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
         entries = read_input(queries, **how)

@@ -128,7 +128,7 @@ def requests(limits: Limits) -> Requests:
     class SearchRequest(Model):
         queries: Questions
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
-        rerank: Annotated[Word, BeforeValidator(_refuse_zero)] = Field(
+        rerank: Annotated[Word, BeforeValidator(_check_word)] = Field(
             None,
             description="What orders the nearest questions anew: false for nothing, null for light "
             "where there is one.",
@@ -167,10 +167,10 @@ def requests(limits: Limits) -> Requests:
     return Requests(SearchRequest, EncodeRequest, AddRequest)
 
 
-def _refuse_zero(rerank: object) -> object:
-    """Pydantic takes 0 for `Literal[False]`."""
-    if rerank == 0 and rerank is not False:
-        raise PydanticCustomError("zero", "expected false, null or a word")
+def _check_word(rerank: object) -> object:
+    """Refuse other words in JSON's spelling; pydantic would take 0 for `Literal[False]`."""
+    if rerank is not None and rerank is not False and rerank not in ("light", "cross_encoder"):
+        raise PydanticCustomError("word", 'expected false, null, "light" or "cross_encoder"')
     return rerank
 
 

@@ -66,6 +66,9 @@ def test_searched_in_two_stages(qpr, index, tmp_path):
     assert "error: `--rerank`: expected a cross-encoder, found none; name" in told
     assert "`--cross-encoder`" in told
     assert qpr(*asked, "--rerank", "heavy")[0] == 2
+    status, _, told = qpr(*asked, "--cross-encoder", "cross")
+    assert status == 2
+    assert "--cross-encoder goes with --rerank cross_encoder" in told
     facts = json.loads(qpr("info", index)[1])["rerankers"]
     assert facts == {
         "reranker": {

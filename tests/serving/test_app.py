@@ -57,6 +57,12 @@ def test_a_stage_that_the_server_has_not(client, word):
     assert "/" not in answer.json()["error"].replace("reranker/", "")
 
 
+def test_a_word_in_the_spelling_of_python(client):
+    answer = client.post("/search", json={"queries": ["rice"], "rerank": "False"})
+    line = '`rerank`: expected false, null, "light" or "cross_encoder"'
+    assert answer.json() == {"error": f"{line}, got False"}
+
+
 def test_a_cross_encoder_gets_few_queries_at_a_time(client):
     body = {"queries": ["rice"] * 17, "rerank": "cross_encoder"}
     answer = client.post("/search", json=body)
