@@ -132,8 +132,8 @@ def read_light(folder: StrPath) -> LightModel:
 def _check(model: LightModel, where: str) -> None:
     if model.features != features_of(model.cross_encoder):
         raise UserError(
-            f"{where}: expected a re-ranker over the features {', '.join(FEATURES)}, got "
-            f"{', '.join(map(str, model.features))}",
+            f"{where}: expected a re-ranker over the features of this version, "
+            f"{len(features_of(model.cross_encoder))} columns, got {len(model.features)} others",
             remedy="train it again with this version",
         )
     if model.candidates < 1 or model.lexical_candidates < 0:
