@@ -46,10 +46,10 @@ _RANK = click.IntRange(1)
     type=FiniteRange(0),
     help="At least the positive's distance plus this.",
 )
-@click.option("--rerank", type=click.Choice(["light"]), help="Score the hits by RUN's re-ranker,")
-@click.option("--cross-encoder", type=NamedPath(), help="or by the cross-encoder of a folder;")
+@click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
+@click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
 @click.option(
-    "--max-score", type=FiniteRange(0, 1), help="drop hits with a higher score.  [default: 0.5]"
+    "--max-score", type=FiniteRange(0, 1), help="Drop hits with a higher score.  [default: 0.5]"
 )
 @click.option(
     "--seed",
