@@ -117,7 +117,7 @@ def probability_of(judge: Judge) -> Score:
 def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarray]:
     """List the questions of each group of several texts, int64 [m] each; the smallest group first.
 
-    groups: int [Q], as of `data.splits.group_questions`: known paraphrases have the same number.
+    groups: int [Q], from `data.splits.group_questions`: known paraphrases have the same number.
     """
     order = np.argsort(groups, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if len(order) else []

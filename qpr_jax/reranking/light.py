@@ -153,7 +153,7 @@ def _check(model: LightModel, where: str) -> None:
 
 
 def features_of(cross_encoder: str = "") -> tuple[str, ...]:
-    """The columns of a model, stacked on a cross-encoder or not."""
+    """List the features of a model; a stacked one, with a cross-encoder, has one more."""
     return (*FEATURES, CROSS) if cross_encoder else FEATURES
 
 
