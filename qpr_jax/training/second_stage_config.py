@@ -14,7 +14,7 @@ class RerankConfig:
     kind: str = setting(
         "none", "none, or trees over features of query and hit", choices=("none", "light")
     )
-    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
+    candidates: int = setting(50, "hits of the first stage that it orders", min=2, max=1000)
     lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
     cross_encoder: str = setting(
         "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
