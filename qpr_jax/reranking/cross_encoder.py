@@ -22,6 +22,7 @@ from qpr_jax.encoders.sentence_transformers import (
     serialize_tensors,
 )
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
+from qpr_jax.errors import UserError
 from qpr_jax.files import (
     StrPath,
     manifest_format,
@@ -202,7 +203,7 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     require_text_pairs(files, path)
     tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")
     calibration = files.pop(CALIBRATION, None)
-    return CrossEncoder(
+    model = CrossEncoder(
         shape=shape,
         max_tokens=parse_max_tokens(files, shape, path),
         weights=parse_weights(tensors, shape, path) | parse_head(tensors, shape, path),
@@ -211,6 +212,11 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
         calibration=None if calibration is None else parse_calibration(calibration, path),
         settings=settings,
     )
+    try:
+        _ = model.tokenizer  # now, since a training asks for logits at its end alone
+    except UserError as error:
+        raise UserError(f"{path}: {error.what}", remedy=error.remedy) from None
+    return model
 
 
 def cross_encoder_folder(named: StrPath) -> pathlib.Path | None:

@@ -119,7 +119,7 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
         next(iter(ACTIVATIONS)),
     )
     named = next(place for place in places if place is not None)
-    if named not in ACTIVATIONS:
+    if not isinstance(named, str) or named not in ACTIVATIONS:
         raise UserError(
             f"{where}: expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
         )

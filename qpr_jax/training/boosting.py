@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 FOLDS = 5
 LEAVES = (7, 15)  # of a tree
 TREES = (50, 100, 200)
+MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
+_MIN_FOLDS = 3  # with such queries, since two at a time are left out
 _QUERIES_PER_TREE = 2  # fewer queries get fewer trees
 _DEPTH = 20  # of MRR
 _TRUNCATION = 5  # LightGBM's lambdarank_truncation_level; 20 measured worse, and slower
@@ -80,6 +82,23 @@ def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
 
 
+def learnable(labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which queries say how to order hits, those with a relevant one and another: bool [q].
+
+    labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
+    """
+    counts = np.diff(starts)
+    relevant = np.bincount(np.repeat(np.arange(len(counts)), counts), labels, len(counts))
+    return (relevant > 0) & (relevant < counts)
+
+
+def suffices(learned: np.ndarray, folds: np.ndarray) -> bool:
+    """Whether `cross_fit_forests` has enough of learnable queries, bool [q]; folds: int [q]."""
+    return bool(
+        np.count_nonzero(learned) >= MIN_QUERIES and len(np.unique(folds[learned])) >= _MIN_FOLDS
+    )
+
+
 def cross_fit_forests(lists: Lists, seed: int) -> Forests:
     """Choose the size of the forest for each fold, and fit all forests.
 
@@ -130,10 +149,8 @@ def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
     """Fit trees to the chosen queries, bool [q], with both relevant and other hits."""
     lightgbm = require_lightgbm()
     counts = np.diff(lists.starts)
-    of_query = np.repeat(np.arange(len(counts)), counts)
-    relevant = np.bincount(of_query, lists.labels, len(counts))
-    chosen = chosen & (relevant > 0) & (relevant < counts)
-    rows = chosen[of_query]
+    chosen = chosen & learnable(lists.labels, lists.starts)
+    rows = np.repeat(chosen, counts)
     settings = {
         "objective": "lambdarank",
         "lambdarank_truncation_level": _TRUNCATION,

@@ -63,7 +63,6 @@ LOGITS = "cross_logits"  # of a work directory
 NAMES = (LIGHT, STACKED)
 STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 _TREES = "folds.safetensors"
-MIN_QUERIES = 50  # queries with a paraphrase among their hits; fewer are too few to learn from
 _TIMED = 1000  # queries that the speed is measured with
 
 
@@ -193,13 +192,12 @@ def _train(
         return TrainedReranker(**kept, folds=folds, finder=finder)
     lists = finder.find(exact_search(vectors), queries)
     labels = relevant_hits(dataset, lists)
-    usable = np.count_nonzero(np.bincount(lists.owners, labels, len(queries)))
-    if usable < MIN_QUERIES:
+    learned = boosting.learnable(labels, lists.starts)
+    if not boosting.suffices(learned, folds[queries]):
         log.warning(
-            "no re-ranker: expected %s validation questions or more with a paraphrase among their "
-            "hits, got %s; %s",
-            MIN_QUERIES,
-            usable,
+            "no re-ranker: expected %s validation questions or more, of several clusters, with a "
+            "paraphrase and another question among their hits, got %s of %s clusters; %s",
+            *(boosting.MIN_QUERIES, learned.sum(), len(np.unique(groups[learned]))),
             spell("raise {data.held_out_pairs}, or set {rerank.kind=none}"),
         )
         return None

@@ -16,7 +16,7 @@ class RerankConfig:
         "none, or light: trees and a small network over features of query and hit",
         choices=("none", "light"),
     )
-    candidates: int = setting(50, "first-stage hits that the re-ranker reorders", min=1, max=1000)
+    candidates: int = setting(50, "first-stage hits that the re-ranker reorders", min=2, max=1000)
     lexical_candidates: int = setting(
         0, "BM25 hits that the re-ranker reorders with them", min=0, max=1000
     )
