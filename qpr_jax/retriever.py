@@ -183,10 +183,10 @@ class Retriever:
     def search(
         self, queries: Sequence[str], k: int = 5, *, rerank: Rerank = None
     ) -> list[list[Hit]]:
-        """For each query its `k` best questions, best first; all where there are fewer.
+        """Find the `k` best questions of each query, best first; all if there are fewer.
 
-        rerank: the second stage that orders the nearest ones anew: "light", "cross_encoder",
-          False: none, so that they are in the order of distance; None: light, if there is one.
+        rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
+          hits are sorted by distance; None: light, if there is one.
         """
         try:
             count = operator.index(k)

@@ -19,7 +19,7 @@ from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.publishing import publish
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training import candidates, main, reranker
+from qpr_jax.training import boosting, candidates, main, reranker
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
@@ -191,7 +191,7 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
     monkeypatch.setattr(candidates, "_PART", 1000)
-    monkeypatch.setattr(reranker, "MIN_QUERIES", 20)
+    monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
 
     def run(calls):
         scorer = SharedWords(calls)
@@ -227,7 +227,7 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     (tmp_path / "run" / "report.json").unlink()
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
-    monkeypatch.setattr(reranker, "MIN_QUERIES", 1000)
+    monkeypatch.setattr(boosting, "MIN_QUERIES", 1000)
     report = train_and_evaluate(config, tmp_path / "run")
     assert "no re-ranker: expected 1000 validation questions or more" in caplog.text
     assert "reranker" not in report

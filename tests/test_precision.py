@@ -61,11 +61,11 @@ def test_names_are_algorithms_and_values_for_jax_stay():
 
 @pytest.mark.parametrize("name", ["HIGHEST", "float32", ""])
 def test_a_wrong_name_is_refused_with_the_names(name):
-    wanted = r"one of highest, bf16_3x, tf32, bf16, got "
-    with pytest.raises(ValueError, match=wanted):
+    expected = r"one of highest, bf16_3x, tf32, bf16, got "
+    with pytest.raises(ValueError, match=expected):
         resolve(name)
     for loss in LOSSES.values():
-        with pytest.raises(ValueError, match=wanted):
+        with pytest.raises(ValueError, match=expected):
             loss(*pairs(), precision=name)
 
 

@@ -16,8 +16,8 @@ def test_the_reference_is_the_formula():
     value, gradients = precision.reference(x, y)
     expected = sdml_reference(x, y)
     assert value == pytest.approx(expected[0], rel=1e-12)
-    for found, wanted in zip(gradients, expected[1:], strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    for found, expected_gradient in zip(gradients, expected[1:], strict=True):
+        np.testing.assert_allclose(found, expected_gradient, atol=1e-12)
 
 
 def test_it_measures_and_writes_each_precision(tmp_path, monkeypatch, capsys):

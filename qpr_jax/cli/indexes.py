@@ -74,8 +74,8 @@ def search(
     """Print the best indexed questions for each of QUERIES, best first.
 
     Each line is a hit: query, id, question, distance (squared Euclidean, or, for ip, the inner
-    product times -1) and score, the probability that the two mean the same, where a second stage
-    has ordered the hit.
+    product times -1) and score, the probability that the two mean the same, if a re-ranker has
+    scored the hit.
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """

@@ -1,4 +1,4 @@
-"""The command that mines hard negatives for a training: negatives."""
+"""The command `qpr negatives`, which mines hard negatives for a training."""
 
 from __future__ import annotations
 
@@ -35,21 +35,33 @@ _RANK = click.IntRange(1)
 @click.option("--out", required=True, type=NamedPath(dir_okay=False), help="A .tsv or .jsonl file.")
 @click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
 @click.option("--to-rank", default=50, type=_RANK, help="The last rank that is kept.")
-@click.option("--count", default=4, type=_RANK, help="Negatives of a query.")
+@click.option("--count", default=4, type=_RANK, help="The number of negatives of a query.")
 @click.option(
     "--relative-margin",
     type=FiniteRange(0),
-    help="At least 1 + this times the positive's distance.",
+    help="At least (1 + this) times the positive's distance.",
 )
-@click.option("--absolute-margin", type=FiniteRange(0), help="At least this beyond the positive.")
-@click.option("--rerank", type=click.Choice(["light"]), help="RUN's re-ranker judges the hits ...")
-@click.option("--cross-encoder", type=NamedPath(), help="... or the cross-encoder of a folder ...")
 @click.option(
-    "--max-score", type=FiniteRange(0, 1), help="... and drops those above this.  [default: 0.5]"
+    "--absolute-margin",
+    type=FiniteRange(0),
+    help="At least the positive's distance plus this.",
 )
-@click.option("--seed", type=click.IntRange(0), help="Choose at random.  [default: the nearest]")
-@click.option("--split", type=click.Choice(SPLITS), help="Of RUN: its questions of PAIRS alone.")
-@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS.")
+@click.option("--rerank", type=click.Choice(["light"]), help="Score hits by RUN's re-ranker.")
+@click.option("--cross-encoder", type=NamedPath(), help="Score hits by this folder's model.")
+@click.option(
+    "--max-score", type=FiniteRange(0, 1), help="Drop hits with a higher score.  [default: 0.5]"
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Choose at random with this seed.  [default: choose the nearest]",
+)
+@click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    help="Use only the questions of PAIRS in this split of RUN.",
+)
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of PAIRS.")
 def negatives(
     folder: str,
     pairs: str,
@@ -61,19 +73,19 @@ def negatives(
     max_score: float | None,
     **rules: Any,
 ) -> None:
-    """Find hard negatives: hits of questions of PAIRS that are no known paraphrase of them.
+    """Mine hard negatives: near hits of questions of PAIRS that are not known paraphrases.
 
-    PAIRS are question1, question2, is_duplicate (0 or 1; Quora's format too). Each question with a
-    known paraphrase is a query. What pairs labeled as duplicates link, by transitivity, and what
-    has the words of the query is no negative of it. Searches the index of RUN, or all questions of
-    PAIRS where RUN has an encoder alone, or those of one --split of a training, so that no
-    held-out question is trained on. Ranks are among the hits that are no known paraphrase; a
-    margin is to the squared distance of the farthest known paraphrase. The light re-ranker of RUN,
-    or a cross-encoder, drops hits that it takes for paraphrases, which labels miss.
+    PAIRS has question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a
+    known paraphrase is a query. Known paraphrases of a query are the questions that duplicates link
+    to it, by transitivity, and those of the same words. Searches the index of RUN; without an
+    index, all questions of PAIRS; with --split, those of the split alone, so that a training reads
+    no held-out question. Ranks count the hits that are not known paraphrases. The positive of a
+    query is its farthest known paraphrase; distances are squared. The light re-ranker of RUN, or a
+    cross-encoder, drops hits that are probably paraphrases without a label (false negatives).
 
-    Writes query, negative, rank, distance, positive (the distance of the farthest paraphrase), id
-    (of the negative in the index) and, with one that judges, score (its probability that they mean
-    the same). A training reads the file as data.negatives.
+    Writes query, negative, rank, distance, positive (its distance), id (of the negative in the
+    index) and, with a re-ranker or cross-encoder, score (the probability that the two mean the
+    same). A training reads the file as data.negatives.
 
     \b
     Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
@@ -128,7 +140,7 @@ def negatives(
 def _read_pairs(
     run: str, path: str, split: str | None, format: str | None
 ) -> tuple[LabeledPairs, np.ndarray]:
-    """The labeled pairs, of a split of the run alone if one is named; groups of their questions."""
+    """Read the labeled pairs, with `split` only its own; also the groups of their questions."""
     from qpr_jax.data.clusters import transitive_clusters
 
     if split is None:
@@ -153,7 +165,7 @@ def _read_pairs(
 
 
 def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) -> Retriever:
-    """The index of a folder, or one of these questions, `alone` or where it has none."""
+    """Load the index of a folder; with `alone`, or without an index, index these questions."""
     from qpr_jax.retriever import Retriever
 
     if not alone and pathlib.Path(folder, "index").is_dir():
@@ -169,7 +181,7 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
 
 
 def light_rerank(retriever: Retriever) -> Rerank:
-    """The light re-ranker of a retriever; UserError where it has none."""
+    """Return the `rerank` of a retriever's light re-ranker; UserError if it has none."""
     from qpr_jax.reranking.light import LIGHT, LightReranker
 
     stages, index = retriever.second_stages, retriever.index
@@ -179,7 +191,7 @@ def light_rerank(retriever: Retriever) -> Rerank:
 
 
 def cross_encoder_score(folder: str) -> Score:
-    """The probability, by the cross-encoder of a folder, that two texts mean the same."""
+    """Make a function from pairs to the probability that they mean the same."""
     from qpr_jax.index.negatives import probability_of
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
 

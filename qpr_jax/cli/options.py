@@ -68,7 +68,7 @@ def second_stage(command: Command) -> Command:
         click.option(
             "--rerank",
             type=click.Choice(["false", "light", "cross_encoder"]),
-            help="Orders the nearest ones anew.  [default: light, where there is one]",
+            help="The re-ranker of the first hits.  [default: light, if there is one]",
         ),
     ):
         command = option(command)

@@ -1,4 +1,4 @@
-"""The command that scores pairs with a cross-encoder: rerank."""
+"""The command `qpr rerank`, which scores pairs with a cross-encoder."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ QUESTIONS = COLUMNS[:2]
 @click.command()
 @click.argument("model", type=NamedPath())
 @click.argument("pairs", default="-")
-@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS.")
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of PAIRS.")
 @click.option("--output", type=click.Choice(["jsonl", "tsv"]), default="jsonl")
 def rerank(model: str, pairs: str, format: str | None, output: str) -> None:
-    """Score PAIRS, with the columns question1 and question2, by a cross-encoder.
+    """Score PAIRS with a cross-encoder.
 
-    MODEL is a run of a cross-encoder, or a folder in the format of sentence-transformers'
-    CrossEncoder. Prints a line for each pair, in their order: question1, question2, score (the
-    model's output after the activation that its folder names) and, of a run, probability (that the
-    two mean the same, calibrated on validation pairs).
+    PAIRS has the columns question1 and question2. MODEL is a run that trained a cross-encoder, or a
+    folder in the format of sentence-transformers' CrossEncoder. Prints a line for each pair, in the
+    order of PAIRS: question1, question2, score (the output of the model after its activation) and,
+    for a run, probability (that the two mean the same, calibrated on validation pairs).
 
     Example: qpr rerank runs/quora_cross_encoder pairs.tsv --output tsv
     """

@@ -1,4 +1,4 @@
-"""Hard negatives: hits of an index that are no known paraphrase of their query."""
+"""Hard negatives: near hits that are not a known paraphrase of their query."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qpr_jax.index.base import Hit
 from qpr_jax.text.tokenizer import normalized_text
 
 _CHUNK = 1024  # queries that are encoded and searched together
-_TILE = 256  # rows whose distances to a whole group are in memory
+_TILE = 256  # rows whose distances to their group are computed at once
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 Find = Callable[[np.ndarray, int], list[list[Hit]]]
@@ -27,18 +27,18 @@ Rerank = Callable[[Sequence[str], list[list[Hit]]], list[list[Hit]]]
 class Rules:
     """Which hits of a query become its negatives.
 
-    Ranks count the hits that are no known paraphrase, from 1. A margin compares a hit with the
-    farthest known paraphrase of the query, at squared distance p: it keeps those at a distance of
-    at least p (1 + `relative_margin`) and p + `absolute_margin`. These are TopK-PercPos and
-    TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831), there of similarities;
+    Ranks count from 1, among the hits that are not a known paraphrase. With p the squared distance
+    of the farthest known paraphrase of the query, the margins keep hits at a squared distance of at
+    least p (1 + `relative_margin`) and p + `absolute_margin`. They are TopK-PercPos and
+    TopK-MarginPos of NV-Retriever (Moreira et al., arXiv 2407.15831), which uses similarities;
     `mine_hard_negatives` of sentence-transformers compares with the farthest paraphrase, too.
 
     Attributes:
-      from_rank, to_rank: the ranks that are kept, both included.
-      count: negatives of a query.
-      relative_margin, absolute_margin: None: any distance.
+      from_rank, to_rank: the first and the last rank that is kept.
+      count: number of negatives of a query.
+      relative_margin, absolute_margin: None for no margin.
       max_score: the greatest probability, by another model, that a negative is a paraphrase.
-      seed: of a random choice among the hits that are left; None: the nearest.
+      seed: seed of a random choice among the hits that are left; None: takes the nearest.
     """
 
     from_rank: int = 1
@@ -51,11 +51,11 @@ class Rules:
 
     @property
     def has_margin(self) -> bool:
-        """Whether the distance of a paraphrase counts."""
+        """Whether there is a margin."""
         return self.relative_margin is not None or self.absolute_margin is not None
 
     def least(self, positive: float) -> float:
-        """The least distance of a negative where the farthest paraphrase has this one."""
+        """Compute the least distance of a negative from that of the farthest paraphrase."""
         if not self.has_margin:
             return -np.inf
         return max(
@@ -64,12 +64,12 @@ class Rules:
 
 
 class Negative(NamedTuple):
-    """A negative of the question `query`, a position.
+    """A negative of the question at position `query`.
 
     Attributes:
       rank: among the hits that are no known paraphrase, from 1.
       positive: the squared distance of the farthest known paraphrase.
-      score: the probability of being a paraphrase after all, by another model; None without one.
+      score: the probability that it is a paraphrase, by another model; None without one.
     """
 
     query: int
@@ -79,7 +79,7 @@ class Negative(NamedTuple):
     score: float | None = None
 
     def fields(self, questions: Sequence[str]) -> dict[str, object]:
-        """The columns of a file of negatives; `id` is that of the negative in the index."""
+        """Return a row of a file of negatives; `id` is that of the negative in the index."""
         fields: dict[str, object] = {
             "query": questions[self.query],
             "negative": self.hit.question,
@@ -92,7 +92,7 @@ class Negative(NamedTuple):
 
 
 class Judge(Protocol):
-    """A model that reads both texts, as `reranking.cross_encoder.CrossEncoder`."""
+    """A model that scores pairs of texts, such as `reranking.cross_encoder.CrossEncoder`."""
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         """Logits, float [n]."""
@@ -104,7 +104,7 @@ class Judge(Protocol):
 
 
 def probability_of(judge: Judge) -> Score:
-    """The probability that two texts mean the same: calibrated, or else the logistic function."""
+    """Make a function from pairs to probabilities: calibrated if possible, else the sigmoid."""
 
     def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
         logits = judge.predict(pairs)
@@ -115,9 +115,9 @@ def probability_of(judge: Judge) -> Score:
 
 
 def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarray]:
-    """The questions of each group that has several texts, int64 [m] each; the smallest first.
+    """List the questions of each group of several texts, int64 [m] each; the smallest group first.
 
-    groups: int [Q], as of `data.splits.group_questions`: questions of one meaning have one number.
+    groups: int [Q], from `data.splits.group_questions`: known paraphrases have the same number.
     """
     order = np.argsort(groups, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if len(order) else []
@@ -137,36 +137,36 @@ def find_negatives(
     score: Score | None = None,
     counts: Counter[str],
 ) -> Iterator[list[Negative]]:
-    """Yield the negatives of some queries at a time, nearest first for each query.
+    """Yield the negatives of a chunk of queries at a time, nearest first for each query.
 
     Args:
       questions: Q texts.
       groups: int [Q], questions known to mean the same; see `query_groups`.
-      queries: whole groups of `query_groups`, whose questions are the queries.
-      rules: what is kept.
+      queries: groups of `query_groups`; their questions are the queries.
+      rules: which hits are kept.
       encode: texts to float32 [n, d].
       find: vectors and k to the k nearest hits of each, as `QuestionIndex.find`.
-      rerank: texts and their hits, themselves left out, to the same hits with scores, as
-        `reranking.base.Reranker.rerank`. Hits with a score above `rules.max_score`, or none, are
-        dropped.
-      score: pairs of texts to the probability that they mean the same, float [n]. It is asked about
-        as many hits only as fill `rules.count`.
+      rerank: texts and their hits, without the texts themselves, to the same hits with scores, as
+        `reranking.base.Reranker.rerank`. Hits without a score, or with one above
+        `rules.max_score`, are dropped.
+      score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
+        many hits as are needed to fill `rules.count`.
       counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
         (`short`), and of hits dropped by each rule: `paraphrases` (the query itself among them),
         `rank`, `margin`, `score`.
     """
-    group_of = _known_groups(questions, groups)
+    group_of = _group_lookup(questions, groups)
     rng = np.random.default_rng(rules.seed)
     for chunk in _chunks(queries):
         rows = np.concatenate(chunk)
         texts = [questions[row] for row in rows]
         vectors = encode(texts)
         positives = np.concatenate(
-            [_farthest(v) for v in np.split(vectors, np.cumsum([*map(len, chunk)])[:-1])]
+            [_farthest_distances(v) for v in np.split(vectors, np.cumsum([*map(len, chunk)])[:-1])]
         )
         hits = find(vectors, rules.to_rank + max(map(len, chunk)))
         if rerank is not None:
-            hits = _rescored(texts, hits, rerank)
+            hits = _rescore(texts, hits, rerank)
         eligible = []
         for row, positive, found in zip(rows.tolist(), positives.tolist(), hits, strict=True):
             others = [hit for hit in found if group_of(hit.question) != groups[row]]
@@ -175,9 +175,9 @@ def find_negatives(
                 Negative(row, hit, rank, positive, hit.score)
                 for rank, hit in enumerate(others[: rules.to_rank], start=1)
             ]
-            eligible.append(_within(ranked, rules, counts))
+            eligible.append(_keep_by_rules(ranked, rules, counts))
             if rerank is not None:
-                eligible[-1] = _below(eligible[-1], rules, counts)
+                eligible[-1] = _keep_by_score(eligible[-1], rules, counts)
             if rules.seed is not None:
                 eligible[-1] = [eligible[-1][i] for i in rng.permutation(len(eligible[-1]))]
         chosen = _choose(questions, eligible, rules, score, counts)
@@ -187,8 +187,8 @@ def find_negatives(
         yield [negative for some in chosen for negative in sorted(some, key=lambda n: n.rank)]
 
 
-def _within(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
-    """Those of the range of ranks that keep the margin."""
+def _keep_by_rules(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Keep the negatives within the range of ranks and beyond the margin."""
     later = ranked[rules.from_rank - 1 :]
     kept = [
         negative for negative in later if negative.hit.distance >= rules.least(negative.positive)
@@ -198,15 +198,15 @@ def _within(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[
     return kept
 
 
-def _below(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
-    """Those whose score is known and low enough."""
+def _keep_by_score(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
+    """Keep the negatives whose score is known and at most `rules.max_score`."""
     kept = [n for n in ranked if n.score is not None and n.score <= rules.max_score]
     counts["score"] += len(ranked) - len(kept)
     return kept
 
 
-def _rescored(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> list[list[Hit]]:
-    """The hits with scores, nearest first; those with the words of the query are left out."""
+def _rescore(texts: Sequence[str], hits: list[list[Hit]], rerank: Rerank) -> list[list[Hit]]:
+    """Score hits, nearest first; drops hits with the same words as the query."""
     others = []
     for text, found in zip(texts, hits, strict=True):
         words = normalized_text(text)
@@ -221,7 +221,7 @@ def _choose(
     score: Score | None,
     counts: Counter[str],
 ) -> list[list[Negative]]:
-    """The first of each query; with `score`, the first that are no paraphrase by it."""
+    """Choose the first of each query; with `score`, the first with a low enough score."""
     if score is None:
         return [some[: rules.count] for some in eligible]
     chosen: list[list[Negative]] = [[] for _ in eligible]
@@ -241,8 +241,8 @@ def _choose(
                 counts["score"] += 1
 
 
-def _known_groups(questions: Sequence[str], groups: np.ndarray) -> Callable[[str], int]:
-    """The group of a text, in any spelling; -1 for one that is not known."""
+def _group_lookup(questions: Sequence[str], groups: np.ndarray) -> Callable[[str], int]:
+    """Make a function from a text, in any spelling, to its group; -1 for an unknown text."""
     of_text = {normalized_text(q): g for q, g in zip(questions, groups.tolist(), strict=True)}
 
     @functools.lru_cache(maxsize=1 << 20)
@@ -257,7 +257,7 @@ def _texts(questions: Sequence[str], rows: np.ndarray) -> set[str]:
 
 
 def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield whole groups of about `_CHUNK` questions together."""
+    """Yield lists of whole groups, with about `_CHUNK` questions each."""
     chunk: list[np.ndarray] = []
     for members in queries:
         chunk.append(members)
@@ -268,12 +268,12 @@ def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
         yield chunk
 
 
-def _farthest(vectors: np.ndarray) -> np.ndarray:
-    """The squared distance of each vector, float32 [m, d], to the farthest of them: [m]."""
+def _farthest_distances(vectors: np.ndarray) -> np.ndarray:
+    """Compute the squared distance of each vector, float32 [m, d], to the farthest: [m]."""
     if not np.isfinite(vectors).all():
         raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
-    # Less their mean, since distances are computed from products; in NumPy, since most groups have
-    # two or three questions and a call of FAISS takes milliseconds to wake its threads.
+    # Centered, since distances computed from products lose precision far from 0. In NumPy, since
+    # most groups have two or three questions, and FAISS takes milliseconds to wake its threads.
     centered = vectors - vectors.mean(axis=0)
     squares = np.einsum("nd,nd->n", centered, centered)
     found = [np.zeros(0, np.float32)]

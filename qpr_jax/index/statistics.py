@@ -1,4 +1,4 @@
-"""In how many questions each word and n-gram occurs: what weights them by how rare they are."""
+"""Document frequencies: the number of questions that contain each word and n-gram."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _REMEDY = "make the index again"
 class Statistics:
     """Document frequencies by hash, of words, word pairs and character 3- and 4-grams.
 
-    The tables have a fixed size, whatever the number of documents. Any number of threads may read
-    them while one thread changes them.
+    The tables have a fixed size for any number of documents. Any number of threads may read them
+    while one thread changes them.
 
     Attributes:
-      count: documents.
-      words: words of all documents.
-      counters: see `text_kernels`.
+      count: number of documents.
+      words: number of words in all documents.
+      counters: the tables; see `text_kernels.Counters`.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Statistics:
 
     @classmethod
     def build(cls, texts: Iterable[str]) -> Statistics:
-        """Count texts; they are not kept."""
+        """Count texts; does not keep them."""
         statistics, rest = cls(), iter(texts)
         while chunk := list(itertools.islice(rest, _CHUNK)):
             statistics.add(chunk)
@@ -44,19 +44,19 @@ class Statistics:
 
     @property
     def mean_length(self) -> float:
-        """Words of a document on average, at least 1."""
+        """The mean number of words in a document, at least 1."""
         return max(1.0, self.words / max(1, self.count))
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count these texts, too."""
+        """Add these texts to the counts."""
         self._change(texts, 1)
 
     def remove(self, texts: Sequence[str]) -> None:
-        """Count these texts, which were added, no more: the exact inverse of `add`."""
+        """Subtract texts that were added: the exact inverse of `add`."""
         self._change(texts, -1)
 
     def to_bytes(self) -> bytes:
-        """Serialize as safetensors: of each table the rows that are not zero, and their counts."""
+        """Serialize as safetensors: the non-zero rows of each table, and their counts."""
         from safetensors.numpy import save
 
         tensors: dict[str, np.ndarray] = {}
@@ -68,7 +68,7 @@ class Statistics:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Statistics:
-        """Parse what `to_bytes` returned; UserError, with `where` it is, for anything else."""
+        """Parse the output of `to_bytes`; UserError, which names `where`, for anything else."""
         facts, tensors = _parse(data, where)
         statistics = cls()
         statistics.count, statistics.words = facts["count"], facts["words"]
@@ -89,12 +89,12 @@ class Statistics:
 
 
 def _narrow(counts: np.ndarray) -> np.ndarray:
-    """The same numbers in the smallest type that holds them."""
+    """Convert to the smallest integer type that holds the numbers."""
     return counts.astype(np.min_scalar_type(int(counts.max(initial=0))))
 
 
 def _parse(data: bytes, where: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The facts and the tensors of a file of `to_bytes`."""
+    """Parse the facts and the tensors of the output of `to_bytes`."""
     from qpr_jax.encoders.base import parse_tensors
 
     tensors = parse_tensors(data, where)
@@ -117,7 +117,7 @@ def _is_table(rows: np.ndarray, counts: np.ndarray, size: int) -> bool:
         or {rows.dtype.kind, counts.dtype.kind} != {"u"}
     ):
         return False
-    # Compared, not subtracted: the numbers have no sign.
+    # No `np.diff`: a difference of unsigned numbers would wrap around.
     return not len(rows) or bool(rows[-1] < size and (rows[1:] > rows[:-1]).all())
 
 

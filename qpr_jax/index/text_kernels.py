@@ -1,6 +1,6 @@
-"""Words and n-grams of texts by their hashes, in compiled loops over the bytes of the texts.
+"""Hashes of the words and n-grams of texts, in compiled loops over the bytes of the texts.
 
-Nothing is stored per question: what a question consists of is read from its text again.
+Nothing is stored per question: its words and n-grams are read from its text each time.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 from qpr_jax.loops import compile_loop
 from qpr_jax.text.tokenizer import tokenize
 
-MAX_BYTES = 1024  # of a text that are read, so that a text of a megabyte costs no more than others
-MAX_WORDS = 64  # of a text that are read
-# Bits of the number of counters: of words, pairs of words, character 3-grams and 4-grams. They
-# bound the memory for any number of questions; grams that share a counter count together.
+MAX_BYTES = 1024  # the rest of a text is ignored, so that the time for a text is bounded
+MAX_WORDS = 64  # likewise
+# log2 of the number of counters of words, word pairs, character 3-grams and 4-grams. They bound the
+# memory for any number of questions; n-grams whose hashes collide share a counter.
 WORD_BITS, PAIR_BITS, THREE_BITS, FOUR_BITS = 22, 21, 17, 19
-GRAM = np.uint64(0x9E3779B97F4A7C15)  # spreads a gram over the upper bits
-FOUR = np.uint64(1 << 40)  # tells a 4-gram from a 3-gram
-PAIR = np.uint64(0xD6E8FEB86659FD93)
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # a product with it spreads the bits upwards
+_MIX_LEFT = np.uint64(0xD6E8FEB86659FD93)  # for the left word of a pair
+_FOUR = np.uint64(1 << 40)  # a bit that 3-grams do not have
 _FNV, _FNV_START = np.uint64(0x100000001B3), np.uint64(0xCBF29CE484222325)
 _SPACE, _ZERO, _ONE = np.uint8(32), np.uint64(0), np.uint64(1)
-_SEEN = 1 << 13  # more than the grams of a text
+_SEEN = 1 << 13  # more than the n-grams of a text
 
 
 class Counters(NamedTuple):
-    """Documents by hash, uint32 [2 ** bits] each."""
+    """Number of documents with each hash, uint32 [2 ** bits] each."""
 
     words: np.ndarray
     pairs: np.ndarray
@@ -35,27 +35,28 @@ class Counters(NamedTuple):
     fours: np.ndarray
 
 
-# What `read_words` reads of a text: the words with a space before and after each, uint8
-# [MAX_BYTES + 2], and their hashes, uint64 [MAX_WORDS]. A plain tuple, as all that compiled loops
-# take: a cached loop names the classes of its arguments, and cannot be read once one has gone.
+# The output of `read_words`: the words of a text with a space before and after each, uint8
+# [MAX_BYTES + 2], and their hashes, uint64 [MAX_WORDS]. Compiled loops take plain tuples only: the
+# cache of a loop names the classes of its arguments, and cannot be loaded once one is renamed.
 Buffers = tuple[np.ndarray, np.ndarray]
 
 
 def make_buffers() -> Buffers:
-    """Buffers of one thread."""
+    """Allocate the buffers of a thread."""
     return np.empty(MAX_BYTES + 2, np.uint8), np.empty(MAX_WORDS, np.uint64)
 
 
 def empty_counters() -> Counters:
-    """Counters of no texts; pages that stay zero take no memory."""
+    """Make counters that are 0; memory pages that stay 0 are not allocated."""
     bits = (WORD_BITS, PAIR_BITS, THREE_BITS, FOUR_BITS)
     return Counters(*(np.zeros(1 << b, np.uint32) for b in bits))
 
 
 def as_bytes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Put texts one after the other, uint8, text i at offsets[i] to offsets[i + 1], int64 [n + 1].
+    """Concatenate texts: their bytes, uint8, and offsets, int64 [n + 1], of each text.
 
-    The loops convert ASCII to lower case; of other texts, this joins the words of `tokenize`.
+    The loops convert ASCII to lower case; a text with other characters becomes the words of
+    `tokenize`, joined by spaces.
     """
     joined = "".join(texts)
     if joined.isascii():
@@ -74,7 +75,7 @@ def as_bytes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_hashes(words: Sequence[str]) -> np.ndarray:
-    """The hash of each word, uint64 [n]; 0 for what is not one word of `tokenize`."""
+    """Hash each word, uint64 [n]; 0 for a text that is not exactly one word."""
     data, offsets = as_bytes(words)
     hashes = np.zeros(len(words), np.uint64)
     _hash_words(data, offsets, make_buffers(), hashes)
@@ -83,10 +84,10 @@ def word_hashes(words: Sequence[str]) -> np.ndarray:
 
 @compile_loop()
 def read_words(data, start, stop, buffers):  # type: ignore[no-untyped-def]
-    """Read the words of data[start:stop] into `buffers`: how many, and bytes of their text.
+    """Read the words of data[start:stop] into `buffers`; return the numbers of words and bytes.
 
     A word is a run of ASCII letters, digits, "_" and bytes beyond ASCII. The lowest bit of its hash
-    says whether it has a digit.
+    is 1 if it has a digit.
     """
     text, words = buffers
     text[0] = _SPACE
@@ -102,14 +103,14 @@ def read_words(data, start, stop, buffers):  # type: ignore[no-untyped-def]
             if 48 <= c <= 57:
                 digit = _ONE
         elif text[size - 1] != _SPACE:
-            words[count] = _finish(h, digit)
+            words[count] = _finish_hash(h, digit)
             count, h, digit = count + 1, _FNV_START, _ZERO
             text[size] = _SPACE
             size += 1
             if count == MAX_WORDS:
                 break
     if text[size - 1] != _SPACE:
-        words[count] = _finish(h, digit)
+        words[count] = _finish_hash(h, digit)
         count += 1
         text[size] = _SPACE
         size += 1
@@ -117,42 +118,42 @@ def read_words(data, start, stop, buffers):  # type: ignore[no-untyped-def]
 
 
 @compile_loop()
-def _finish(h, digit):  # type: ignore[no-untyped-def]
-    """Mix the bits of a hash, which is never 0, and write `digit` to the lowest."""
+def _finish_hash(h, digit):  # type: ignore[no-untyped-def]
+    """Mix the bits of a hash, and set the lowest to `digit`; the result is never 0."""
     h ^= h >> np.uint64(32)
-    h *= GRAM
+    h *= _MIX
     h ^= h >> np.uint64(29)
     return ((h | np.uint64(2)) & ~_ONE) | digit
 
 
 @compile_loop()
 def hash_pair(left, right):  # type: ignore[no-untyped-def]
-    """The hash of two words in this order."""
-    return (left * PAIR ^ (right >> np.uint64(7))) * GRAM
+    """Hash two words in this order."""
+    return (left * _MIX_LEFT ^ (right >> np.uint64(7))) * _MIX
 
 
 @compile_loop()
 def bucket(h, bits):  # type: ignore[no-untyped-def]
-    """The counter of a hash among 2 ** bits."""
+    """Return the index of the counter of a hash, among 2 ** bits counters."""
     return np.int64(h >> np.uint64(64 - bits))
 
 
 @compile_loop()
 def next_gram(gram, c):  # type: ignore[no-untyped-def]
-    """The last four bytes of a text, after one more."""
+    """Append a byte to the last four bytes of a text, of which it keeps four."""
     return ((gram << np.uint64(8)) | np.uint64(c)) & np.uint64(0xFFFFFFFF)
 
 
 @compile_loop()
 def hash_three(gram):  # type: ignore[no-untyped-def]
-    """The hash of the last three bytes of `next_gram`."""
-    return (gram & np.uint64(0xFFFFFF)) * GRAM
+    """Hash the last three bytes of `next_gram`."""
+    return (gram & np.uint64(0xFFFFFF)) * _MIX
 
 
 @compile_loop()
 def hash_four(gram):  # type: ignore[no-untyped-def]
-    """The hash of the last four bytes of `next_gram`."""
-    return (gram | FOUR) * GRAM
+    """Hash the last four bytes of `next_gram`."""
+    return (gram | _FOUR) * _MIX
 
 
 @compile_loop()
@@ -164,15 +165,15 @@ def _hash_words(data, offsets, buffers, out):  # type: ignore[no-untyped-def]
 
 @compile_loop()
 def count_texts(data, offsets, counters, buffers, step):  # type: ignore[no-untyped-def]
-    """Add `step`, 1 or -1, to the counter of each gram of each text, once for a text.
-
+    """Add `step`, 1 or -1, to the counter of each distinct word and n-gram of each text.
 
     Returns:
       The number of words of all texts.
     """
     text, words = buffers
     of_words, of_pairs, of_threes, of_fours = counters
-    total, seen = 0, np.zeros(_SEEN, np.uint64)  # the counters of a text that were changed
+    total = 0
+    seen = np.zeros(_SEEN, np.uint64)  # a hash set of the counters that the text has changed
     for i in range(len(offsets) - 1):
         count, size = read_words(data, offsets[i], offsets[i + 1], buffers)
         total += count
@@ -201,9 +202,9 @@ def count_texts(data, offsets, counters, buffers, step):  # type: ignore[no-unty
 
 @compile_loop()
 def _count(table, row, kind, seen, slots, mark, step):  # type: ignore[no-untyped-def]
-    """Add `step` to a counter, unless this text did already."""
+    """Add `step` to a counter, unless `seen` says that this text has changed it already."""
     key = mark | (kind << np.uint64(22)) | np.uint64(row)
-    at = np.int64((key * GRAM) >> np.uint64(40)) & (slots - 1)
+    at = np.int64((key * _MIX) >> np.uint64(40)) & (slots - 1)
     while seen[at] >> np.uint64(24) == mark >> np.uint64(24):
         if seen[at] == key:
             return

@@ -1,1 +1,1 @@
-"""A second stage that looks at both questions and orders the first hits of a search anew."""
+"""The second stage of a search: re-rankers, which read both texts and reorder the first hits."""

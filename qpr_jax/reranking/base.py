@@ -1,4 +1,4 @@
-"""What orders the first hits of a search anew."""
+"""The interface of re-rankers: a second stage, which reorders the first hits of a search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from qpr_jax.index.base import Hit
 
-# The word for a second stage: False is none; None is the light one where there is one.
+# Which second stage a search uses: False: none; None: the light re-ranker if there is one.
 Rerank = Literal[False, "light", "cross_encoder"] | None
 
 
@@ -17,9 +17,8 @@ class Reranker(Protocol):
     """A second stage; safe to use from several threads.
 
     Attributes:
-      candidates: how many hits of the first stage it reads.
-      lexical_candidates: how many of BM25 it expects beside them; together they are the first hits
-        that are ordered anew.
+      candidates: the number of first-stage hits that it reorders.
+      lexical_candidates: the number of BM25 hits that it reorders with them.
     """
 
     candidates: int
@@ -32,7 +31,7 @@ class Reranker(Protocol):
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Score the m hits of q queries, those of one after those of another, in any order.
+        """Score the m hits of q queries; the hits of a query are contiguous, in any order.
 
         Args:
           queries: q texts.
@@ -41,20 +40,20 @@ class Reranker(Protocol):
           starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
 
         Returns:
-          Raw scores, by which hits are ordered, and probabilities, NaN where not known: [m] each.
+          Raw scores, which give the order, and probabilities, NaN if unknown: float64 [m] each.
         """
         ...
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Order the first hits of each query by its own score, the others after them as they were.
+        """Sort the first hits of each query by raw score; the others follow in their old order.
 
         `Hit.score` is the probability that the two mean the same; None for the others.
         """
         ...
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
-        """The parts of the decision on each hit, in the order given: features, score, probability.
+        """Return the features, raw score and probability of each hit, in the order given.
 
-        `hits` are those that `rerank` would order: what a feature says may depend on all of them.
+        `hits` are all that `rerank` would reorder: a feature may depend on all of them.
         """
         ...

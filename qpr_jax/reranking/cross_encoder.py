@@ -1,4 +1,4 @@
-"""Cross-encoders: the scores of pairs, and the order that they give hits."""
+"""Cross-encoders: they score pairs of questions, and reorder hits by these scores."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from qpr_jax.encoders.sentence_transformers import (
     serialize_tensors,
 )
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
+from qpr_jax.errors import UserError
 from qpr_jax.files import (
     StrPath,
     manifest_format,
@@ -55,23 +56,22 @@ if TYPE_CHECKING:
     from qpr_jax.encoders.transformer_runtime import Runtime
 
 FORMAT = "qpr_jax cross-encoder 1"
-# Token counts that pairs are padded to; each is compiled. Most pairs have 16 to 40.
+# Lengths in tokens that pairs are padded to; JAX compiles once for each. Most pairs have 16 to 40.
 WIDTHS = (8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64, 96, 128, 192, 256, 384)
 
 
 @dataclass(frozen=True, eq=False)
 class CrossEncoder:
-    """Scores pairs of questions; JAX is loaded with the first pair. Safe to use from threads.
+    """Scores pairs of questions; loads JAX at the first pair. Thread-safe.
 
     Attributes:
-      shape: of the BERT.
-      max_tokens: of a pair, including its markers.
-      weights: parameters of `models.cross_encoder.PairScorer`, pure nested dictionaries.
-      activation: what turns a logit into a score for people: one of `ACTIVATIONS.values()`.
-      contents: files of the folder by name, without weights and calibration.
-      calibration: float64 [2, c], logits and the probabilities that they mean, both ascending; None
-        where unknown.
-      settings: of its training, flat; empty if it was trained elsewhere.
+      shape: the sizes of the BERT.
+      max_tokens: the largest length of a pair, including special tokens.
+      weights: parameters of `models.cross_encoder.PairScorer`, nested dictionaries of arrays.
+      activation: the function from logit to score: one of `ACTIVATIONS.values()`.
+      contents: the files of the folder by name, without weights and calibration.
+      calibration: float64 [2, c], logits and their probabilities, both ascending; None if unknown.
+      settings: the settings of its training, flat; empty if it was trained elsewhere.
     """
 
     shape: BertShape
@@ -84,14 +84,14 @@ class CrossEncoder:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Hash of what the logits are computed with."""
+        """Hash of the weights, tokenizer and sizes, on which the logits depend."""
         sizes = json.dumps([dataclasses.asdict(self.shape), self.max_tokens]).encode()
         parts = (FORMAT.encode(), sizes, self.contents[TOKENIZER], self.weights_file())
         hashes = [hashlib.sha256(part).hexdigest() for part in parts]
         return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def weights_file(self) -> bytes:
-        """The contents of its `model.safetensors`."""
+        """Serialize the weights as `model.safetensors`."""
         tensors = {f"bert.{name}": array for name, array in named_tensors(self.weights).items()}
         for part, name in HEAD.items():
             tensors[f"{name}.weight"] = self.weights[part]["kernel"].T
@@ -100,11 +100,11 @@ class CrossEncoder:
 
     @functools.cached_property
     def tokenizer(self) -> PairPieces:
-        """From pairs to token ids."""
+        """The tokenizer of pairs."""
         return PairPieces(self.contents[TOKENIZER], self.max_tokens)
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Score pairs: float32 [n], logits, in the order of the pairs."""
+        """Compute the logits of n pairs, in their order: float32 [n]."""
         logits = np.empty(len(pairs), np.float32)
         if len(pairs):
             for rows, scored in prefetch(self._results(*self.tokenizer.id_lists(pairs))):
@@ -112,19 +112,19 @@ class CrossEncoder:
         return logits
 
     def scores(self, logits: np.ndarray) -> np.ndarray:
-        """The scores of logits by the folder's activation, float32 [n]."""
+        """Apply the activation of the folder to logits: float32 [n]."""
         if self.activation == "identity":
             return logits
         return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
-        """The probability that the two mean the same, float64 [n]; None without a calibration."""
+        """Calibrate logits to probabilities, float64 [n]; None without a calibration."""
         return None if self.calibration is None else np.interp(logits, *self.calibration)
 
     def _results(
         self, ids: list[list[int]], segments: list[list[int]]
     ) -> Iterator[tuple[np.ndarray, jax.Array]]:
-        """Pairs of about one length, and their logits."""
+        """Yield the positions of pairs of similar length, and the logits of these pairs."""
         runtime = self._runtime
         sizes = (self.max_tokens, runtime.device_tokens, runtime.devices)
         for rows, block in length_blocks(ids, *sizes, WIDTHS):
@@ -142,16 +142,16 @@ class CrossEncoder:
 
 
 class CrossReranker:
-    """A `reranking.base.Reranker` that orders the first hits by the logits of a cross-encoder.
+    """A `reranking.base.Reranker` that sorts the first hits by the logits of a cross-encoder.
 
-    `Hit.score` is the calibrated probability, None where the folder has no calibration. With more
-    features beside the logit, use a `LightReranker` with a `scorer`.
+    `Hit.score` is the calibrated probability, None if the folder has no calibration. To combine
+    the logit with other features, use a `LightReranker` with a `scorer`.
     """
 
     lexical_candidates = 0
 
     def __init__(self, model: CrossEncoder, candidates: int = 20) -> None:
-        """candidates: how many hits are read."""
+        """candidates: the number of hits that it reorders."""
         self.model, self.candidates = model, candidates
 
     def score(
@@ -168,20 +168,20 @@ class CrossReranker:
         owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
         pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
         logits = self.model.predict(pairs).astype(np.float64)
-        known = self.model.probabilities(logits)
+        probabilities = self.model.probabilities(logits)
         copies = np.array([query == question for query, question in pairs], bool)
         logits[copies] = np.inf
-        if known is None:
+        if probabilities is None:
             return logits, np.full(len(logits), np.nan)
-        known[copies] = 1
-        return logits, known
+        probabilities[copies] = 1
+        return logits, probabilities
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Order the first hits of each query anew; see `reranking.base.Reranker`."""
+        """Sort the first hits of each query by logit; see `reranking.base.Reranker`."""
         return rerank_hits(self, queries, hits)
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """The logit and the probability of each hit, in the order given."""
+        """Return the logit and the probability of each hit, in the order given."""
         questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
         logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
         probabilities = [None if p != p else p for p in known.tolist()]
@@ -192,9 +192,9 @@ class CrossReranker:
 def read_cross_encoder(named: StrPath) -> CrossEncoder:
     """Read the cross-encoder of a folder, or of a run's `export/`.
 
-    Files are verified if `save_cross_encoder` wrote them. UserError for another architecture than
-    BERT with one output, for weights in another format than safetensors, and for an activation
-    that is not one of `ACTIVATIONS`. Nothing of the folder is executed.
+    Files are verified if `save_cross_encoder` wrote them. Raises a UserError unless the model is a
+    BERT with one output, the weights are safetensors, and the activation is one of `ACTIVATIONS`.
+    No code of the folder is executed.
     """
     path = cross_encoder_folder(named) or pathlib.Path(named)
     names = file_names(path)
@@ -209,7 +209,7 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
     require_text_pairs(files, path)
     tensors = parse_tensors(files.pop(WEIGHTS), f"{path}: {WEIGHTS}")
     calibration = files.pop(CALIBRATION, None)
-    return CrossEncoder(
+    model = CrossEncoder(
         shape=shape,
         max_tokens=parse_max_tokens(files, shape, path),
         weights=parse_weights(tensors, shape, path) | parse_head(tensors, shape, path),
@@ -218,16 +218,21 @@ def read_cross_encoder(named: StrPath) -> CrossEncoder:
         calibration=None if calibration is None else parse_calibration(calibration, path),
         settings=settings,
     )
+    try:
+        _ = model.tokenizer  # now, since a training asks for logits at its end alone
+    except UserError as error:
+        raise UserError(f"{path}: {error.what}", remedy=error.remedy) from None
+    return model
 
 
 def cross_encoder_folder(named: StrPath) -> pathlib.Path | None:
-    """The folder of a cross-encoder: `named` itself, or `export/` of a run; None if it is none."""
+    """Find the folder of a cross-encoder: `named` itself, or its `export/`; None if neither is."""
     folders = (pathlib.Path(named), pathlib.Path(named, "export"))
     return next((folder for folder in folders if is_cross_encoder(folder)), None)
 
 
 def save_cross_encoder(folder: StrPath, model: CrossEncoder) -> None:
-    """Write a folder that sentence-transformers reads too; it is replaced as a whole."""
+    """Write a folder, as a whole, that sentence-transformers can read, too."""
     files = model.contents | {WEIGHTS: model.weights_file()}
     if model.calibration is not None:
         logits, probabilities = model.calibration.tolist()
@@ -241,9 +246,9 @@ def save_cross_encoder(folder: StrPath, model: CrossEncoder) -> None:
 
 
 def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> CrossEncoder:
-    """A cross-encoder before its training: the BERT of an encoder, and an output drawn at random.
+    """Make an untrained cross-encoder: the BERT of an encoder, and a random classifier.
 
-    The pooler is the encoder's where its file holds one; else it is drawn too.
+    The pooler is that of the encoder if its file has one, else random.
     """
     shape, where = encoder.model.shape, "encoder"
     tensors = parse_tensors(encoder.contents[WEIGHTS], where)
@@ -260,11 +265,11 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
 
 
 def calibrate(logits: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """The isotonic map from logits to the probability of one meaning, float64 [2, c].
+    """Fit the isotonic regression of `CrossEncoder.calibration`, float64 [2, c].
 
     Args:
       logits: float [n].
-      same: bool [n], whether the pair has one meaning.
+      same: bool [n], whether the two questions of a pair mean the same.
 
     Source: Zadrozny and Elkan (2002).
     """
@@ -273,5 +278,5 @@ def calibrate(logits: np.ndarray, same: np.ndarray) -> np.ndarray:
 
     fitted = IsotonicRegression(y_min=0, y_max=1).fit(logits, same)
     points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
-    # The thresholds may be rounded apart by the last bit.
+    # Rounding may leave the thresholds unsorted in the last bit.
     return np.maximum.accumulate(points, axis=1)

@@ -26,25 +26,25 @@ LENGTH_CONFIG = "sentence_bert_config.json"
 MODEL_CONFIG = "config_sentence_transformers.json"  # of sentence-transformers 5.4 and later
 CALIBRATION = "calibration.json"  # our own; sentence-transformers ignores it
 ARCHITECTURE = "BertForSequenceClassification"
-# What turns a logit into a score, by the class that a folder names; the first is the default.
+# Functions from logit to score, by the class that a folder names; the first is the default.
 ACTIVATIONS = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.linear.Identity": "identity",
 }
-# The names of the two linear maps after the layers, and of their tensors.
+# The two linear layers after the BERT layers, and the names of their tensors.
 HEAD = {"pooler": "bert.pooler.dense", "classifier": "classifier"}
 _OPTIONAL = (TOKENIZER_CONFIG, LENGTH_CONFIG, MODEL_CONFIG, MODULES, CALIBRATION)
 
 
 def is_cross_encoder(folder: StrPath) -> bool:
-    """Whether the configuration in a folder says that it holds a cross-encoder of this kind."""
+    """Whether the `config.json` of a folder names the architecture of a BERT cross-encoder."""
     path = pathlib.Path(folder, CONFIG)
     config = parse_json(path.read_bytes(), path) if path.is_file() else None
     return isinstance(config, dict) and config.get("architectures") == [ARCHITECTURE]
 
 
 def file_names(folder: StrPath) -> list[str]:
-    """The files of a folder that define the model; UserError where one is missing."""
+    """List the files of a folder that define the model; UserError if one is missing."""
     path, required = pathlib.Path(folder), (CONFIG, TOKENIZER, WEIGHTS)
     for name in required:
         if not (path / name).is_file():
@@ -56,7 +56,7 @@ def file_names(folder: StrPath) -> list[str]:
 
 
 def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]:
-    """The files, but the weights, of a cross-encoder that starts from those of an encoder."""
+    """Make the files of a cross-encoder, without weights, from those of an encoder."""
     sigmoid = next(iter(ACTIVATIONS))
     config = _object(encoder, CONFIG, "encoder") | {
         "architectures": [ARCHITECTURE],
@@ -72,7 +72,7 @@ def new_files(encoder: Mapping[str, bytes], max_tokens: int) -> dict[str, bytes]
 
 
 def require_text_pairs(files: Mapping[str, bytes], where: StrPath) -> None:
-    """UserError where sentence-transformers would do more than to score the two texts."""
+    """Raise a UserError for further modules or a prompt, which would change the score."""
     modules = parse_modules(files, where) if MODULES in files else []
     kinds = [module["kind"] for module in modules]
     if kinds not in ([], ["Transformer"]):
@@ -92,7 +92,7 @@ def _object(files: Mapping[str, bytes], name: str, where: StrPath) -> dict[str, 
 
 
 def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertShape:
-    """The sizes of a cross-encoder; UserError where it is none, or has several outputs."""
+    """Parse the sizes; UserError if it is no BERT cross-encoder, or has several outputs."""
     config = _object(files, CONFIG, where)
     if (found := config.get("architectures")) != [ARCHITECTURE]:
         named = ", ".join(map(str, found)) if isinstance(found, list) else repr(found)
@@ -101,7 +101,7 @@ def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertSh
             f"{named}"
         )
     labels = config.get("id2label")
-    # Two are the default of transformers.
+    # The default of transformers is 2.
     count = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
     if count != 1:
         raise UserError(f"{where}: {CONFIG}: expected a model with one output, got {count}")
@@ -109,7 +109,7 @@ def parse_classifier_shape(files: Mapping[str, bytes], where: StrPath) -> BertSh
 
 
 def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
-    """As sentence-transformers looks for it: the newest place first, a sigmoid by default."""
+    """Parse the activation as sentence-transformers does: newest place first, default sigmoid."""
     config = _object(files, CONFIG, where)
     new = config.get("sentence_transformers")
     places = (
@@ -119,7 +119,7 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
         next(iter(ACTIVATIONS)),
     )
     named = next(place for place in places if place is not None)
-    if named not in ACTIVATIONS:
+    if not isinstance(named, str) or named not in ACTIVATIONS:
         raise UserError(
             f"{where}: expected one of the activations {', '.join(ACTIVATIONS)}, got {named!r}"
         )
@@ -127,7 +127,7 @@ def parse_activation(files: Mapping[str, bytes], where: StrPath) -> str:
 
 
 def parse_max_tokens(files: Mapping[str, bytes], shape: BertShape, where: StrPath) -> int:
-    """The tokens of a pair that are read, markers included, as sentence-transformers does."""
+    """Parse the largest length of a pair in tokens, including special tokens."""
     limits = (
         _object(files, LENGTH_CONFIG, where).get("max_seq_length"),
         _object(files, TOKENIZER_CONFIG, where).get("model_max_length"),
@@ -141,7 +141,7 @@ def parse_max_tokens(files: Mapping[str, bytes], shape: BertShape, where: StrPat
 def parse_head(
     tensors: Mapping[str, np.ndarray], shape: BertShape, where: StrPath
 ) -> dict[str, Any]:
-    """The parameters after the layers: the pooler and the classifier."""
+    """Parse the parameters of the pooler and the classifier."""
     size, head = shape.hidden_size, {}
     for (part, name), outputs in zip(HEAD.items(), (size, 1), strict=True):
         kernel, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
@@ -157,7 +157,7 @@ def parse_head(
 
 
 def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
-    """As of `CrossEncoder.calibration`; UserError where it is no ascending curve."""
+    """Parse `CrossEncoder.calibration`, float64 [2, c]; UserError unless it is ascending."""
     known = parse_json(data, f"{where}: {CALIBRATION}")
     try:
         points = np.array([known["logits"], known["probabilities"]], np.float64)

@@ -1,8 +1,8 @@
 """The features of the hits of a query, in compiled loops over the bytes of their texts.
 
-The words and n-grams of the query go into small hash tables once; each candidate is one pass. What
-a word costs - its weight, its embedding, its similarity to the words of the query - is computed
-for each distinct word of a list of hits once.
+The words and n-grams of the query go into small hash tables once; each candidate is read in one
+pass. The costly values of a word - its weight, its embedding, its similarity to the words of the
+query - are computed once for each distinct word of a list of hits.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from qpr_jax.reranking.feature_tables import (
     common_words,
     compare_word,
     find_word,
-    gaps_and_ranks,
     idf_of,
     match_gram,
     ratio,
     read_grams,
+    write_gaps_and_ranks,
 )
 
 # The columns. `_query` is about the words of the query, `_question` about those of the hit; `_gap`
-# is how far a value is from the best of the list, `_next` how far the next one is, `_rank` how many
-# are better.
+# is the difference from the best value of the list to this one, `_next` from this one to the next
+# lower, `_rank` the number of better values.
 FEATURES = (
     "distance",
     "distance_gap",
@@ -48,38 +48,38 @@ FEATURES = (
     "bm25",
     "bm25_gap",
     "bm25_rank",
-    "overlap_query",  # share of the words that the other has, by idf
+    "overlap_query",  # share of the words that the other text has, too, weighted by idf
     "overlap_question",
-    "unmatched_query",  # the greatest idf of a word that the other has not
+    "unmatched_query",  # the greatest idf of a word that the other text lacks
     "unmatched_question",
-    "cosine_words",  # of TF-IDF; an n-gram counts as often as it occurs, or as both have it
+    "cosine_words",  # TF-IDF cosine; the dot product takes the smaller count
     "cosine_pairs",
     "cosine_threes",
     "cosine_fours",
     "fours_gap",
     "fours_rank",
-    "match_query",  # similarity of each word to the nearest of the other, a mean by idf
+    "match_query",  # similarity of each word to the nearest of the other, mean weighted by idf
     "match_question",
-    "match_gap",  # of both together
-    "numbers_query",  # words with a digit that the other has not
+    "match_gap",  # of match_query + match_question
+    "numbers_query",  # words with a digit that the other text lacks
     "numbers_question",
-    "negations",  # how many more one has than the other
-    "question_words",  # those that one has and the other has not
+    "negations",  # difference of their numbers
+    "question_words",  # those that only one text has
     "length_query",
     "length_question",
-    "miss_query",  # the greatest idf times what is missing of a match
+    "miss_query",  # the greatest idf * (1 - match) of a word
     "miss_question",
-    "far_query",  # the greatest idf of a word that matches less than half
+    "far_query",  # the greatest idf of a word with a match below 0.5
     "far_question",
-    "missing_query",  # the sum of idf times what is missing
+    "missing_query",  # the sum of idf * (1 - match)
     "missing_question",
     "first_word",  # whether it is the same
     "last_word",
-    "common_run",  # the longest run of words that both have, as a share of the longer text
-    "common_order",  # the same with words between them
+    "common_run",  # the longest common run of words, as a share of the longer text
+    "common_order",  # the longest common subsequence of words, likewise
     "idf_query",  # the sum
     "idf_question",
-    "far_words_query",  # how many match less than half
+    "far_words_query",  # number of words with a match below 0.5
     "far_words_question",
     "threes_gap",
     "threes_rank",
@@ -107,20 +107,20 @@ _THREES_GAP, _FOURS_NEXT = _COLUMN["threes_gap"], _COLUMN["fours_next"]
 _MATCH_RANK, _MISSING_GAP = _COLUMN["match_rank"], _COLUMN["missing_gap"]
 _MISS_GAP = _COLUMN["miss_gap"]
 _K1, _B = 1.2, 0.75  # of BM25
-_NEAR = np.float32(0.5)  # a word with a better match is not far
+_NEAR = np.float32(0.5)  # the least match of a word that is not far
 _ZERO = np.uint64(0)
 
 
 @compile_loop()
 def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):  # type: ignore[no-untyped-def]
-    """Fill the columns of `out` that texts give, then those that compare within a list.
+    """Write the features of the texts to `out`, then gaps and ranks within each list.
 
     Args:
       queries, questions: (bytes, offsets) of `text_kernels.as_bytes`.
       starts: int64 [q + 1], of the candidates of each query.
-      facts: (documents, words of a document on average).
+      facts: (number of documents, their mean length in words).
       counters, lexicon, scratch: the fields of `Statistics.counters`, `Lexicon` and `Scratch`.
-      out: float32 [m, features], with the distances.
+      out: float32 [m, features]; has the distances already.
     """
     log_count = np.float32(math.log(facts[0] + 1.0))
     values = np.empty(len(out), np.float32)
@@ -134,15 +134,15 @@ def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):
         known = distinct
         for row in range(first, stop):
             state = row, count, distinct, known, word_mask, gram_mask
-            known = _candidate(questions, state, facts[1], tables, out[row])
-        _compare(out[first:stop], values)
+            known = _write_candidate(questions, state, facts[1], tables, out[row])
+        _write_comparisons(out[first:stop], values)
 
 
 @compile_loop()
 def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
-    """Read a query: its words, its distinct words, masks of the slots of words and of n-grams.
+    """Read a query; return its words, its distinct words, and the masks of both hash tables.
 
-    size: bytes of all candidates.
+    size: the bytes of all candidates.
     """
     log_count, counters, lexicon, scratch = tables
     buffers, _, words, slots, similar, _, query_ids, _, _, _ = scratch
@@ -166,8 +166,8 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-untyped-def]
-    """Fill a row of features; return how many words of the list are known then."""
+def _write_candidate(questions, state, mean_length, tables, out):  # type: ignore[no-untyped-def]
+    """Write a row of features; return the number of distinct words of the list so far."""
     row, query_count, distinct, known, word_mask, gram_mask = state
     log_count, counters, lexicon, scratch = tables
     buffers, _, words, slots, similar, ids, query_ids, found, run, _ = scratch
@@ -183,22 +183,22 @@ def _candidate(questions, state, mean_length, tables, out):  # type: ignore[no-u
             compare_word(at, distinct, vectors, scales, words, similar)
             known += 1
         word = words[at]
-        word.used = word.used + 1 if word.user == row else 1
-        word.user = row
+        word.in_candidate = word.in_candidate + 1 if word.candidate == row else 1
+        word.candidate = row
         ids[w] = at
         for i in range(distinct):
             found[i] = max(found[i], similar[at, i])
     out[_LENGTH], out[_LENGTH + 1] = query_count, count
-    _question_words(count, words, ids, out)
-    _query_words(row, count, distinct, mean_length, words, found, out)
-    _grams(row, count, length, gram_mask, tables, out)
-    _order(count, query_count, ids, query_ids, run, out)
+    _write_question_words(count, words, ids, out)
+    _write_query_words(row, count, distinct, mean_length, words, found, out)
+    _write_grams(row, count, length, gram_mask, tables, out)
+    _write_order(count, query_count, ids, query_ids, run, out)
     return known
 
 
 @compile_loop(forceinline=True)
-def _question_words(count, words, ids, out):  # type: ignore[no-untyped-def]
-    """Features from the words of the candidate; `_query_words` finishes three of the columns."""
+def _write_question_words(count, words, ids, out):  # type: ignore[no-untyped-def]
+    """Write features of the candidate's words; `_write_query_words` completes three columns."""
     total = shared = norm = heaviest = miss = far = missing = np.float32(0)
     numbers = negations = question_words = far_words = 0
     for w in range(count):
@@ -225,8 +225,8 @@ def _question_words(count, words, ids, out):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def _query_words(row, count, distinct, mean_length, words, found, out):  # type: ignore[no-untyped-def]
-    """Features from the distinct words of the query, after `_question_words`."""
+def _write_query_words(row, count, distinct, mean_length, words, found, out):  # type: ignore[no-untyped-def]
+    """Write features of the query's distinct words, after `_write_question_words`."""
     total = shared = norm = dot = bm25 = heaviest = miss = far = missing = np.float32(0)
     numbers = negations = question_words = far_words = 0
     length = np.float32(_K1 * (1 - _B + _B * count / mean_length))
@@ -240,8 +240,8 @@ def _query_words(row, count, distinct, mean_length, words, found, out):  # type:
         negations += here * (flags & NEGATION != 0)
         if best < _NEAR:
             far, far_words = max(far, idf), far_words + 1
-        if word.user == row:
-            used = word.used
+        if word.candidate == row:
+            used = word.in_candidate
             shared += idf
             dot += min(here, used) * idf * idf
             bm25 += idf * np.float32(_K1 + 1) * used / (used + length)
@@ -259,8 +259,8 @@ def _query_words(row, count, distinct, mean_length, words, found, out):  # type:
 
 
 @compile_loop(forceinline=True)
-def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-def]
-    """Cosines over pairs of words and character n-grams."""
+def _write_grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-def]
+    """Write the cosines of word pairs and of character n-grams."""
     log_count, counters, _, scratch = tables
     (text, words), grams, norms = scratch[0], scratch[1], scratch[-1]
     _, of_pairs, of_threes, of_fours = counters
@@ -293,8 +293,8 @@ def _grams(row, count, length, mask, tables, out):  # type: ignore[no-untyped-de
 
 
 @compile_loop(forceinline=True)
-def _order(count, query_count, ids, others, run, out):  # type: ignore[no-untyped-def]
-    """Features of the order of words."""
+def _write_order(count, query_count, ids, others, run, out):  # type: ignore[no-untyped-def]
+    """Write features of the order of words."""
     both = count > 0 and query_count > 0
     out[_FIRST_WORD] = both and ids[0] == others[0]
     out[_FIRST_WORD + 1] = both and ids[count - 1] == others[query_count - 1]
@@ -304,27 +304,27 @@ def _order(count, query_count, ids, others, run, out):  # type: ignore[no-untype
 
 
 @compile_loop()
-def _compare(out, values):  # type: ignore[no-untyped-def]
-    """Fill the columns of gaps and ranks, from those of a list."""
+def _write_comparisons(out, values):  # type: ignore[no-untyped-def]
+    """Write gaps and ranks of a list, from its other columns."""
     n = len(out)
     for i in range(n):
         values[i] = -out[i, _DISTANCE]
-    gaps_and_ranks(values, out, _DISTANCE + 1, _DISTANCE + 3, _DISTANCE + 2)
+    write_gaps_and_ranks(values, out, _DISTANCE + 1, _DISTANCE + 3, _DISTANCE + 2)
     for i in range(n):
         values[i] = out[i, _BM25]
-    gaps_and_ranks(values, out, _BM25 + 1, _BM25 + 2, -1)
+    write_gaps_and_ranks(values, out, _BM25 + 1, _BM25 + 2, -1)
     for i in range(n):
         values[i] = out[i, _COSINE + 3]
-    gaps_and_ranks(values, out, _FOURS_GAP, _FOURS_GAP + 1, _FOURS_NEXT)
+    write_gaps_and_ranks(values, out, _FOURS_GAP, _FOURS_GAP + 1, _FOURS_NEXT)
     for i in range(n):
         values[i] = out[i, _COSINE + 2]
-    gaps_and_ranks(values, out, _THREES_GAP, _THREES_GAP + 1, -1)
+    write_gaps_and_ranks(values, out, _THREES_GAP, _THREES_GAP + 1, -1)
     for i in range(n):
         values[i] = out[i, _MATCH] + out[i, _MATCH + 1]
-    gaps_and_ranks(values, out, _MATCH_GAP, _MATCH_RANK, _MATCH_RANK + 1)
+    write_gaps_and_ranks(values, out, _MATCH_GAP, _MATCH_RANK, _MATCH_RANK + 1)
     for i in range(n):
         values[i] = -out[i, _MISSING] - out[i, _MISSING + 1]
-    gaps_and_ranks(values, out, _MISSING_GAP, _MISSING_GAP + 1, -1)
+    write_gaps_and_ranks(values, out, _MISSING_GAP, _MISSING_GAP + 1, -1)
     for i in range(n):
         values[i] = -max(out[i, _MISS], out[i, _MISS + 1])
-    gaps_and_ranks(values, out, _MISS_GAP, _MISS_GAP + 1, -1)
+    write_gaps_and_ranks(values, out, _MISS_GAP, _MISS_GAP + 1, -1)

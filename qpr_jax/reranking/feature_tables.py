@@ -1,6 +1,6 @@
-"""Tables that the features of a list of hits are computed with, in compiled loops.
+"""Hash tables for the features of a list of hits, in compiled loops.
 
-The n-grams of a query, the distinct words of a list, and the words with an embedding or a flag.
+They hold the n-grams of a query, the distinct words of a list, and words with an embedding or flag.
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ _LEAST = np.float32(-3e38)
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-# Records, so that what belongs together lies together, in one array instead of many.
+# Records, so that the fields of an entry are adjacent in memory.
 _KEY, _FLOAT, _INT = np.uint64, np.float32, np.int32
 SLOT = np.dtype([("key", _KEY), ("row", _INT), ("flags", _INT)])
 GRAM = np.dtype(
-    [("key", _KEY), ("weight", _FLOAT), ("count", _INT), ("user", _INT), ("used", _INT)]
+    [
+        ("key", _KEY),
+        ("weight", _FLOAT),
+        ("count", _INT),
+        ("candidate", _INT),
+        ("in_candidate", _INT),
+    ]
 )
-_NUMBERS = ("row", "flags", "count", "user", "used")
+_NUMBERS = ("row", "flags", "count", "candidate", "in_candidate")
 WORD = np.dtype(
     [("key", _KEY), ("idf", _FLOAT), ("best", _FLOAT), *((name, _INT) for name in _NUMBERS)],
     align=True,
@@ -48,12 +54,13 @@ WORD = np.dtype(
 
 
 class Lexicon(NamedTuple):
-    """Words that something is known of: a hash table, and their embeddings.
+    """Words with an embedding or a flag: a hash table, and the embeddings.
 
-    slots: SLOT [2 ** k]: the hash of a word, 0 where there is none, looked for from the slot of its
-      upper bits on; its row in `vectors`, -1 for none; its flags but NUMBER, which hashes tell.
+    slots: SLOT [2 ** k], with linear probing from the slot of the upper bits of a hash: the hash of
+      a word, 0 if empty; its row in `vectors`, -1 for none; its flags except NUMBER, which is a
+      bit of the hash.
     vectors: int8 [n, e], embeddings of any length.
-    scales: float32 [n], one over their lengths.
+    scales: float32 [n], the reciprocals of their lengths.
     """
 
     slots: np.ndarray
@@ -62,18 +69,19 @@ class Lexicon(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What a thread computes with.
+    """The working memory of a thread.
 
-    grams: GRAM [_GRAM_SLOTS], a hash table of the n-grams of a query: the hash, 0 for none; the
-      squared idf; the occurrences in the query; those in the candidate `user` so far.
-    words: WORD [s], the distinct words of a list of hits, those of the query first: the largest
-      similarity to a word of the query; the occurrences in the query and in the candidate `user`.
-    slots: int32 [2 ** k], from a hash to a word, -1 for none.
-    similar: float32 [s, MAX_WORDS], the similarity of each word to each of the query.
+    grams: GRAM [_GRAM_SLOTS], a hash table of the n-grams of a query: `key` is the hash, 0 if
+      empty; `weight` the squared idf; `count` the occurrences in the query; `in_candidate` those
+      in `candidate`, the row of the last candidate with it.
+    words: WORD [s], the distinct words of a list of hits, those of the query first: `best` is the
+      largest similarity to a word of the query; the other fields are as in `grams` and `Lexicon`.
+    slots: int32 [2 ** k], from a hash to a position in `words`, -1 for none.
+    similar: float32 [s, MAX_WORDS], the similarity of each word to each word of the query.
     ids, query_ids: int64 [MAX_WORDS], the words of a candidate and of the query.
     found: float32 [MAX_WORDS], the best match of each distinct word of the query.
-    run: int64 [2, MAX_WORDS + 1], of `common_words`.
-    norms: float64 [3], of the pairs, threes and fours of the query.
+    run: int64 [2, MAX_WORDS + 1], the table of `common_words`.
+    norms: float64 [3], the sums of the weights of the query's word pairs, 3-grams, 4-grams.
     """
 
     buffers: Buffers
@@ -89,7 +97,7 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(candidates: int) -> Scratch:
-    """Scratch for lists of up to so many candidates."""
+    """Allocate the memory for lists of up to this many candidates."""
     s = MAX_WORDS * (candidates + 1)
     return Scratch(
         make_buffers(),
@@ -107,8 +115,8 @@ def make_scratch(candidates: int) -> Scratch:
 
 @compile_loop(forceinline=True)
 def idf_of(table, row, log_count):  # type: ignore[no-untyped-def]
-    """log((N + 1) / (df + 1)), never 0; of a df of more than 12 bits, the upper ones count."""
-    # Without a branch, which would be guessed wrong for every other n-gram.
+    """Compute log((N + 1) / (df + 1)), at least 0.01; df is rounded to its upper 12 bits."""
+    # Without a branch, since the processor would mispredict it for every other n-gram.
     bits = np.float32(table[row] + 1).view(np.int32)
     log = np.float32((bits >> 23) - 127) * _LOG_2 + _LOGS[(bits >> 12) & 2047]
     return max(log_count - log, np.float32(0.01))
@@ -116,9 +124,10 @@ def idf_of(table, row, log_count):  # type: ignore[no-untyped-def]
 
 @compile_loop(forceinline=True)
 def find_word(h, known, mask, words, slots, entries, counters, log_count):  # type: ignore[no-untyped-def]
-    """The number of a word in the list; `known`, the number of words so far, for a new one.
+    """Find the position of a word in `words`; a new word is put at `known`, the words so far.
 
-    mask: of `slots`, as many as the list needs. entries: `Lexicon.slots`. counters: of words.
+    mask: the size of `slots` that the list needs, less 1. entries: `Lexicon.slots`. counters: the
+    document frequencies of words.
     """
     at = np.int64(h >> np.uint64(20)) & mask
     while slots[at] >= 0:
@@ -128,7 +137,7 @@ def find_word(h, known, mask, words, slots, entries, counters, log_count):  # ty
     slots[at] = known
     word = words[known]
     word.key, word.idf = h, idf_of(counters, bucket(h, WORD_BITS), log_count)
-    word.user, word.count, word.row = -1, 0, -1
+    word.candidate, word.count, word.row = -1, 0, -1
     word.flags = np.int32(h & _ONE)
     last = len(entries) - 1
     at = np.int64(h >> np.uint64(20)) & last
@@ -143,7 +152,7 @@ def find_word(h, known, mask, words, slots, entries, counters, log_count):  # ty
 
 @compile_loop(forceinline=True)
 def compare_word(word, distinct, vectors, scales, words, similar):  # type: ignore[no-untyped-def]
-    """Compute the similarity of a word to the `distinct` words of the query."""
+    """Write the similarities of a word to the `distinct` words of the query, and the best one."""
     row, best, width = words[word].row, np.float32(0), vectors.shape[1]
     for other in range(distinct):
         value, second = np.float32(0), words[other].row
@@ -167,14 +176,14 @@ def _add_gram(h, idf, mask, grams):  # type: ignore[no-untyped-def]
         at = (at + 1) & mask
     gram = grams[at]
     if gram.key == _ZERO:
-        gram.key, gram.weight, gram.count, gram.user = h, idf * idf, 0, -1
+        gram.key, gram.weight, gram.count, gram.candidate = h, idf * idf, 0, -1
     gram.count += 1
     return gram.weight
 
 
 @compile_loop()
 def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
-    """Put the n-grams of a query into the table, their sums into `norms`; return the mask."""
+    """Fill `grams` and `norms` with the n-grams of a query; return the mask of `grams`."""
     log_count, counters, _, scratch = tables
     (text, words), grams, norms = scratch[0], scratch[1], scratch[-1]
     _, of_pairs, of_threes, of_fours = counters
@@ -204,30 +213,30 @@ def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
 
 @compile_loop(forceinline=True)
 def match_gram(h, row, mask, grams):  # type: ignore[no-untyped-def]
-    """The weight of a candidate's n-gram if the query has it (0 if not), and what is shared of it.
+    """Return the weight of a candidate's n-gram, 0 if the query lacks it, and its shared weight.
 
-    An n-gram is shared as often as both have it.
+    The shared weight is 0 once the candidate has had the n-gram as often as the query has it.
     """
     at = np.int64(h >> np.uint64(24)) & mask
     while grams[at].key != _ZERO:
         gram = grams[at]
         if gram.key == h:
-            gram.used = gram.used + 1 if gram.user == row else 1
-            gram.user = row
-            return gram.weight, gram.weight if gram.used <= gram.count else np.float32(0)
+            gram.in_candidate = gram.in_candidate + 1 if gram.candidate == row else 1
+            gram.candidate = row
+            return gram.weight, gram.weight if gram.in_candidate <= gram.count else np.float32(0)
         at = (at + 1) & mask
     return np.float32(0), np.float32(0)
 
 
 @compile_loop(forceinline=True)
 def ratio(part, whole):  # type: ignore[no-untyped-def]
-    """part / whole, 0 of nothing."""
+    """Return part / whole, or 0 if whole is 0."""
     return np.float32(part / whole) if whole > 0 else np.float32(0)
 
 
 @compile_loop()
 def _lexicon_slot(h, slots):  # type: ignore[no-untyped-def]
-    """The slot of a hash, which is put there if it is new."""
+    """Find the slot of a hash; a new hash is put there."""
     mask = len(slots) - 1
     at = np.int64(h >> np.uint64(20)) & mask
     while slots[at].key != _ZERO and slots[at].key != h:
@@ -239,7 +248,7 @@ def _lexicon_slot(h, slots):  # type: ignore[no-untyped-def]
 
 @compile_loop()
 def add_rows(slots, hashes):  # type: ignore[no-untyped-def]
-    """Put words, uint64 [n], into the lexicon, with the rows 0, 1, ...; hash 0 is no word."""
+    """Put n words, hashes uint64 [n], into the lexicon with rows 0 to n - 1; hash 0 is skipped."""
     for row in range(len(hashes)):
         if hashes[row] != _ZERO:
             slots[_lexicon_slot(hashes[row], slots)].row = row
@@ -247,14 +256,14 @@ def add_rows(slots, hashes):  # type: ignore[no-untyped-def]
 
 @compile_loop()
 def add_flag(slots, hashes, flag):  # type: ignore[no-untyped-def]
-    """Give words, uint64 [n], a flag."""
+    """Give words, hashes uint64 [n], a flag."""
     for h in hashes:
         slots[_lexicon_slot(h, slots)].flags |= flag
 
 
 @compile_loop(forceinline=True)
 def common_words(count, query_count, ids, others, run):  # type: ignore[no-untyped-def]
-    """Words of the longest run that both texts have, and of the longest subsequence."""
+    """Return the lengths of the longest common run of words and common subsequence."""
     longest = 0
     for j in range(query_count + 1):
         run[0, j] = run[1, j] = 0
@@ -272,8 +281,8 @@ def common_words(count, query_count, ids, others, run):  # type: ignore[no-untyp
 
 
 @compile_loop(fastmath={"nnan", "nsz", "reassoc"})
-def gaps_and_ranks(values, out, gap, rank, after):  # type: ignore[no-untyped-def]
-    """Write to these columns (-1 for none) how each value compares with the others of a list."""
+def write_gaps_and_ranks(values, out, gap, rank, after):  # type: ignore[no-untyped-def]
+    """Write gap, rank and gap to the next of each value of a list to these columns; -1: none."""
     n = len(out)
     best = values[0]
     for i in range(n):

@@ -1,4 +1,4 @@
-"""What the light re-ranker knows of a query and a hit: numbers of both texts and of the list."""
+"""The features of the light re-ranker: numbers of a query, a hit and the list of hits."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _QUESTION_WORDS = (
 
 
 class FeatureExtractor:
-    """From queries and their hits to the features of `feature_kernels.FEATURES`.
+    """Computes the features `feature_kernels.FEATURES` of queries and their hits.
 
     Safe to use from several threads, also while another one changes the statistics.
     """
 
     def __init__(self, encoder: Encoder, statistics: Statistics) -> None:
-        """Make the table of the encoder's words; `statistics` are read whenever they are needed."""
+        """Make the table of the encoder's words; `statistics` are read anew in each call."""
         self._statistics = statistics
         self._lexicon = make_lexicon(*encoder.word_embeddings())
         self._local = threading.local()
@@ -64,13 +64,13 @@ class FeatureExtractor:
     ) -> np.ndarray:
         """Compute the features of the hits of q queries.
 
-        No feature depends on the order of the hits of a query, and none compares the texts of two
-        hits; gaps and ranks compare the same number of them.
+        No feature depends on the order of the hits of a query, or compares the texts of two hits;
+        gaps and ranks compare the values of one feature.
 
         Args:
           queries: q texts.
-          questions: the m texts of the hits, those of one query after those of another.
-          distances: float32 [m], of the first stage.
+          questions: the m texts of the hits; those of a query are contiguous.
+          distances: float32 [m], squared Euclidean, by the first stage.
           starts: int64 [q + 1]; the hits of query i are starts[i] to starts[i + 1].
 
         Returns:
@@ -103,7 +103,7 @@ class FeatureExtractor:
         return out
 
     def _scratch(self, candidates: int) -> Scratch:
-        """The scratch of this thread, for lists of up to so many candidates."""
+        """The working memory of this thread, for lists of up to this many candidates."""
         found: tuple[int, Scratch] | None = getattr(self._local, "scratch", None)
         if found is None or found[0] < candidates:
             found = self._local.scratch = candidates, feature_tables.make_scratch(candidates)
@@ -113,7 +113,7 @@ class FeatureExtractor:
 def make_lexicon(words: Sequence[str], embeddings: np.ndarray) -> Lexicon:
     """Make the table of words with embeddings, float32 [n, e], and of words with a flag.
 
-    Embeddings are kept as whole numbers of 8 bits: their products are the same on any machine.
+    Embeddings are rounded to 8-bit integers: their products are the same on any machine.
     """
     largest = np.abs(embeddings).max(axis=1, initial=0)
     vectors = np.rint(embeddings * (127 / np.maximum(largest, 1e-30))[:, None]).astype(np.int8)

@@ -1,7 +1,7 @@
-"""BM25 over the questions of an index, for candidates that share words with a query.
+"""BM25 over the questions of an index: it adds candidates that share words with a query.
 
-An inverted index over hashes of words, in memory. Rows that were removed are passed over; they
-count in the frequencies of words until a compaction, as in Lucene.
+It uses an inverted index over hashes of words, in memory. A search skips removed rows, but they
+still count in the document frequencies until a compaction, as in Lucene.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from qpr_jax.loops import compile_loop
 
 K1, B = 0.9, 0.4  # as in `evaluation.lexical`
 _CHUNK = 65_536  # texts read at once
-_PENDING = 4096  # added questions that are scanned, besides a share of the others
-_SHARE = 0.05
+# The inverted index is rebuilt for more new questions than _PENDING + _SHARE of the indexed ones;
+# fewer are scanned in each search.
+_PENDING, _SHARE = 4096, 0.05
 
 
 class _Documents(NamedTuple):
-    """The distinct words of texts, text after text.
+    """The distinct words of n texts, m in all, text after text.
 
-    starts: int64 [n + 1]. words: int32 [m], buckets. times: uint8 [m], how often. lengths: uint8
-    [n], words in all.
+    starts: int64 [n + 1], where each text begins. words: int32 [m], buckets of their hashes. times:
+    uint8 [m], occurrences of each in its text. lengths: uint8 [n], words of each text.
     """
 
     starts: np.ndarray
@@ -43,10 +44,10 @@ class _Documents(NamedTuple):
 
 
 class LexicalIndex:
-    """BM25 over the questions that searches of `index` see; made at the first search.
+    """BM25 search over the questions of `index`; the inverted index is built at the first search.
 
-    Called while no change can come. At most 5 bytes a distinct word of a question, and 9 bytes a
-    question, stay in memory.
+    The caller ensures that `index` does not change during a search. Memory: at most 5 bytes for
+    each distinct word of a question, and 9 bytes for each question.
     """
 
     def __init__(self, index: QuestionIndex) -> None:
@@ -62,9 +63,9 @@ class LexicalIndex:
         self._touched = np.zeros(0, np.int32)
 
     def search(self, queries: Sequence[str], k: int) -> np.ndarray:
-        """The rows of the `k` best questions of each query, int64 [n, k]; -1 beyond them.
+        """Find the rows of the `k` best questions of each query, int64 [n, k], padded with -1.
 
-        None without a word of the query; of equal ones the first row first.
+        Every hit shares a word with the query; ties go by row.
         """
         with self._lock:
             self._catch_up()
@@ -82,7 +83,7 @@ class LexicalIndex:
             return found
 
     def _catch_up(self) -> None:
-        """Take in the questions that came since the last search."""
+        """Read the questions added since the last search."""
         known = self._built + len(self._pending.lengths)
         rows = self._index.rows
         if rows == known:
@@ -105,13 +106,13 @@ class LexicalIndex:
         self._lengths, self._built, self._pending = documents.lengths, rows, _concatenate([])
 
     def _documents(self, start: int, stop: int) -> list[_Documents]:
-        """The words of the questions in these rows."""
+        """Read the words of the questions in these rows."""
         chunks = (np.arange(at, min(at + _CHUNK, stop)) for at in range(start, stop, _CHUNK))
         return [read_documents(self._index.store.fields(rows)[1]) for rows in chunks]
 
 
 def read_documents(texts: Sequence[str]) -> _Documents:
-    """The distinct words of texts."""
+    """Read the distinct words of texts."""
     data, offsets = as_bytes(texts)
     size = MAX_WORDS * len(texts)
     most = min(size, (len(data) + len(texts) + 1) // 2 + 1)  # a word and the blank after it
@@ -142,7 +143,7 @@ _EMPTY = _Documents(
 
 @compile_loop()
 def _read(data, offsets, buffers, starts, words, times, lengths):  # type: ignore[no-untyped-def]
-    """Fill the arrays of `_Documents`; how many distinct words there are."""
+    """Fill the arrays of `_Documents`; return the number m of distinct words."""
     size, (_, hashes) = 0, buffers
     for i in range(len(lengths)):
         count, _ = read_words(data, offsets[i], offsets[i + 1], buffers)
@@ -162,7 +163,7 @@ def _read(data, offsets, buffers, starts, words, times, lengths):  # type: ignor
 
 @compile_loop()
 def _invert(starts, words, times, ends, rows, frequencies):  # type: ignore[no-untyped-def]
-    """Fill the postings, `rows` and `frequencies`; `ends` is where those of each word begin."""
+    """Fill the postings, `rows` and `frequencies`; `ends`: where those of each word begin."""
     for row in range(len(starts) - 1):
         for at in range(starts[row], starts[row + 1]):
             place = ends[words[at]]
@@ -188,7 +189,7 @@ def _search(  # type: ignore[no-untyped-def]
     touched,
     found,
 ):
-    """Write the best rows of each query to `found`; `scores` are zeros before and after."""
+    """Write the best rows of each query to `found`; `scores` is all 0 before and after."""
     built, added = len(lengths), len(new_lengths)
     best = np.zeros(found.shape[1], np.float32)
     for query in range(len(found)):
@@ -233,11 +234,11 @@ def _search(  # type: ignore[no-untyped-def]
 
 @compile_loop()
 def _before(score, row, other_score, other_row):  # type: ignore[no-untyped-def]
-    """Whether a question is better than another."""
+    """Return whether a question ranks before another."""
     return score > other_score or (score == other_score and row < other_row)
 
 
 @compile_loop()
 def _gain(times, length, mean):  # type: ignore[no-untyped-def]
-    """What BM25 gives for a word that occurs so often in a question of this length."""
+    """Compute the term-frequency factor of BM25 for a word that occurs `times` times."""
     return times * (K1 + 1) / (times + K1 * (1 - B + B * length / mean))

@@ -1,7 +1,7 @@
 """The light re-ranker: trees and a network over features of a query and a hit, and its folder.
 
-The folder has a manifest and a file of safetensors; nothing in it is executed. It lies in the
-folder of its encoder, whose distances it reads.
+The folder has a manifest and a safetensors file, and no code. It is a sub-folder of the folder of
+its encoder, since the distance is one of its features.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _REMEDY = "train the run again, or fetch the model again"
 
 @dataclass(frozen=True)
 class LightModel:
-    """What was trained.
+    """A trained re-ranker.
 
     Attributes:
-      encoder: the identity of the encoder whose distances it has learned from.
-      candidates: hits of the first stage that it orders.
+      encoder: the identity of the encoder whose distances it was trained on.
+      candidates: the number of first-stage hits that it reorders.
       features: names of the columns.
-      forest: its sum, with the network's where there is one, is the raw score, by which hits are
-        ordered.
-      calibration: float64 [2, c], raw scores, ascending, and their probabilities, which do not
-        fall; in between, a line.
-      lexical_candidates: hits of BM25 that it orders, too.
+      forest: the trees; their sum, plus the output of the network if any, is the raw score.
+      calibration: float64 [2, c], raw scores and their probabilities, both ascending; interpolated
+        linearly.
+      lexical_candidates: the number of BM25 hits that it reorders with them.
       cross_encoder: the identity of the cross-encoder whose logit is its last feature, or "".
-      settings: of its training, and what else a user may want to know.
+      settings: facts of its training, for users.
+      network: the network, or None.
     """
 
     encoder: str
@@ -73,16 +73,16 @@ class LightModel:
 
     @property
     def scorer(self) -> Scorer:
-        """What gives the raw scores."""
+        """The function from features to raw scores."""
         return Scorer(self.forest, self.network)
 
     def probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """The calibrated probability of raw scores, float64 [m]."""
+        """Calibrate raw scores, float64 [m], to probabilities, float64 [m]."""
         return np.interp(scores, *self.calibration)
 
 
 def save_light(folder: StrPath, model: LightModel) -> None:
-    """Write a model; the folder is replaced as a whole."""
+    """Write a model; replaces the folder as a whole."""
     from safetensors.numpy import save
 
     _check(model, "the re-ranker")
@@ -105,7 +105,7 @@ def save_light(folder: StrPath, model: LightModel) -> None:
 
 
 def read_light(folder: StrPath) -> LightModel:
-    """Read and verify a model; UserError where it is damaged or of another version."""
+    """Read and verify a model; UserError if it is damaged or of another version."""
     manifest = read_manifest(folder, format=FORMAT)
     tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
     if _CALIBRATION not in tensors:
@@ -153,56 +153,56 @@ def _check(model: LightModel, where: str) -> None:
 
 
 def features_of(cross_encoder: str = "") -> tuple[str, ...]:
-    """The columns of a model, stacked on a cross-encoder or not."""
+    """List the features of a model; a stacked one, with a cross-encoder, has one more."""
     return (*FEATURES, CROSS) if cross_encoder else FEATURES
 
 
 def calibrate(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Isotonic regression of labels, 0 or 1, by raw scores: `LightModel.calibration`."""
+    """Fit `LightModel.calibration`: isotonic regression of labels, 0 or 1, on raw scores."""
     # Imported here because only training needs it.
     from sklearn.isotonic import IsotonicRegression
 
     fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores, labels)
     points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
-    # The thresholds may be rounded apart by the last bit.
+    # Rounding may leave the thresholds unsorted in the last bit.
     return np.maximum.accumulate(points, axis=1)
 
 
 def rank_hits(
     scores: np.ndarray, distances: np.ndarray, ids: np.ndarray, starts: np.ndarray
 ) -> np.ndarray:
-    """The order of the hits of each query, best first: a permutation of 0, ..., m - 1, int64 [m].
+    """Sort the hits of each query, best first: a permutation of 0, ..., m - 1, int64 [m].
 
-    Ties go by distance, then by id, so that the order given does not matter. All arguments are
-    [m], but for `starts`, [q + 1]: where the hits of each query begin.
+    Ties go by distance, then by id, so the result does not depend on the order given. All arguments
+    are [m], except `starts`, [q + 1]: where the hits of each query begin.
     """
     of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     return np.lexsort((ids, distances, -scores, of_query))
 
 
 class PairScorer(Protocol):
-    """A cross-encoder."""
+    """The methods of a cross-encoder that are used here."""
 
     @property
     def identity(self) -> str:
-        """Hash of what the logits are computed with."""
+        """Hash of the model."""
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Logits of pairs, float32 [n]."""
+        """Compute the logits of pairs, float32 [n]."""
         ...
 
 
 def rerank_hits(
     reranker: Reranker, queries: Sequence[str], hits: Sequence[Sequence[Hit]]
 ) -> list[list[Hit]]:
-    """`Reranker.rerank` by its `score`."""
+    """Implement `Reranker.rerank` by `Reranker.score`."""
     most = reranker.candidates + reranker.lexical_candidates
     first = [found[:most] for found in hits]
     starts = np.cumsum([0, *map(len, first)])
     flat = [hit for found in first for hit in found]
-    texts, distances = _columns(flat)
+    texts, distances = _texts_and_distances(flat)
     scores, known = reranker.score(queries, texts, distances, starts)
-    probabilities = [None if p != p else p for p in known.tolist()]  # NaN: not known
+    probabilities = [None if p != p else p for p in known.tolist()]  # NaN: unknown
     ids = np.array([hit.id for hit in flat], np.int64)
     order = rank_hits(scores, distances, ids, starts).tolist()
     ordered = []
@@ -214,7 +214,7 @@ def rerank_hits(
 
 
 class LightReranker:
-    """A `Reranker` of trees; `scorer`, where the model is stacked, is its cross-encoder."""
+    """A `Reranker` of trees and a network; a stacked model needs its cross-encoder, `scorer`."""
 
     def __init__(
         self,
@@ -247,20 +247,20 @@ class LightReranker:
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Raw scores and probabilities of hits; see `Reranker`.
+        """Compute raw scores and probabilities of hits; see `Reranker`.
 
-        A hit with the text of the query is the best there can be: infinity, and 1.
+        A hit whose text equals the query gets the raw score infinity and the probability 1.
         """
         return self._score(queries, questions, distances, starts)[1:]
 
     def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Order the first hits of each query anew; see `Reranker`."""
+        """Sort the first hits of each query by raw score; see `Reranker`."""
         return rerank_hits(self, queries, hits)
 
     def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, float]]:
-        """The features, the raw score and the probability of each hit, in the order given."""
+        """Return features, raw score and probability of each hit, in the order given."""
         starts = np.array([0, len(hits)])
-        parts = np.column_stack(self._score([query], *_columns(hits), starts))
+        parts = np.column_stack(self._score([query], *_texts_and_distances(hits), starts))
         names = (*self.model.features, "score", "probability")
         return [dict(zip(names, row, strict=True)) for row in parts.tolist()]
 
@@ -271,13 +271,13 @@ class LightReranker:
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Features, float32 [m, features], raw scores and probabilities of hits."""
+        """Compute features, float32 [m, f], raw scores and probabilities, [m], of hits."""
         owners = np.repeat(np.arange(len(queries)), np.diff(starts))
         pairs = [*zip((queries[i] for i in owners.tolist()), questions, strict=True)]
         copies = np.array([query == question for query, question in pairs], bool)
         if copies.any():
-            # They are a list of their own, so that gaps and ranks of the others are what they would
-            # be without them: training, too, leaves a query out of its own hits.
+            # They form separate lists, so that they do not change gaps and ranks of the other hits:
+            # training, too, leaves a query out of its own hits.
             lists = 2 * owners + copies
             order = np.argsort(lists, kind="stable")
             bounds = np.searchsorted(lists[order], np.arange(2 * len(queries) + 1))
@@ -295,6 +295,6 @@ class LightReranker:
         return features, scores, probabilities
 
 
-def _columns(hits: Sequence[Hit]) -> tuple[list[str], np.ndarray]:
-    """The texts of hits, and their distances, float32 [m]."""
+def _texts_and_distances(hits: Sequence[Hit]) -> tuple[list[str], np.ndarray]:
+    """Return the texts of m hits, and their distances, float32 [m]."""
     return [hit.question for hit in hits], np.array([hit.distance for hit in hits], np.float32)

@@ -1,7 +1,7 @@
-"""A small network over the features of a hit, as arrays, and its output, compiled by numba.
+"""A small neural network over the features of a hit: its arrays, and its output in numba.
 
-Trees cut one feature at a time; a network adds many up. The sum of both orders hits better than
-either.
+A tree splits on one feature at a time; a network sums many. The sum of both ranks hits better than
+either alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.loops import compile_loop
 
-CLIP = 4.0  # standard deviations; features beyond are cut off
+CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 
 
 class Network(NamedTuple):
@@ -38,19 +38,19 @@ class Network(NamedTuple):
 
 
 def predict(network: Network, features: np.ndarray) -> np.ndarray:
-    """The score of each row of features, float32 [m, f]: float64 [m]."""
+    """Compute the score of each row of features, float32 [m, f]: float64 [m]."""
     scores = np.empty(len(features), np.float64)
     _score(tuple(network), np.ascontiguousarray(features, np.float32), scores)
     return scores
 
 
 def standardize(network: Network, features: Any) -> Any:
-    """z of the class, of a NumPy or JAX array [..., f]."""
+    """Compute z (see `Network`) of a NumPy or JAX array [..., f]."""
     return ((features - network.mean) * network.scale).clip(-CLIP, CLIP)
 
 
 def check_network(network: Network, columns: int, where: str) -> None:
-    """UserError where the arrays are not those of a network over so many columns."""
+    """Raise a UserError unless the arrays are a network over `columns` features."""
     f, h = columns, len(network.bias) if network.bias.ndim == 1 else -1
     shapes = Network((f,), (f,), (f, h), (h,), (h,), (f,))  # type: ignore[arg-type]
     for name, array, shape in zip(Network._fields, network, shapes, strict=True):
@@ -64,7 +64,7 @@ def check_network(network: Network, columns: int, where: str) -> None:
 
 @compile_loop(fastmath={"contract"})
 def _score(network, features, scores):  # type: ignore[no-untyped-def]
-    """Write the scores; the order of a row's additions does not depend on the other rows."""
+    """Write the scores; the bits of a row's score do not depend on the other rows."""
     mean, scale, hidden, bias, output, linear = network
     width, units = hidden.shape
     total = np.empty(units, np.float32)

@@ -1,4 +1,4 @@
-"""What turns features into the raw score of a hit: trees, and a small network beside them."""
+"""The raw score of a hit: the sum of trees and of a small network over its features."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PREFIX = "network."
 
 
 class Scorer(NamedTuple):
-    """The sum of both; trees alone where there is no network."""
+    """Trees and, unless None, a network; the raw score is the sum of their outputs."""
 
     forest: Forest
     network: Network | None = None
 
 
 def score_features(scorer: Scorer, features: np.ndarray) -> np.ndarray:
-    """The raw scores of rows of features, float32 [m, f]: float64 [m]."""
+    """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""
     scores = predict(scorer.forest, features)
     if scorer.network is not None:
         scores += networks.predict(scorer.network, features)
@@ -31,7 +31,7 @@ def score_features(scorer: Scorer, features: np.ndarray) -> np.ndarray:
 
 
 def to_tensors(scorer: Scorer) -> dict[str, np.ndarray]:
-    """The arrays of a scorer by name, as a file of safetensors has them."""
+    """Return the arrays of a scorer by name, as in a safetensors file."""
     tensors = scorer.forest._asdict()
     if scorer.network is not None:
         tensors |= {f"{_PREFIX}{name}": a for name, a in scorer.network._asdict().items()}
@@ -39,7 +39,7 @@ def to_tensors(scorer: Scorer) -> dict[str, np.ndarray]:
 
 
 def from_tensors(tensors: Mapping[str, np.ndarray], columns: int, where: str) -> Scorer:
-    """The scorer of arrays over so many features; UserError, with `where`, for anything else."""
+    """Make a scorer over `columns` features of arrays; UserError, with `where`, for others."""
     trees, layers = {*Forest._fields}, {f"{_PREFIX}{name}" for name in Network._fields}
     if {*tensors} not in (trees, trees | layers):
         raise UserError(
@@ -56,7 +56,7 @@ def from_tensors(tensors: Mapping[str, np.ndarray], columns: int, where: str) ->
 
 
 def check_scorer(scorer: Scorer, columns: int, where: str) -> None:
-    """UserError where arrays do not fit each other and so many features."""
+    """Raise a UserError unless the arrays fit each other and `columns` features."""
     check_forest(scorer.forest, columns, where)
     if scorer.network is not None:
         networks.check_network(scorer.network, columns, where)

@@ -1,4 +1,4 @@
-"""The re-rankers that lie beside an encoder, and a search through both stages."""
+"""The re-rankers in the folder of an encoder, and the search in two stages."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from qpr_jax.reranking.light import (
 from qpr_jax.reranking.scorer import to_tensors
 
 WORDS = ("light", "cross_encoder")
-UNKNOWN = -1  # the id of a text that is no question of the index
-_UNIT = 1e-3  # how far the length of a unit vector may be from 1: encoders may round to bfloat16
+UNKNOWN = -1  # the id of a text that is not in the index
+_UNIT = 1e-3  # tolerance of the length of a unit vector: encoders may round to bfloat16
 
 
 class Explanation(NamedTuple):
-    """What both stages think of a query and a question.
+    """The scores of a query and a question by both stages.
 
     Attributes:
-      distance: the encoder's.
-      raw_score: what the second stage orders by; None without one.
+      distance: by the encoder.
+      raw_score: the score that the second stage sorts by; None without a second stage.
       probability: that the two mean the same: `Hit.score`; None without a second stage.
-      features: what the second stage has read, by name.
+      features: the inputs of the second stage, by name.
     """
 
     distance: float
@@ -56,10 +56,10 @@ class Explanation(NamedTuple):
 
 
 class SecondStages:
-    """The re-rankers of an encoder, by the word that chooses one; made when they are first used.
+    """The re-rankers of an encoder, by their name in `rerank`; each is made at its first use.
 
     Attributes:
-      models: what was trained, by the name of its folder, LIGHT or STACKED.
+      models: the trained models by the name of their folder, LIGHT or STACKED.
       cross_encoder: the cross-encoder, or None.
     """
 
@@ -79,7 +79,7 @@ class SecondStages:
     def read(
         cls, folder: StrPath, encoder: Encoder, cross_encoder: StrPath | None = None
     ) -> SecondStages:
-        """Those in the folder of an encoder; UserError where one is damaged or of another encoder.
+        """Read those of an encoder's folder; UserError if damaged or of another encoder.
 
         cross_encoder: the folder of a cross-encoder.
         """
@@ -98,9 +98,9 @@ class SecondStages:
         return cls(encoder, models, read_cross_encoder(cross_encoder) if cross_encoder else None)
 
     def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
-        """Write the encoder and its models beside the index of `run`; the name of the folder.
+        """Write the encoder and its models beside the index of `run`; return the folder's name.
 
-        build: the new build of the index. replace: write over other models of the encoder.
+        build: the new build of the index. replace: replace other models of the encoder.
         """
         name = export_name(run, self._encoder, build)
         save_encoder(run / name, self._encoder)
@@ -120,7 +120,7 @@ class SecondStages:
                     save_light(path, model)
 
     def facts(self) -> dict[str, dict[str, Any]]:
-        """What `qpr info` prints of each model, by the name of its folder."""
+        """Return what `qpr info` prints of each model, by the name of its folder."""
         return {
             name: {
                 "candidates": model.candidates,
@@ -133,15 +133,15 @@ class SecondStages:
         }
 
     def words(self, metric: str) -> list[Rerank]:
-        """What `choose` accepts for an index of this metric, the default first."""
+        """List what `choose` accepts for an index of this metric, the default first."""
         default = self.choose(None, metric)
         found: list[Rerank] = [default] if default is False else [default, False]
         return [*found, "cross_encoder"] if self.cross_encoder is not None else found
 
     def choose(self, rerank: Rerank, metric: str) -> Literal[False, "light", "cross_encoder"]:
-        """The stage that `rerank` means for an index of this metric; None: light, if it can be.
+        """Resolve `rerank` for an index of this metric; None: light if possible, else False.
 
-        UserError for any other word, and where there is no such stage.
+        UserError for any other value, or if there is no such second stage.
         """
         readable = metric == "l2" or self._has_unit_vectors
         if rerank is None:
@@ -175,7 +175,7 @@ class SecondStages:
         return "light"
 
     def stage(self, rerank: Rerank, index: QuestionIndex) -> Stage | None:
-        """The second stage for an index; None where there is to be none."""
+        """Return the second stage for an index; None if `rerank` means one stage."""
         word = self.choose(rerank, index.recipe.metric)
         if not word:
             return None
@@ -191,7 +191,7 @@ class SecondStages:
     def explain(
         self, rerank: Rerank, index: QuestionIndex, text: str, other: str, id: int | None
     ) -> Explanation:
-        """As of `Retriever.explain`."""
+        """Implement `Retriever.explain`."""
         if id is not None:
             (found,) = index.questions(check_ids([id], 1, 0))
             if found is None:
@@ -217,7 +217,7 @@ class SecondStages:
 
     @functools.cached_property
     def _has_unit_vectors(self) -> bool:
-        """Whether all vectors have length 1; no encoder gives a few such vectors by chance."""
+        """Whether the vectors have length 1, judged by three: no encoder does so by chance."""
         lengths = np.linalg.norm(self._encoder.encode(["", "a", "how do i learn to cook"]), axis=1)
         return bool((abs(lengths - 1) < _UNIT).all())
 
@@ -228,19 +228,19 @@ class Stage:
     def __init__(
         self, reranker: Reranker, encoder: Encoder, index: QuestionIndex, *, quick: bool
     ) -> None:
-        """quick: changes wait for it, so that it reads the statistics of what was searched."""
+        """quick: the index is locked during a search, so that its statistics cannot change."""
         self._reranker, self._encoder, self._index, self._quick = reranker, encoder, index, quick
         self._products = index.recipe.metric == "ip"
         self._lexical = LexicalIndex(index) if reranker.lexical_candidates else None
 
     def search(self, queries: Sequence[str], vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """The first `k` hits of each query, of which `vectors`, float32 [n, d], are the vectors."""
+        """Find the first `k` hits of each query; `vectors`, float32 [n, d], encode the queries."""
 
         def reorder(start: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
             some = slice(start, start + len(rows))
             near, pool = self._pool(queries[some], vectors[some], distances, rows)
             best = self._best(queries[some], near, pool, k)
-            first = self._reranker.candidates  # the rest follows as it was found
+            first = self._reranker.candidates  # the rest keeps its order
             if k <= first:
                 return best
             rest = np.where(_is_in(rows[:, first:], pool[:, first:]), -1, rows[:, first:])
@@ -253,9 +253,9 @@ class Stage:
         return reorder(0, *self._index.search(vectors, min(most, max(1, len(self._index)))))
 
     def explain(self, query: str, given: Hit) -> Explanation:
-        """What the re-ranker thinks of a question, beside the others that it would order.
+        """Explain the score of one question among the hits that the re-ranker would reorder.
 
-        given: as if it were a hit, with the id UNKNOWN where it is any text.
+        given: the question as a hit; its id is UNKNOWN if it is not from the index.
         """
         vectors = self._encoder.encode([query])
         parts: dict[str, Any] = {}
@@ -283,7 +283,7 @@ class Stage:
     def _pool(
         self, queries: Sequence[str], vectors: np.ndarray, distances: np.ndarray, rows: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Distances and rows, [n, c], of what is ordered anew; -1 for none."""
+        """Return distances and rows, [n, c], of the hits to reorder; row -1 for none."""
         first = self._reranker.candidates
         distances, rows = distances[:, :first], rows[:, :first]
         if self._lexical is None:
@@ -302,9 +302,9 @@ class Stage:
     def _best(
         self, queries: Sequence[str], distances: np.ndarray, rows: np.ndarray, k: int
     ) -> list[list[Hit]]:
-        """The best `k` hits of each query among the rows, [n, c], in the order of the re-ranker.
+        """Sort the rows, [n, c], of each query by the re-ranker, and return the first `k` hits.
 
-        A `Hit` is made of these alone: making one of each candidate takes as long as its trees.
+        Only these become a `Hit`: creating one takes as long as scoring a candidate by the trees.
         """
         found = rows >= 0
         if not found.any():
@@ -324,14 +324,14 @@ class Stage:
 
 
 def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Which of the rows, [n, c], are among those of the same query in `others`, [n, d]."""
+    """Return which rows, [n, c], are in `others`, [n, d], of the same query: bool [n, c]."""
     last = max(rows.max(initial=0), others.max(initial=0))
     owners = (2 + last) * np.arange(len(rows))[:, None]
     return np.isin(rows + owners, others + owners)
 
 
 def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:
-    """The encoder of `run`, as of `run_encoder`, and its re-rankers."""
+    """Read the encoder of `run`, as `run_encoder` does, and its re-rankers."""
     folder = run_encoder_folder(run)
     encoder = read_encoder(folder)
     return encoder, SecondStages.read(folder, encoder, cross_encoder)

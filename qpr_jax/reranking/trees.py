@@ -1,9 +1,9 @@
 """Gradient-boosted trees as arrays, and their sum for rows of features, compiled by numba.
 
-The leaves of a tree are numbered from left to right. A row that goes right at a node can end in
-none of the leaves to the left of it, so a node is a threshold and a mask of the leaves that are
-left over; the leaf of a row is the first that no node has excluded (QuickScorer, Lucchese et al.,
-SIGIR 2015). Each node is compared with many rows at once, without a branch.
+The leaves of a tree are numbered from left to right. A row that goes right at a node cannot reach
+the leaves of its left subtree, so a node is a threshold and a mask of the other leaves; the leaf of
+a row is the first that no node excludes (QuickScorer, Lucchese et al., SIGIR 2015). Each node is
+compared with many rows at once, without a branch.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from qpr_jax.errors import UserError
 from qpr_jax.loops import compile_loop
 
 MAX_LEAVES = 32  # the bits of a mask
-_BLOCK = 64  # rows that are compared at once
+_BLOCK = 64  # rows compared at once
 
 
 class Forest(NamedTuple):
-    """A sum of trees; a tree has one leaf more than nodes.
+    """A sum of trees; a tree has one more leaf than nodes.
 
     Attributes:
       feature: int32 [nodes], the column that a node compares.
       threshold: float32 [nodes]; a row with a larger value goes right.
-      mask: uint32 [nodes], a bit for each leaf that a row which goes right can still reach.
-      value: float64 [nodes + trees], of the leaves, trees one after the other.
+      mask: uint32 [nodes], a bit for each leaf that a row can still reach after going right.
+      value: float64 [nodes + trees], the values of the leaves, tree after tree.
       starts: int32 [trees + 1], the first node of each tree.
     """
 
@@ -45,7 +45,7 @@ TYPES = Forest(np.int32, np.float32, np.uint32, np.float64, np.int32)  # type: i
 
 
 def predict(forest: Forest, features: np.ndarray) -> np.ndarray:
-    """The sum of the trees for each row of features, float32 [m, f], finite: float64 [m]."""
+    """Sum the trees for each row of features, finite float32 [m, f]: float64 [m]."""
     features = np.ascontiguousarray(features, np.float32)
     sums = np.zeros(len(features))
     _add_trees(*forest, features, sums)
@@ -53,7 +53,7 @@ def predict(forest: Forest, features: np.ndarray) -> np.ndarray:
 
 
 def check_forest(forest: Forest, columns: int, where: str) -> None:
-    """UserError where the arrays are not those of a forest over `columns` features."""
+    """Raise a UserError unless the arrays are a forest over `columns` features."""
     starts, nodes = forest.starts, len(forest.feature)
     fits = (
         all(a.dtype == t and a.ndim == 1 for a, t in zip(forest, TYPES, strict=True))
@@ -67,7 +67,7 @@ def check_forest(forest: Forest, columns: int, where: str) -> None:
         and np.isfinite(forest.value).all()
     )
     if fits:
-        # The last leaf of a tree is to the right of all nodes, so that every row has a leaf.
+        # No node may exclude the last leaf of its tree, so every row reaches a leaf.
         last = np.repeat(np.uint32(1) << np.diff(starts).astype(np.uint32), np.diff(starts))
         fits = bool((forest.mask & last).all())
     if not fits:
@@ -77,8 +77,8 @@ def check_forest(forest: Forest, columns: int, where: str) -> None:
 _REMEDY = "make or fetch the re-ranker again"
 
 
-def forest_of(trees: Sequence[Mapping[str, Any]]) -> Forest:
-    """The forest of LightGBM's `dump_model()["tree_info"]`; at most MAX_LEAVES leaves a tree."""
+def parse_forest(trees: Sequence[Mapping[str, Any]]) -> Forest:
+    """Convert LightGBM's `dump_model()["tree_info"]`; at most MAX_LEAVES leaves a tree."""
     features: list[int] = []
     thresholds: list[float] = []
     masks: list[int] = []
@@ -89,7 +89,7 @@ def forest_of(trees: Sequence[Mapping[str, Any]]) -> Forest:
         starts.append(len(features))
     exact = np.array(thresholds, np.float64)
     rounded = exact.astype(np.float32)
-    # The features are float32: the largest of these up to the threshold decides alike.
+    # Features are float32: the largest float32 <= the threshold gives the same decisions.
     above = rounded > exact
     rounded[above] = np.nextafter(rounded[above], np.float32(-np.inf))
     arrays = (features, rounded, masks, values, starts)
@@ -127,7 +127,7 @@ def _append_tree(
 
 @intrinsic
 def _first_bit(typing_context: Any, bits: Any) -> Any:
-    """The place of the lowest bit of a uint32 that is set: one instruction, which Python lacks."""
+    """Return the position of the lowest set bit of a uint32: one instruction (cttz)."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -159,7 +159,8 @@ def _add_trees(
             reachable[:] = every
             for node in range(starts[tree], starts[tree + 1]):
                 column, limit, left_over = feature[node], threshold[node], mask[node]
-                # The whole block, so that the loop is of a fixed length; nobody reads the rest.
+                # Over the whole block, so that the loop has a fixed length; rows from `size` on are
+                # ignored.
                 for row in range(_BLOCK):
                     reachable[row] &= every if columns[column, row] <= limit else left_over
             first = starts[tree] + tree  # leaf

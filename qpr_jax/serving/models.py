@@ -130,8 +130,8 @@ def requests(limits: Limits) -> Requests:
         k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
         rerank: Annotated[Word, BeforeValidator(_check_word)] = Field(
             None,
-            description="What orders the nearest questions anew: false for nothing, null for light "
-            "where there is one.",
+            description="The re-ranker of the first hits: false for none, null for light if there "
+            "is one.",
         )
 
         @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Fit ranking trees to the hits of many queries, with folds that keep scores honest.
+"""Fit gradient-boosted trees (LambdaRank) to the hits of many queries, with cross-validation.
 
-Queries are put into folds by cluster. The score of a query comes from trees that were fitted to the
-other folds, whose size was chosen among those folds alone; what is shipped is fitted to all.
+Queries are divided into folds by cluster. The out-of-fold score of a query is by trees fitted to
+the other folds, with a size chosen on these folds alone; the shipped trees are fitted to all.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.machine import cpu_count
-from qpr_jax.reranking.trees import Forest, forest_of, predict
+from qpr_jax.reranking.trees import Forest, parse_forest, predict
 
 log = logging.getLogger(__name__)
 
 FOLDS = 5
 LEAVES = (7, 15)  # of a tree
 TREES = (50, 100, 200)
+MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
+_MIN_FOLDS = 3  # with such queries, since two at a time are left out
 _QUERIES_PER_TREE = 2  # fewer queries get fewer trees
 _DEPTH = 20  # of MRR
-_TRUNCATION = 5  # places whose order the trees learn most of; 20 measured worse, and slower
+_TRUNCATION = 5  # LightGBM's lambdarank_truncation_level; 20 measured worse, and slower
 
 
 class Lists(NamedTuple):
-    """Hits of q queries, those of one query after those of another.
+    """Hits of q queries; those of a query are contiguous.
 
     features: float32 [m, f]. labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
     folds: int [q], 0 to FOLDS - 1.
@@ -42,17 +44,17 @@ class Lists(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How large a forest is."""
+    """The size of a forest: the most leaves of a tree, and the number of trees."""
 
     leaves: int
     trees: int
 
 
 class Forests(NamedTuple):
-    """Forests for each fold, fitted to the others, and the one that is fitted to all.
+    """A forest for each fold, fitted to the other folds, and one fitted to all queries.
 
-    forests, sizes: of each fold, then of the shipped one. importances: float64 [f], the share of
-    each feature in what the shipped trees gain.
+    forests, sizes: of each fold, then of all queries (the shipped one). importances: float64 [f],
+    the share of each feature in the total gain of the splits of the shipped trees.
     """
 
     forests: list[Forest]
@@ -61,7 +63,7 @@ class Forests(NamedTuple):
 
 
 def require_lightgbm() -> Any:
-    """The package lightgbm; UserError where it, or the library that it needs, is missing."""
+    """Import lightgbm; UserError if it, or the system library that it needs, is missing."""
     try:
         import lightgbm
     except (ImportError, OSError) as error:
@@ -75,22 +77,39 @@ def require_lightgbm() -> Any:
 
 
 def assign_folds(clusters: np.ndarray, seed: int) -> np.ndarray:
-    """The fold of each query, int64 [q]: those of one cluster have one fold."""
+    """Assign queries to folds, int64 [q], at random; a cluster is in one fold."""
     distinct, at = np.unique(clusters, return_inverse=True)
     return np.random.default_rng([seed, 1]).permutation(len(distinct))[at] % FOLDS
+
+
+def learnable(labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which queries say how to order hits, those with a relevant one and another: bool [q].
+
+    labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
+    """
+    counts = np.diff(starts)
+    relevant = np.bincount(np.repeat(np.arange(len(counts)), counts), labels, len(counts))
+    return (relevant > 0) & (relevant < counts)
+
+
+def suffices(learned: np.ndarray, folds: np.ndarray) -> bool:
+    """Whether `cross_fit_forests` has enough of learnable queries, bool [q]; folds: int [q]."""
+    return bool(
+        np.count_nonzero(learned) >= MIN_QUERIES and len(np.unique(folds[learned])) >= _MIN_FOLDS
+    )
 
 
 def cross_fit_forests(lists: Lists, seed: int) -> Forests:
     """Choose the size of the forest for each fold, and fit all forests.
 
-    Each forest is fitted by one thread, several at a time, so that neither the number of threads
-    nor the other work of the machine changes a bit.
+    Each forest is fitted by one thread, several forests at a time, so that the result does not
+    depend on the number of threads.
     """
     most = len(lists.folds) // _QUERIES_PER_TREE
     stages = [count for count in TREES if count <= max(most, TREES[0])]
 
     def measure(leaves: int, fold: int) -> np.ndarray:
-        """The sums of reciprocal ranks of two folds by trees of the others: [2, stages]."""
+        """Sum the reciprocal ranks of two folds by trees fitted to the others: [2, stages]."""
         pair = (fold, (fold + 1) % FOLDS)
         booster = _fit(lists, ~np.isin(lists.folds, pair), Size(leaves, stages[-1]), seed)
         of_folds = [lists.folds == fold for fold in pair]
@@ -99,7 +118,8 @@ def cross_fit_forests(lists: Lists, seed: int) -> Forests:
     jobs = [*itertools.product(LEAVES, range(FOLDS))]
     sums = np.zeros((FOLDS, len(LEAVES), len(stages)))
     for (leaves, fold), measured in zip(jobs, parallel(measure, jobs), strict=True):
-        # What one of the two scores is for the choice of the other: they share no tree.
+        # The size for one of the two folds is chosen by the score of the other: neither was trained
+        # on.
         row = LEAVES.index(leaves)
         sums[(fold + 1) % FOLDS, row] += measured[0]
         sums[fold, row] += measured[1]
@@ -115,7 +135,7 @@ def cross_fit_forests(lists: Lists, seed: int) -> Forests:
 
 
 def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """1 / rank of the first relevant hit of each query among the first 20, or 0: float64 [q]."""
+    """Compute 1 / rank of the first relevant hit of each query, 0 beyond 20: float64 [q]."""
     of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     order = np.lexsort((-scores, of_query))
     ranks = np.arange(len(scores)) - np.repeat(starts[:-1], np.diff(starts)) + 1
@@ -126,13 +146,11 @@ def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray)
 
 
 def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
-    """Fit trees to the chosen queries, bool [q], that have a relevant hit and another."""
+    """Fit trees to the chosen queries, bool [q], with both relevant and other hits."""
     lightgbm = require_lightgbm()
     counts = np.diff(lists.starts)
-    of_query = np.repeat(np.arange(len(counts)), counts)
-    relevant = np.bincount(of_query, lists.labels, len(counts))
-    chosen = chosen & (relevant > 0) & (relevant < counts)
-    rows = chosen[of_query]
+    chosen = chosen & learnable(lists.labels, lists.starts)
+    rows = np.repeat(chosen, counts)
     settings = {
         "objective": "lambdarank",
         "lambdarank_truncation_level": _TRUNCATION,
@@ -150,13 +168,13 @@ def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
 
 
 def _forest(booster: Any) -> Forest:
-    return forest_of(booster.dump_model()["tree_info"])
+    return parse_forest(booster.dump_model()["tree_info"])
 
 
 def _staged_sums(
     booster: Any, stages: Sequence[int], lists: Lists, chosen: np.ndarray
 ) -> np.ndarray:
-    """The sum of the reciprocal ranks of the chosen queries after so many trees: [stages]."""
+    """Sum the reciprocal ranks of the chosen queries after each number of trees: [stages]."""
     counts = np.diff(lists.starts)
     rows = np.repeat(chosen, counts)
     features, labels = lists.features[rows], lists.labels[rows]
@@ -164,19 +182,19 @@ def _staged_sums(
     trees = booster.dump_model()["tree_info"]
     scores, found = np.zeros(len(features)), []
     for first, last in itertools.pairwise((0, *stages)):
-        scores += predict(forest_of(trees[first:last]), features)
+        scores += predict(parse_forest(trees[first:last]), features)
         found.append(reciprocal_ranks(scores, labels, starts).sum())
     return np.array(found)
 
 
 def _best_size(sums: np.ndarray) -> Size:
-    """The best of sums [LEAVES, stages of TREES]; of equal ones the smallest forest."""
+    """Return the size with the largest of `sums`, [LEAVES, stages]; ties go to the smallest."""
     leaves, trees = np.unravel_index(np.argmax(sums), sums.shape)
     return Size(LEAVES[leaves], TREES[trees])
 
 
 def parallel(function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """The results of `function(*job)`, in the order of the jobs; a thread for each core."""
+    """Run `function(*job)` for each job, a thread for each core; results in order."""
     pool = concurrent.futures.ThreadPoolExecutor(cpu_count())
     try:
         return [*pool.map(lambda job: function(*job), jobs)]

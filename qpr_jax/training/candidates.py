@@ -1,4 +1,4 @@
-"""Candidates of the questions of a run, and what re-rankers read of them."""
+"""Candidates of the questions of a run, and their features for re-rankers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from qpr_jax.retriever import Retriever
 log = logging.getLogger(__name__)
 
 _BLOCK = 1024  # queries whose distances are computed at once
-_PART = 4096  # pairs that a kill can lose
+_PART = 4096  # pairs in a file; a kill loses at most one file
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The first stage's hits of q queries, the query itself left out.
+    """The candidates of q queries, without the query itself.
 
     Attributes:
       queries: int64 [q], rows of questions.
-      rows: int64 [m], rows of the hits, those of one query after those of another.
+      rows: int64 [m], rows of the candidates; those of a query are contiguous.
       distances: float32 [m].
       starts: int64 [q + 1].
     """
@@ -42,18 +42,18 @@ class Candidates:
 
     @functools.cached_property
     def owners(self) -> np.ndarray:
-        """The query of each hit, 0 to q - 1: int64 [m]."""
+        """The query of each candidate, 0 to q - 1: int64 [m]."""
         return np.repeat(np.arange(len(self.queries)), np.diff(self.starts))
 
 
 class LogitCache:
-    """Logits of a cross-encoder for pairs of questions, kept in files, since they take long.
+    """A cache in files of a cross-encoder's logits for pairs of questions, which take long.
 
-    A kill loses at most the part that was being computed.
+    A kill loses at most the file that was being computed.
     """
 
     def __init__(self, folder: pathlib.Path, scorer: PairScorer, questions: list[str]) -> None:
-        """folder: gets a folder for this cross-encoder."""
+        """folder: gets a sub-folder for this cross-encoder."""
         self.identity = scorer.identity
         self._folder = folder / scorer.identity[:16]
         self._scorer, self._questions = scorer, questions
@@ -67,7 +67,7 @@ class LogitCache:
                 raise UserError(what, remedy="remove the file") from error
 
     def compute(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """The logits of pairs of rows of questions, int [m] each: float32 [m]."""
+        """Return the logits of pairs of questions, rows int [m] each: float32 [m]."""
         keys = (queries.astype(np.int64) * len(self._questions) + rows).tolist()
         missing = [key for key in dict.fromkeys(keys) if key not in self._known]
         for start in range(0, len(missing), _PART):
@@ -86,7 +86,7 @@ class LogitCache:
 
 
 class Finder:
-    """Candidates of questions of the run, and their features."""
+    """Finds candidates of questions of the run, and computes their features."""
 
     def __init__(
         self,
@@ -98,15 +98,15 @@ class Finder:
         lexical: int = 0,
         logits: LogitCache | None = None,
     ) -> None:
-        """Prepare it.
+        """Read the statistics of the index.
 
         Args:
           retriever: the encoder, and the index of the questions.
-          questions: in the rows of the index.
-          vectors: of the questions, float32 [Q, d].
-          dense: how many hits of the first stage are candidates.
-          lexical: how many of BM25, too.
-          logits: of the cross-encoder, which are the last feature, or None.
+          questions: Q texts, in the order of the index.
+          vectors: float32 [Q, d], of the questions.
+          dense: the number of candidates from the first stage.
+          lexical: the number of further candidates from BM25.
+          logits: the cross-encoder's logits, the last feature; None for no such feature.
         """
         self.dense, self.lexical, self.logits = dense, lexical, logits
         self._questions, self._vectors = questions, vectors
@@ -114,9 +114,9 @@ class Finder:
         self._bm25 = LexicalIndex(retriever.index) if lexical else None
 
     def find(self, first: RankFn, queries: np.ndarray, dense: int = 0) -> Candidates:
-        """The candidates of queries, rows int [q], of which `first` finds the dense ones.
+        """Find the candidates of queries, rows int [q], by the first stage `first` and by BM25.
 
-        dense: at most so many of these, instead of all.
+        dense: a smaller number of candidates from the first stage; 0 for the default.
         """
         queries = np.asarray(queries, np.int64)
         found = rank(first, queries, min(dense or self.dense, self.dense))
@@ -134,12 +134,12 @@ class Finder:
         return Candidates(queries, found[valid], distances[valid], starts)
 
     def _search_words(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """The first `k` of BM25: a RankFn."""
+        """Find the first `k` hits of BM25: a RankFn."""
         assert self._bm25 is not None
         return self._bm25.search([self._questions[i] for i in queries.tolist()], k)
 
     def features(self, lists: Candidates) -> np.ndarray:
-        """The features of candidates, float32 [m, f]."""
+        """Compute the features of candidates, float32 [m, f]."""
         texts = self._questions
         features = self._extractor.compute(
             [texts[i] for i in lists.queries.tolist()],

@@ -38,6 +38,8 @@ _OF_CROSS_ENCODER = {
     *("encoder.precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
     *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
 }
+# What it does not read of `data`.
+_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled"}
 
 
 def unused_settings(config: TrainConfig) -> list[str]:
@@ -45,7 +47,7 @@ def unused_settings(config: TrainConfig) -> list[str]:
     given, default = flatten(config), flatten(TrainConfig())
     if config.job == "cross_encoder":
         used = _OF_CROSS_ENCODER | _of_section("data") | _of_section("cross_encoder")
-        unused = {*declarations()} - used | _unused_data_settings(config)
+        unused = {*declarations()} - used | _unused_data_settings(config) | _ONLY_OF_ENCODERS
     else:
         unused = _unused_encoder_settings(config) | _of_section("cross_encoder")
     return [name for name in given if name in unused and given[name] != default[name]]
@@ -277,6 +279,8 @@ def _unused_data_settings(config: TrainConfig) -> set[str]:
     """Settings that other kinds of data read, and this one does not."""
     known = frozenset[str]().union(*(source.settings for source in SOURCES.values()))
     used = SOURCES[config.data.source].settings
-    if config.data.unlabeled:  # read like a list of questions
+    if config.data.unlabeled and config.job == "encoder":  # read like a list of questions
         used = used | {"question_column", "skip_bad_rows"}
+    if config.data.negatives and config.batch.hard_negatives and config.job == "encoder":
+        used = used | {"skip_bad_rows"}
     return {f"data.{name}" for name in known - used}

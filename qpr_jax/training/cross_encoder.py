@@ -49,9 +49,9 @@ class Batches(NamedTuple):
     """The pairs of a training, divided into its steps.
 
     Attributes:
-      pairs: P of them.
-      token_ids: of each question, with its markers.
-      max_tokens: of a pair.
+      pairs: the P pairs.
+      token_ids: of each question, with special tokens.
+      max_tokens: the largest length of a pair.
       steps: int64 [S, n], positions of the pairs of each step.
     """
 
@@ -61,7 +61,7 @@ class Batches(NamedTuple):
     steps: np.ndarray
 
     def load(self, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Token ids and segments, int32 [n, L], and labels, float32 [n]; steps count from 0."""
+        """Return token ids and segments, int32 [n, L], and labels, float32 [n]; step 0 is first."""
         chosen = self.steps[step]
         laid_out = lay_out_pairs(self.pairs.rows[chosen], self.token_ids, self.max_tokens)
         return *laid_out, self.pairs.labels[chosen]
@@ -70,7 +70,7 @@ class Batches(NamedTuple):
 def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     """Train a cross-encoder in `workdir`, write `export/` there, and return the report.
 
-    The same call resumes after a kill. One process and one device.
+    The same call resumes after a kill. Uses one process and one device.
     """
     source = SOURCES[config.data.source]
     path = source.find(config) if source.find else None
@@ -97,7 +97,7 @@ def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
 def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
 ) -> Batches:
-    """Draw the pairs of a training, a function of the seed, and divide them into its steps."""
+    """Draw the pairs of a training, determined by the seed, and divide them into its steps."""
     settings, splits = config.cross_encoder, split.splits
     clusters = np.where(splits.split_of == TRAIN, split.clusters, -1)
     pairs = draw_pairs(
@@ -120,7 +120,7 @@ def make_batches(
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
     steps = steps[: config.max_steps or None]
     log.info(
-        "%s pairs, %.0f %% of one meaning, %.1f tokens each; %s steps",
+        "%s pairs, %.0f %% positive, %.1f tokens each; %s steps",
         *(f"{steps.size:,}", 100 * pairs.labels.mean(), lengths.mean(), f"{len(steps):,}"),
     )
     return Batches(pairs, token_ids, start.max_tokens, steps)
@@ -135,7 +135,7 @@ def _read_first_stage(config: TrainConfig) -> Encoder:
 
 
 def read_start(config: TrainConfig) -> CrossEncoder:
-    """What training starts from: a cross-encoder, or an encoder with an output drawn at random."""
+    """Read the initial model: a cross-encoder, or an encoder with a random classifier."""
     named = os.path.expanduser(config.encoder.pretrained)
     try:
         if folder := cross_encoder_folder(named):
@@ -158,7 +158,7 @@ def _train(
     start: CrossEncoder,
     folder: pathlib.Path,
 ) -> tuple[CrossEncoder, float]:
-    """The model of the best step, and the seconds of this command's steps."""
+    """Return the model of the best step, and the seconds that the steps took in this process."""
     settings, last = config.cross_encoder, len(batches.steps)
     run_step, state = make_cross_step(config, start, last)
     sample = validation.sample(settings.queries, config.seed)

@@ -1,4 +1,4 @@
-"""Fit what scores hits, in folds: trees, and a small network that is added to them."""
+"""Cross-validation of scorers: fit trees and a small network for each fold, and for all data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EPOCHS = 15
 
 
 class CrossFit(NamedTuple):
-    """Scorers for each fold, fitted to the others, and the one that is fitted to all.
+    """A scorer for each fold, fitted to the other folds, and one fitted to all queries.
 
     scorers, sizes: of each fold. shipped, shipped_size: fitted to all queries. scores: float64 [m],
-    of each hit by the scorer of its fold. importances: float64 [f], the share of each feature in
-    what the shipped trees gain.
+    out-of-fold raw scores of the hits. importances: float64 [f], the share of each feature in the
+    total gain of the splits of the shipped trees.
     """
 
     scorers: list[Scorer]
@@ -31,9 +31,9 @@ class CrossFit(NamedTuple):
 
 
 def cross_fit(lists: Lists, start: Network, seed: int) -> CrossFit:
-    """Fit scorers, and score every hit by trees and a network that have not seen their query.
+    """Fit the scorers, and compute the out-of-fold score of every hit.
 
-    start: what the training of each network starts from.
+    start: the initial weights of each network.
     """
     found = cross_fit_forests(lists, seed)
 
@@ -53,8 +53,8 @@ def cross_fit(lists: Lists, start: Network, seed: int) -> CrossFit:
 
 
 def new_network(lists: Lists, seed: int) -> Network:
-    """A network with random weights, and the means and spreads of the features of all hits."""
-    features, valid, _ = _padded(lists)
+    """Make a network of random weights, which standardizes features by those of all hits."""
+    features, valid, _ = _pad(lists)
     return init_network(features, valid, seed)
 
 
@@ -62,12 +62,12 @@ def fit_network(
     start: Network, lists: Lists, chosen: np.ndarray, *, epochs: int, seed: int
 ) -> Network:
     """Train a network on the hits of the chosen queries, bool [q]."""
-    features, valid, relevant = (part[chosen] for part in _padded(lists))
+    features, valid, relevant = (part[chosen] for part in _pad(lists))
     return train_network(start, features, relevant, valid, epochs=epochs, seed=seed)
 
 
-def _padded(lists: Lists) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features float32 [q, k, f], which hits there are, and which are relevant, bool [q, k]."""
+def _pad(lists: Lists) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pad lists to k hits: features, float32 [q, k, f]; valid and relevant, bool [q, k]."""
     counts = np.diff(lists.starts)
     valid = np.arange(counts.max(initial=0)) < counts[:, None]
     features = np.zeros((*valid.shape, lists.features.shape[1]), np.float32)

@@ -1,4 +1,4 @@
-"""Hits of the first stage: negatives of a cross-encoder, and the lists that score it."""
+"""Hits of the first stage: the negatives for a cross-encoder, and its validation lists."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.sources import SplitData
 
 FILE = "hits.npy"  # in the work directory, so that a resumed run need not search again
-_SPARE = 10  # hits of a query that may be its paraphrases
+_SPARE = 10  # further hits, since some are paraphrases
 _BLOCK = 4096  # queries searched at once
 
 
 class Validation(NamedTuple):
-    """Queries of the validation split, whose hits are ordered anew.
+    """Queries of the validation split, and their first-stage hits, which are reordered.
 
     Attributes:
       queries: int64 [n], rows of questions.
-      hits: int64 [n, h], rows of the first stage's hits among all questions but the query, nearest
-        first; -1 where there are fewer.
-      clusters: int32 [Q].
-      pairs: int [P, 2], those of the split whose first question is one of the queries.
+      hits: int64 [n, h], rows of the hits among all questions except the query, nearest first,
+        padded with -1.
+      clusters: int32 [Q], the cluster of each question.
+      pairs: int [P, 2], the pairs of the split whose first question is one of the queries.
     """
 
     queries: np.ndarray
@@ -40,7 +40,7 @@ class Validation(NamedTuple):
     pairs: np.ndarray
 
     def sample(self, count: int, seed: int) -> Validation:
-        """At most `count` of the queries, at random."""
+        """Draw at most `count` of the queries."""
         order = np.random.default_rng([seed, 2]).permutation(len(self.queries))
         chosen = np.sort(order[:count])
         queries = self.queries[chosen]
@@ -48,7 +48,7 @@ class Validation(NamedTuple):
         return Validation(queries, self.hits[chosen], self.clusters, self.pairs[kept])
 
     def scores(self, rankings: np.ndarray | None = None) -> dict[str, float]:
-        """H@1 and MRR per query of rankings, int64 [n, h]; None: of the first stage's."""
+        """Compute H@1 and MRR per query of rankings, int64 [n, h]; None: the first stage's."""
         rankings = self.hits if rankings is None else rankings
         missing = max(0, DEPTH - rankings.shape[1])
         rankings = np.pad(rankings, [(0, 0), (0, missing)], constant_values=-1)
@@ -59,11 +59,11 @@ class Validation(NamedTuple):
 def find_hits(
     split: SplitData, encoder: Encoder, count: int, folder: pathlib.Path
 ) -> tuple[np.ndarray, Validation]:
-    """Search with the first stage, unless `folder` has its hits already.
+    """Search with the first stage, unless `folder` already has the hits.
 
     Returns:
-      int64 [Q, count], for each training question of a cluster the nearest training questions of
-      another meaning, -1 where there are fewer; and the validation queries with `count` hits each.
+      Negatives, int64 [Q, count]: for each clustered training question the nearest training
+      questions of other clusters, padded with -1; and the validation queries with `count` hits.
     """
     pairs, clusters = split.splits.pairs["validation"], split.clusters
     queries = np.unique(pairs[:, 0]).astype(np.int64)
@@ -81,7 +81,7 @@ def find_hits(
 def rerank_scores(
     model: CrossEncoder, questions: Sequence[str], validation: Validation
 ) -> tuple[dict[str, float], np.ndarray]:
-    """`Validation.scores` in the order of the logits; also these, [n, h], -inf for no hit."""
+    """Compute `Validation.scores` sorted by logit; also returns the logits, [n, h], -inf: none."""
     queries, hits = validation.queries, validation.hits
     logits = np.full(hits.shape, -np.inf)
     found = np.argwhere(hits >= 0)
@@ -92,7 +92,7 @@ def rerank_scores(
 
 
 def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
-    """As of `find_hits`. A hit with the words of the query is no negative, whatever its labels."""
+    """Find the negatives of `find_hits`; leaves out hits with the same words as the query."""
     clusters = split.clusters
     trained = np.flatnonzero(split.splits.split_of == TRAIN)
     queries = trained[clusters[trained] >= 0]

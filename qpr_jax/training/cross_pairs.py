@@ -1,4 +1,4 @@
-"""The pairs that a cross-encoder is trained on, and the batches that they make."""
+"""The training pairs of a cross-encoder, and their batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from qpr_jax.reranking.cross_encoder import WIDTHS
 
-_POOL = 64  # batches whose pairs are sorted by length together
+_POOL = 64  # batches whose pairs are sorted by length at once
 
 
 class Pairs(NamedTuple):
@@ -17,7 +17,7 @@ class Pairs(NamedTuple):
 
     Attributes:
       rows: int32 [n, 2], the query first.
-      labels: float32 [n], 1 for one meaning, else 0.
+      labels: float32 [n], 1 if both mean the same, else 0.
     """
 
     rows: np.ndarray
@@ -33,20 +33,21 @@ def draw_pairs(
     negatives: int,
     seed: int,
 ) -> Pairs:
-    """Draw at least `count` pairs, in rounds, each of which has every cluster once.
+    """Draw at least `count` pairs, in rounds.
 
-    A round has, of each cluster, two of its questions at random, and the first of them with some of
-    its hits; and each of the non-duplicates, either question first. So a cluster of a hundred
-    questions counts as much as one of two. The same arguments give the same pairs.
+    A round has for each cluster a positive pair, of two random questions of the cluster, and
+    negative pairs, of the first of the two and some of its hits; and all non-duplicates, in random
+    order of the two questions. So a large cluster counts as much as a small one. The same arguments
+    give the same pairs.
 
     Args:
-      clusters: int [Q], -1 for a question that is in none or is no training question; one or more
-        has two questions.
-      hits: int [Q, h], rows of other meanings for each question of a cluster, -1 where none.
-      non_duplicates: int [m, 2], pairs labeled so.
+      clusters: int [Q], -1 for a question without a cluster or of another split; at least one
+        cluster has two questions.
+      hits: int [Q, h], rows of hits of other clusters, padded with -1.
+      non_duplicates: int [m, 2], pairs labeled as non-duplicates.
       count: 1 or more.
-      negatives: hits of each query.
-      seed: of all draws.
+      negatives: number of hits drawn for each cluster.
+      seed: seed of all draws.
     """
     rng = np.random.default_rng(seed)
     members = np.flatnonzero(clusters >= 0)
@@ -59,7 +60,7 @@ def draw_pairs(
         first = rng.integers(sizes)
         second = (first + 1 + rng.integers(sizes - 1)) % sizes  # another one
         queries, same = members[starts + first], members[starts + second]
-        # The `negatives` hits with the smallest keys are a draw without repetition.
+        # The `negatives` hits with the smallest keys: a draw without replacement.
         keys = rng.random((len(queries), hits.shape[1])) + 2 * (hits[queries] < 0)
         chosen = np.argsort(keys, axis=1)[:, :negatives]
         others = np.take_along_axis(hits[queries], chosen, axis=1)
@@ -74,16 +75,16 @@ def draw_pairs(
 
 
 def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.ndarray:
-    """Divide pairs into batches of about one length: int64 [b, batch_size], positions of pairs.
+    """Divide pairs into batches of similar length: int64 [b, batch_size], positions of pairs.
 
-    A pool of consecutive pairs is sorted by length and cut, and its batches come in random order,
-    so that few tokens are padding and each part of the training has all lengths. What makes no
-    whole batch at the end is left out.
+    A pool of consecutive pairs is sorted by length and cut into batches, which are shuffled. So few
+    tokens are padding, and each part of the training has all lengths. An incomplete batch at the
+    end is left out.
 
     Args:
       lengths: int [n], tokens of each pair.
       batch_size: at most n.
-      seed: of the order.
+      seed: seed of the order.
     """
     rng = np.random.default_rng([seed, 1])
     whole = len(lengths) - len(lengths) % batch_size
@@ -98,13 +99,12 @@ def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.
 def lay_out_pairs(
     rows: np.ndarray, token_ids: Sequence[Sequence[int]], max_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and segments of pairs, int32 [n, L] both, L of `WIDTHS`; ids padded with -1.
+    """Make token ids, padded with -1, and segments of pairs: int32 [n, L] both, L of `WIDTHS`.
 
     Args:
       rows: int [n, 2].
-      token_ids: of each question, with its start and end markers; of the second question of a pair
-        all but the start marker is read.
-      max_tokens: at least the tokens of the longest pair; L is at most this.
+      token_ids: of each question, with [CLS] and [SEP]; [CLS] is left out of the second question.
+      max_tokens: at least the length of the longest pair; L is at most this.
     """
     pairs = [(token_ids[a], token_ids[b]) for a, b in rows.tolist()]
     longest = max(len(a) + len(b) - 1 for a, b in pairs)

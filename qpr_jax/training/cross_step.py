@@ -22,7 +22,7 @@ _CLIP = 1.0  # the largest norm of a gradient
 
 
 class CrossState(NamedTuple):
-    """All that a step changes. The embedding of word pieces stays as it is."""
+    """The state that a step changes. The word-piece embedding is frozen, and not in it."""
 
     params: nnx.State  # all but the embedding
     optimizer: optax.OptState
@@ -38,10 +38,10 @@ CrossStep = Callable[
 def make_cross_step(
     config: TrainConfig, start: CrossEncoder, steps: int
 ) -> tuple[CrossStep, CrossState]:
-    """The step of a training of so many `steps`, and the state before the first.
+    """Make the function of a step, and the initial state, for a training of `steps` steps.
 
-    The loss is the binary cross-entropy of the labels; the optimizer is AdamW. The table of word
-    pieces, half of the parameters, is frozen: few pairs move a word far, and the step is faster.
+    The loss is binary cross-entropy; the optimizer is AdamW. The word-piece embedding, half of the
+    parameters, is frozen: a fine-tuning changes it little, and the step is faster.
     """
     # Copies: a step donates its state, and the weights of `start` are read again.
     weights = jax.tree.map(jnp.array, start.weights)
@@ -80,7 +80,7 @@ def make_cross_step(
 
 
 def trained_weights(state: CrossState, start: CrossEncoder) -> dict[str, Any]:
-    """The weights of `CrossEncoder` after the steps of a state."""
+    """Return the weights of the `CrossEncoder` that a state holds."""
     # Copies: a step donates its state.
     trained = jax.tree.map(np.array, nnx.to_pure_dict(jax.device_get(state.params)))
     return dict(trained) | {"embedding": start.weights["embedding"]}

@@ -186,7 +186,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
-    if config.data.negatives:
+    if config.data.negatives and config.batch.hard_negatives:
         content["data.negatives.sha256"] = sha256_of(negatives_file(config))
     return content
 

@@ -1,4 +1,4 @@
-"""Hard negatives of a training: read from a file of `qpr negatives`, and drawn for a batch."""
+"""Hard negatives in a training: read from a file of `qpr negatives`, drawn for each batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("query", "negative")
 
 
 def negatives_file(config: TrainConfig) -> pathlib.Path:
-    """The file of `data.negatives`; UserError if it names a path where none is."""
+    """Return the path of `data.negatives`; UserError if it is not a file."""
     path = pathlib.Path(config.data.negatives).expanduser()
     if not path.is_file():
         raise UserError(
@@ -35,20 +35,20 @@ def negatives_file(config: TrainConfig) -> pathlib.Path:
 def read_negatives(
     config: TrainConfig, questions: Sequence[str], clusters: np.ndarray, splits: Splits
 ) -> np.ndarray:
-    """Read `data.negatives`: rows of a training query and a negative of it, int32 [M, 2].
+    """Read `data.negatives`: pairs of a training query and its negative, int32 [M, 2].
 
-    Rows with a held-out question are left out, and those that the labels call paraphrases; their
-    numbers are logged. A UserError names the line of a row with a question that the data do not
-    have, unless `data.skip_bad_rows`, which counts it.
+    Leaves out pairs with a held-out question, and paraphrases by the labels; logs their numbers. A
+    question that the data do not have is a UserError with its line, or, with `data.skip_bad_rows`,
+    left out and counted.
     """
     path = str(negatives_file(config))
     row_of: dict[str, int] = {}
     for row, question in enumerate(questions):
-        row_of.setdefault(_spaced(question), row)
+        row_of.setdefault(_collapse_spaces(question), row)
     pairs, unknown = [], 0
     for line, fields in read_rows(path, COLUMNS, remedy="make it with `qpr negatives`"):
         texts = [] if isinstance(fields, str) else [fields[name] for name in COLUMNS]
-        rows = [row_of.get(_spaced(text)) for text in texts if isinstance(text, str)]
+        rows = [row_of.get(_collapse_spaces(text)) for text in texts if isinstance(text, str)]
         if len(rows) == len(COLUMNS) and None not in rows:
             pairs.append(rows)
         elif config.data.skip_bad_rows:
@@ -85,10 +85,10 @@ def read_negatives(
 def hard_negatives(
     non_duplicates: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and its pairs to `count` questions labeled as non-duplicates.
+    """Make a function from a step and its pairs to `count` negatives, from labeled non-duplicates.
 
-    For each question of the batch in `non_duplicates`, int32 [M, 2], one that is labeled as
-    different from it, up to `count`; the rest are random questions of `non_duplicates`.
+    They are one labeled non-duplicate for each question of the batch in `non_duplicates`, int32
+    [M, 2], up to `count`; the rest are random questions of `non_duplicates`.
     """
     both = np.concatenate([non_duplicates, non_duplicates[:, ::-1]])
     if count and not len(both):
@@ -104,10 +104,10 @@ def hard_negatives(
 def mined_negatives(
     negatives: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and its pairs to `count` mined negatives, a question each.
+    """Make a function from a step and its pairs to `count` negatives, from mined ones.
 
-    For each query of the batch in `negatives`, int32 [M, 2] of a question and a negative of it, one
-    of its negatives, up to `count`; then one for each candidate; the rest are random ones.
+    `negatives`, int32 [M, 2], are pairs of a question and its negative. The result is, up to
+    `count`, a negative of each query of the batch, then of each candidate, then random ones.
     """
     negatives_of = _sample_negatives(negatives, questions, count, seed=seed)
     return lambda step, pairs: negatives_of(step, pairs.T.ravel())
@@ -116,9 +116,9 @@ def mined_negatives(
 def _sample_negatives(
     pairs: np.ndarray, questions: int, count: int, *, seed: int
 ) -> Callable[[int, np.ndarray], np.ndarray]:
-    """A function from a step and questions to `count` second questions of `pairs`, int32 [M, 2].
+    """Make a function from a step and questions to `count` second questions of `pairs`, [M, 2].
 
-    Of the first given questions that `pairs` begin with, one each, then of random rows.
+    They are one for each given question that is the first of a pair, then those of random pairs.
     """
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     sizes = np.bincount(pairs[:, 0], minlength=questions)
@@ -134,6 +134,6 @@ def _sample_negatives(
     return at
 
 
-def _spaced(text: str) -> str:
-    """A text as a TSV file holds it, whose whitespace is single spaces."""
+def _collapse_spaces(text: str) -> str:
+    """Collapse whitespace to single spaces, as a TSV file has it."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Which questions a re-ranker learns from, and which of their hits are relevant."""
+"""The training data of a re-ranker: queries, and which of their hits are relevant."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import neighbors
 
 MAX_QUERIES = 5000  # of a run without labels
-# Training questions that a network learns from before the validation questions, and their hits.
+# The pre-training of the network, on training questions: queries, hits of each, epochs.
 PRETRAINED, PRETRAINING_HITS, PRETRAINING_EPOCHS = 9000, 30, 8
 MIN_PRETRAINED = 50
 
 
 def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the queries to learn from, int64 [q], and what puts them into folds, int64 [q].
+    """Choose the queries: their rows, int64 [q], and their groups for the folds, int64 [q].
 
-    Those are the members of the validation clusters or, without clusters, a sample of the
-    validation questions.
+    They are the members of the validation clusters or, without clusters, a sample of the validation
+    questions, each a group.
     """
     held_out = np.flatnonzero(dataset.splits.split_of == VALIDATION)
     clustered = held_out[in_clusters(dataset, held_out)]
@@ -37,16 +37,16 @@ def training_queries(dataset: TrainDataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_clusters(dataset: TrainDataset, rows: np.ndarray) -> np.ndarray:
-    """Which of these questions have a paraphrase, bool [n]."""
+    """Return which of these questions have a known paraphrase, bool [n]."""
     clusters = dataset.clusters
     sizes = np.bincount(clusters[clusters >= 0], minlength=1)
     return (clusters[rows] >= 0) & (sizes[np.maximum(clusters[rows], 0)] > 1)
 
 
 def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
-    """Which hits mean the same as their query, int8 [m].
+    """Label the hits, int8 [m]: 1 if a hit means the same as its query, else 0.
 
-    They are those of its cluster or, without clusters, the one that the teacher finds nearest.
+    Relevant are those of its cluster or, without clusters, the nearest one by the teacher.
     """
     queries = lists.queries[lists.owners]
     if len(dataset.splits.pairs["validation"]):
@@ -66,10 +66,10 @@ def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
 def pretrain(
     config: TrainConfig, dataset: TrainDataset, finder: Finder, vectors: np.ndarray, start: Network
 ) -> Network:
-    """Train a network on training clusters; `start` where these are too few.
+    """Pre-train a network on the training clusters; returns `start` if these are too few.
 
-    The encoder has learned from them, too, so their distances are too good: they are replaced by
-    the means of `start`, those of validation questions.
+    The encoder was trained on these questions, so their distances are too good. The features of
+    distance are replaced by the means of `start`, which are those of validation questions.
     """
     train = np.flatnonzero(dataset.splits.split_of == TRAIN)
     queries = train[in_clusters(dataset, train)]

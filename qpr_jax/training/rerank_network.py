@@ -1,7 +1,7 @@
 """Train the network of the re-ranker: a softmax over the hits of each query.
 
-In loops of one thread, not in JAX: products of a few thousand rows are divided among the threads of
-the machine, whose number would then decide the last bits.
+This uses loops of one thread instead of JAX: XLA divides a product of a few thousand rows among
+threads, so the last bits would depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from qpr_jax.reranking.network import Network, standardize
 HIDDEN = 64
 _BATCH = 64  # queries
 _LEARNING_RATE, _WEIGHT_DECAY, _DROPOUT = 3e-3, 1e-2, 0.2
-_DECAYS = (0.9, 0.999)  # of Adam's means
+_DECAYS = (0.9, 0.999)  # beta1 and beta2 of Adam
 _TRAINED = ("hidden", "bias", "output", "linear")
 
 
 def init_network(features: np.ndarray, valid: np.ndarray, seed: int = 0) -> Network:
-    """Random weights, and the mean and spread of features [q, k, f] of the valid hits, [q, k]."""
+    """Draw random weights; standardize by the features [q, k, f] of the valid hits, [q, k]."""
     rows = features[valid].astype(np.float64)
     rng, width = np.random.default_rng(seed), features.shape[-1]
-    # A feature that never differs says nothing, on other data neither.
+    # A constant feature gets the scale 0, so that it is ignored on other data, too.
     spread = rows.std(axis=0)
     scale = np.where(spread > 1e-6, 1 / np.maximum(spread, 1e-6), 0)
     hidden = rng.normal(size=(width, HIDDEN)) * np.sqrt(2 / width)
@@ -42,18 +42,19 @@ def train_network(
     epochs: int,
     seed: int = 0,
 ) -> Network:
-    """Train on lists of k hits, padded.
+    """Train on padded lists of k hits.
 
-    The loss of a query is minus the log of the softmax, once of all relevant hits together and
-    once of each on average; a query without a relevant hit has none.
+    With p the softmax over the hits of a query, its loss is the mean of two terms: -log of the sum
+    of p over the relevant hits, and the mean of -log p over them. Queries without a relevant hit
+    are left out.
 
     Args:
-      start: of `init_network`, or trained on other lists; its mean and scale stay.
+      start: the initial network; its mean and scale are kept.
       features: float32 [q, k, f].
       relevant: bool [q, k].
       valid: bool [q, k], False for padding.
       epochs: passes over the queries.
-      seed: of the order of queries and of dropout.
+      seed: seed of the order of queries and of dropout.
     """
     useful = (relevant & valid).any(axis=1)
     inputs = standardize(start, features[useful]).astype(np.float32)
@@ -64,34 +65,39 @@ def train_network(
     for epoch in range(epochs):
         order = np.random.default_rng([seed, epoch]).permutation(len(inputs))
         dropout = np.random.default_rng([seed, epoch, 1])
-        # The last batch begins anew with the first queries.
+        # The last batch is filled up with the first queries of the order.
         for rows in np.resize(order, (batches, _BATCH)) if batches else ():
             shape = (*inputs.shape[:2], len(start.bias))
             kept = dropout.random((_BATCH, *shape[1:]), np.float32) >= _DROPOUT
-            slopes = {name: np.zeros_like(array) for name, array in weights.items()}
-            _add_slopes(
-                *weights.values(), inputs[rows], relevant[rows], valid[rows], kept, *slopes.values()
+            gradients = {name: np.zeros_like(array) for name, array in weights.items()}
+            _add_gradients(
+                *weights.values(),
+                inputs[rows],
+                relevant[rows],
+                valid[rows],
+                kept,
+                *gradients.values(),
             )
-            adam.step(weights, slopes)
+            adam.step(weights, gradients)
     return start._replace(**weights)
 
 
 class Adam:
-    """AdamW whose learning rate falls to 0 as a cosine; changes the weights in place."""
+    """AdamW with cosine decay of the learning rate to 0; changes the weights in place."""
 
     def __init__(self, weights: dict[str, np.ndarray], steps: int) -> None:
         self._steps, self._step = steps, 0
         self._means = {name: np.zeros_like(array) for name, array in weights.items()}
         self._squares = {name: np.zeros_like(array) for name, array in weights.items()}
 
-    def step(self, weights: dict[str, np.ndarray], slopes: dict[str, np.ndarray]) -> None:
-        """Move the weights against the slopes."""
+    def step(self, weights: dict[str, np.ndarray], gradients: dict[str, np.ndarray]) -> None:
+        """Apply one update by the gradients `gradients`."""
         rate = _LEARNING_RATE * (1 + math.cos(math.pi * self._step / self._steps)) / 2
         self._step += 1
-        for name, slope in slopes.items():
+        for name, gradient in gradients.items():
             mean, square, array = self._means[name], self._squares[name], weights[name]
-            mean += np.float32(1 - _DECAYS[0]) * (slope - mean)
-            square += np.float32(1 - _DECAYS[1]) * (slope * slope - square)
+            mean += np.float32(1 - _DECAYS[0]) * (gradient - mean)
+            square += np.float32(1 - _DECAYS[1]) * (gradient * gradient - square)
             first = mean / np.float32(1 - _DECAYS[0] ** self._step)
             second = square / np.float32(1 - _DECAYS[1] ** self._step)
             change = first / (np.sqrt(second) + np.float32(1e-8))
@@ -99,7 +105,7 @@ class Adam:
 
 
 @compile_loop(fastmath={"contract"})
-def _add_slopes(  # type: ignore[no-untyped-def]
+def _add_gradients(  # type: ignore[no-untyped-def]
     hidden,
     bias,
     output,
@@ -108,10 +114,10 @@ def _add_slopes(  # type: ignore[no-untyped-def]
     relevant,
     valid,
     kept,
-    hidden_slope,
-    bias_slope,
-    output_slope,
-    linear_slope,
+    hidden_gradient,
+    bias_gradient,
+    output_gradient,
+    linear_gradient,
 ):
     """Add the gradient of the mean loss of a batch; one thread, so that its order is fixed."""
     queries, hits, width = inputs.shape
@@ -150,18 +156,18 @@ def _add_slopes(  # type: ignore[no-untyped-def]
         for hit in range(hits):
             if not valid[query, hit]:
                 continue
-            slope = 2 * scores[hit] / whole
+            gradient = 2 * scores[hit] / whole
             if relevant[query, hit]:
-                slope -= scores[hit] / max(part, np.float32(1e-30)) + np.float32(1) / count
-            slope = np.float32(slope / (2 * queries))
+                gradient -= scores[hit] / max(part, np.float32(1e-30)) + np.float32(1) / count
+            gradient = np.float32(gradient / (2 * queries))
             for i in range(units):
                 alive = kept[query, hit, i] and before[hit, i] > 0
-                value = slope * scale if alive else np.float32(0)
-                output_slope[i] += value * before[hit, i]
+                value = gradient * scale if alive else np.float32(0)
+                output_gradient[i] += value * before[hit, i]
                 back[i] = value * output[i]
-                bias_slope[i] += back[i]
+                bias_gradient[i] += back[i]
             for f in range(width):
                 z = inputs[query, hit, f]
-                linear_slope[f] += slope * z
+                linear_gradient[f] += gradient * z
                 for i in range(units):
-                    hidden_slope[f, i] += z * back[i]
+                    hidden_gradient[f, i] += z * back[i]

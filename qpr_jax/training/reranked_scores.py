@@ -1,4 +1,4 @@
-"""What a report says of a second stage: its scores, and the difference to the first."""
+"""The scores of a second stage in a report, and their difference to those of the first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from qpr_jax.evaluation.bootstrap import Scores
 def reranked_scores(
     scores: dict[str, Any], ranks: dict[str, np.ndarray], split: str, name: str
 ) -> dict[str, Any]:
-    """The scores of two stages, by the index and by exact search, and what the second adds.
+    """Collect the scores of two stages, by the index and by exact search, and the gain.
 
-    scores: of the split, by search. ranks, name: as of `gains`.
+    scores: those of the split, by search. ranks, name: see `gains`.
     """
     return {
         **scores[f"{name}_index"],
@@ -24,10 +24,10 @@ def reranked_scores(
 
 
 def gains(ranks: dict[str, np.ndarray], split: str, name: str) -> dict[str, dict[str, Any]]:
-    """What a second stage adds to a split's scores: search -> over -> score -> interval.
+    """Compute the gain by a second stage in a split: search -> per_pair or per_query -> score.
 
-    `ranks` are the arrays of ranks.npz, `name` is the second stage's in them. An interval is the
-    difference and its 95 % interval, by a bootstrap over clusters: [difference, low, high].
+    `ranks` are the arrays of ranks.npz; `name` is the name of the second stage in them. A gain is
+    [difference, low, high], with the 95 % interval of a bootstrap over clusters.
     """
     found: dict[str, dict[str, Any]] = {}
     for search in ("index", "exact"):

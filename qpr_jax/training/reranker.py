@@ -1,8 +1,8 @@
 """The stage of a run after the index: train the light re-ranker on the validation questions.
 
-It learns from hits of an encoder that has not seen the queries, so these are held out: all members
-of the validation clusters. Their own scores come from trees that have not seen their cluster (see
-`boosting`); the test questions are scored by the trees that are shipped.
+It must learn from queries that the encoder was not trained on: all members of the validation
+clusters. The validation scores are out-of-fold (see `boosting`); the test questions are scored by
+the exported re-ranker.
 """
 
 from __future__ import annotations
@@ -56,27 +56,26 @@ from qpr_jax.training.rerank_data import pretrain, relevant_hits, training_queri
 log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax trained reranker 1"
-# Folders of a work directory, of a light and of a stacked re-ranker: the trees of the folds, and
-# facts of the report.
+# Folders of a work directory, for a light and a stacked re-ranker: the scorers of the folds, and
+# facts for the report.
 FOLDERS = ("reranking", "reranking_cross")
 LOGITS = "cross_logits"  # of a work directory
 NAMES = (LIGHT, STACKED)
-STACKED_CANDIDATES = 20  # as many as a cross-encoder has time for
+STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 _TREES = "folds.safetensors"
-MIN_QUERIES = 50  # with a paraphrase among their hits; of fewer nothing can be learned
-_TIMED = 1000  # queries
+_TIMED = 1000  # queries that the speed is measured with
 
 
 @dataclass(frozen=True)
 class TrainedReranker:
-    """The re-ranker of a run, with what scores its validation questions honestly.
+    """The re-ranker of a run, and the scorers of its cross-validation.
 
     Attributes:
-      model: what is shipped.
-      scorers: of the folds.
-      folds: int64 [Q], of each question; -1 for one that no tree was fitted to.
-      facts: of the report.
-      finder: finds candidates and their features.
+      model: the exported model, fitted to all queries.
+      scorers: one for each fold, fitted to the other folds.
+      folds: int64 [Q], the fold of each question; -1 for one that is not a training query.
+      facts: facts for the report.
+      finder: finds candidates and computes their features.
     """
 
     model: LightModel
@@ -86,7 +85,7 @@ class TrainedReranker:
     finder: Finder
 
     def search(self, first: RankFn) -> RankFn:
-        """The search of two stages over a first stage; validation questions out of fold."""
+        """Return the search in two stages over `first`; validation questions out-of-fold."""
 
         def search(queries: np.ndarray, k: int) -> np.ndarray:
             lists = self.finder.find(first, queries)
@@ -102,7 +101,7 @@ class TrainedReranker:
         return search
 
     def scores(self, lists: Candidates) -> np.ndarray:
-        """Raw scores of candidates by a scorer that has not seen their query: float64 [m]."""
+        """Compute raw scores by scorers that were not fitted to the query: float64 [m]."""
         features = self.finder.features(lists)
         fold = self.folds[lists.queries[lists.owners]]
         scores = np.empty(len(features))
@@ -112,13 +111,13 @@ class TrainedReranker:
 
 
 def check_tools(config: TrainConfig) -> None:
-    """UserError, before anything is trained, where a package that the stage needs is missing."""
+    """Raise a UserError, before any training, if a package that the stage needs is missing."""
     if config.rerank.kind != "none":
         boosting.require_lightgbm()
 
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
-    """The cross-encoder that the config names; UserError where it cannot be read."""
+    """Read the cross-encoder that the config names, if any; UserError if it cannot be read."""
     if config.rerank.kind == "none" or not config.rerank.cross_encoder:
         return None
     try:
@@ -129,7 +128,7 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
 
 
 def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
-    """Whether a re-ranker stacked on this cross-encoder is still to be trained or reported."""
+    """Whether the report lacks a stacked re-ranker with this cross-encoder."""
     known = read_object(folder / "report.json").get("reranker_cross", {})
     return scorer is not None and known.get("cross_encoder") != scorer.identity
 
@@ -141,14 +140,14 @@ def train_light(
     retriever: Retriever,
     vectors: np.ndarray,
 ) -> TrainedReranker | None:
-    """Train the re-ranker of a run, or read it where that is done; None without one.
+    """Train the re-ranker of a run, or read it if it is trained already; None if there is none.
 
     Args:
-      folder: the work directory; gets export/reranker/, which is shipped, and reranking/.
-      config: its section `rerank` says whether there is one.
+      folder: the work directory; gets export/reranker/, for searches, and reranking/.
+      config: its section `rerank` says whether to train one.
       dataset: the questions and their clusters or, without these, the teacher.
       retriever: the encoder and the index of the run.
-      vectors: of all questions, float32 [Q, d].
+      vectors: float32 [Q, d], of all questions.
     """
     if config.rerank.kind == "none":
         return None
@@ -165,9 +164,9 @@ def train_stacked(
     vectors: np.ndarray,
     scorer: PairScorer,
 ) -> TrainedReranker | None:
-    """As `train_light`, over fewer hits and with the logit of a cross-encoder as one more feature.
+    """As `train_light`, for fewer hits, and with the logit of a cross-encoder as the last feature.
 
-    It is shipped in export/reranker_cross/.
+    It is written to export/reranker_cross/.
     """
     questions = dataset.data.questions
     logits = LogitCache(folder / LOGITS, scorer, questions)
@@ -193,13 +192,12 @@ def _train(
         return TrainedReranker(**kept, folds=folds, finder=finder)
     lists = finder.find(exact_search(vectors), queries)
     labels = relevant_hits(dataset, lists)
-    usable = np.count_nonzero(np.bincount(lists.owners, labels, len(queries)))
-    if usable < MIN_QUERIES:
+    learned = boosting.learnable(labels, lists.starts)
+    if not boosting.suffices(learned, folds[queries]):
         log.warning(
-            "no re-ranker: expected %s validation questions or more with a paraphrase among their "
-            "hits, got %s; %s",
-            MIN_QUERIES,
-            usable,
+            "no re-ranker: expected %s validation questions or more, of several clusters, with a "
+            "paraphrase and another question among their hits, got %s of %s clusters; %s",
+            *(boosting.MIN_QUERIES, learned.sum(), len(np.unique(groups[learned]))),
             spell("raise {data.held_out_pairs}, or set {rerank.kind=none}"),
         )
         return None
@@ -237,7 +235,7 @@ def _train(
 def _facts(
     fitted: CrossFit, model: LightModel, labels: np.ndarray, lists: Candidates
 ) -> dict[str, Any]:
-    """What the report says of a training; MRR is over all queries that were learned from."""
+    """Collect the facts for the report; MRR is over all training queries."""
     heaviest = np.argsort(-fitted.importances, kind="stable")
     before = boosting.reciprocal_ranks(-lists.distances, labels, lists.starts)
     after = boosting.reciprocal_ranks(fitted.scores, labels, lists.starts)
@@ -257,7 +255,7 @@ def _facts(
 
 
 def _rate(finder: Finder, scorer: Scorer, lists: Candidates) -> float:
-    """Hits that are scored in a second, those of many queries at a time."""
+    """Measure how many hits are scored in a second, with many queries in a call."""
     count = min(_TIMED, len(lists.queries))
     hits = int(lists.starts[count])
     some = Candidates(
@@ -286,7 +284,7 @@ def _write(
 def _read(
     folder: pathlib.Path, shipped: pathlib.Path, encoder: str, scorer: str
 ) -> dict[str, Any] | None:
-    """What `_train` left when it was done; None where it was not."""
+    """Read what `_train` wrote; None if it did not finish, or had other inputs."""
     if not (folder / MANIFEST).is_file():
         return None
     manifest = read_manifest(folder, format=FORMAT)

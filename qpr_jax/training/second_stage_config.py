@@ -1,4 +1,4 @@
-"""The settings of what orders hits anew: the re-ranker of a run, and a cross-encoder."""
+"""The settings of second stages: the re-ranker of a run, and a cross-encoder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ class RerankConfig:
     """The second stage of a search, trained after the index."""
 
     kind: str = setting(
-        "none", "none, or trees over features of query and hit", choices=("none", "light")
+        "none",
+        "none, or light: trees and a small network over features of query and hit",
+        choices=("none", "light"),
     )
-    candidates: int = setting(50, "hits of the first stage that it orders", min=1, max=1000)
-    lexical_candidates: int = setting(0, "hits of BM25 that it orders, too", min=0, max=1000)
+    candidates: int = setting(50, "first-stage hits that the re-ranker reorders", min=2, max=1000)
+    lexical_candidates: int = setting(
+        0, "BM25 hits that the re-ranker reorders with them", min=0, max=1000
+    )
     cross_encoder: str = setting(
-        "", "folder of a cross-encoder, to train trees that read its logit, too", result=False
+        "",
+        "folder of a cross-encoder: a second re-ranker is trained, with its logit as a feature",
+        result=False,
     )
 
 
@@ -27,13 +33,17 @@ class CrossEncoderConfig:
 
     first_stage: str = setting(
         "minilm",
-        "whose hits are the negatives and are ordered anew: a run, a folder or a name",
+        "encoder that finds the hits: a run, a folder or a name",
         result=False,
     )
-    pairs: int = setting(400_000, "pairs of the whole training", min=1)
-    negatives: int = setting(3, "hits of another meaning, for each pair of one meaning", min=0)
+    pairs: int = setting(400_000, "number of training pairs", min=1)
+    negatives: int = setting(3, "negatives for each positive pair", min=0)
     hits: int = setting(
-        20, "nearest questions that negatives are drawn from, and that are ordered anew", min=1
+        20,
+        "nearest hits of a query: negatives are drawn from them; in evaluations they are reordered",
+        min=1,
     )
-    queries: int = setting(400, "validation queries of each evaluation; the last has all", min=1)
-    evaluations: int = setting(5, "evaluations of the training", min=1)
+    queries: int = setting(
+        400, "validation queries of each evaluation except the last, which uses all", min=1
+    )
+    evaluations: int = setting(5, "number of evaluations during the training", min=1)

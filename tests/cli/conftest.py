@@ -60,8 +60,8 @@ def qpr(tmp_path, monkeypatch, capfd):
 @pytest.fixture
 def index(qpr, run, tmp_path):
     (tmp_path / "questions.jsonl").write_text(JSONL)
-    status, _, told = qpr("index", "mine", "questions.jsonl", "--run", run)
-    assert status == 0, told
-    assert "index: Flat (IVF20,Flat is for more questions), 4 questions" in told
-    assert told.endswith("mine: 4 questions\n")
+    status, _, stderr = qpr("index", "mine", "questions.jsonl", "--run", run)
+    assert status == 0, stderr
+    assert "index: Flat (IVF20,Flat is for more questions), 4 questions" in stderr
+    assert stderr.endswith("mine: 4 questions\n")
     return tmp_path / "mine"

@@ -47,13 +47,15 @@ def log(request, tmp_path):
 
 def test_any_format_makes_the_same(qpr, tmp_path, log):
     names = ("--question", "asked", "--answer", "said", "--min-coherence", "0.2")
-    status, _, told = qpr("clusters", log, "--out", "made", *names)
-    assert status == 0, told
-    assert "clusters of" in told
+    status, _, stderr = qpr("clusters", log, "--out", "made", *names)
+    assert status == 0, stderr
+    assert "clusters of" in stderr
     write_rows(tmp_path / "rows.jsonl", log_rows())
-    assert qpr("clusters", "rows.jsonl", "--out", "wanted", "--min-coherence", "0.2")[0] == 0
+    assert qpr("clusters", "rows.jsonl", "--out", "expected", "--min-coherence", "0.2")[0] == 0
     for name in ("clusters.jsonl", "pairs_train.tsv", "report.json"):
-        assert (tmp_path / "made" / name).read_bytes() == (tmp_path / "wanted" / name).read_bytes()
+        assert (tmp_path / "made" / name).read_bytes() == (
+            tmp_path / "expected" / name
+        ).read_bytes()
 
 
 def test_verdicts_are_told(qpr, tmp_path):
@@ -91,10 +93,10 @@ def test_commands_that_are_none(qpr, arguments):
 def test_logs_that_cannot_be_used_are_told(qpr, tmp_path, rows, said):
     if rows is not None:
         (tmp_path / "rows.jsonl").write_text(rows)
-    status, _, told = qpr("clusters", "rows.jsonl", "--out", "made")
+    status, _, stderr = qpr("clusters", "rows.jsonl", "--out", "made")
     assert status == 1
-    assert said in told
-    assert told.count("\n") == 1
+    assert said in stderr
+    assert stderr.count("\n") == 1
     assert not (tmp_path / "made").exists()
 
 
@@ -118,10 +120,10 @@ def test_spark_that_cannot_start_is_told(tmp_path):
 
 def test_a_master_that_is_none_is_told(qpr, tmp_path):
     write_rows(tmp_path / "rows.jsonl", log_rows())
-    status, _, told = qpr("clusters", "rows.jsonl", "--out", "made", "--spark", "local[x]")
+    status, _, stderr = qpr("clusters", "rows.jsonl", "--out", "made", "--spark", "local[x]")
     assert status == 1
     expected = "expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got 'local[x]'"
-    assert re.fullmatch(rf"error: `[-a-z ]*spark`: {re.escape(expected)}\n", told)
+    assert re.fullmatch(rf"error: `[-a-z ]*spark`: {re.escape(expected)}\n", stderr)
 
 
 @pytest.mark.slow
@@ -138,10 +140,10 @@ def test_ctrl_c_while_spark_starts_leaves_nothing(tmp_path, spark_master):
     )
     assert running.stderr.readline()  # Java's first
     os.killpg(running.pid, signal.SIGINT)
-    told = running.communicate(timeout=120)[1]
+    stderr = running.communicate(timeout=120)[1]
     assert running.returncode == 130
-    assert told.endswith("stopped\n")
-    assert "Traceback" not in told
+    assert stderr.endswith("stopped\n")
+    assert "Traceback" not in stderr
     assert not (tmp_path / "made").exists()
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:  # for Java to end

@@ -45,7 +45,7 @@ def failing_by_exact_search(run):
 
 
 def test_two_runs_side_by_side(qpr, runs, tmp_path):
-    status, out, told = qpr("errors", *runs, "--out", "made/errors.json")
+    status, out, stderr = qpr("errors", *runs, "--out", "made/errors.json")
     assert (status, out) == (0, "")
     value = json.loads((tmp_path / "made" / "errors.json").read_text())
     assert value["runs"] == ["first", "second"]
@@ -61,10 +61,10 @@ def test_two_runs_side_by_side(qpr, runs, tmp_path):
         f"{run} fails at {len(w)} ({len(w) / 15:.3f})"
         for run, w in zip(value["runs"], wrong, strict=True)
     ]
-    assert told.endswith(
+    assert stderr.endswith(
         f" made/errors.json: 15 test queries; {', '.join(counts)}, both at {both}\n"
     )
-    assert told.count("\n") == 1
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["errors.html", "errors.md"])
@@ -80,8 +80,8 @@ def test_pages_of_one_run_and_of_two(qpr, runs, tmp_path, name):
 
 
 def test_the_split_is_chosen(qpr, runs):
-    told = qpr("errors", runs[0], "--split", "validation", "--out", "e.md")[2]
-    assert "1 validation queries" in told
+    stderr = qpr("errors", runs[0], "--split", "validation", "--out", "e.md")[2]
+    assert "1 validation queries" in stderr
     assert qpr("errors", runs[0], "--split", "tests", "--out", "e.md")[0] == 2
 
 
@@ -98,9 +98,9 @@ def test_what_cannot_be_shown_is_told_in_a_line(qpr, runs, tmp_path):
         ([first, fewer, "--out", "e.md"], "fewer: expected the same 20 questions, got 1"),
         ([first, "--out", "e.txt"], "`--out`: expected a name that ends in .html, .md, .json, got"),
     ):
-        status, out, told = qpr("errors", *arguments)
-        assert (status, out, told.count("\n")) == (1, "", 1), told
-        assert said in told
+        status, out, stderr = qpr("errors", *arguments)
+        assert (status, out, stderr.count("\n")) == (1, "", 1), stderr
+        assert said in stderr
     (first / "splits" / "test.tsv").write_text("id1\tid2\n")
     assert "test.tsv: expected pairs of the split" in qpr("errors", first, "--out", "e.md")[2]
     (first / "splits" / "test.tsv").write_text("id1\tid2\n7\t8\n")

@@ -50,8 +50,8 @@ def test_indexed_and_searched(qpr, index):
 def test_searched_in_two_stages(qpr, index, tmp_path):
     write_reranker(index, candidates=3)
     asked = ("search", index, "--query", "how to cook rice", "-k", 4)
-    status, out, told = qpr(*asked)
-    assert status == 0, told
+    status, out, stderr = qpr(*asked)
+    assert status == 0, stderr
     scores = [row["score"] for row in lines(out)]
     assert scores[:3] == sorted(scores[:3], reverse=True)
     assert scores[3] is None
@@ -61,10 +61,10 @@ def test_searched_in_two_stages(qpr, index, tmp_path):
     assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
     table = qpr(*asked, "--output", "tsv")[1].splitlines()
     assert [row.split("\t")[4] for row in table[1:]] == [*map(str, scores[:3]), ""]
-    status, _, told = qpr(*asked, "--rerank", "cross_encoder")
+    status, _, stderr = qpr(*asked, "--rerank", "cross_encoder")
     assert status == 1
-    assert "error: `--rerank`: expected a cross-encoder, found none; name" in told
-    assert "`--cross-encoder`" in told
+    assert "error: `--rerank`: expected a cross-encoder, found none; name" in stderr
+    assert "`--cross-encoder`" in stderr
     assert qpr(*asked, "--rerank", "heavy")[0] == 2
     status, _, told = qpr(*asked, "--cross-encoder", "cross")
     assert status == 2
@@ -101,14 +101,14 @@ def test_every_input_makes_the_same_index(qpr, run, tmp_path):
 
 
 def test_kept_up_to_date(qpr, index, tmp_path):
-    status, out, told = qpr("add", index, given=b"where is rye grown\nwhat is a bicycle\n")
+    status, out, stderr = qpr("add", index, given=b"where is rye grown\nwhat is a bicycle\n")
     # The greatest id there can be is taken, so no number is left to give.
     assert (status, out) == (1, "")
-    assert "error: `ids`: expected ids, got none, and fewer than 2 are left" in told
+    assert "error: `ids`: expected ids, got none, and fewer than 2 are left" in stderr
     assert qpr("remove", index, "--id", 2**63 - 1)[0] == 0
     (tmp_path / "new.csv").write_text("question,id\nrye?,8\nrye!,8\noats,77\n")
-    status, out, told = qpr("add", index, "new.csv")
-    assert status == 0, told
+    status, out, stderr = qpr("add", index, "new.csv")
+    assert status == 0, stderr
     assert lines(out) == [
         {"id": 8, "question": "rye?"},
         {"id": 8, "question": "rye!"},
@@ -116,18 +116,18 @@ def test_kept_up_to_date(qpr, index, tmp_path):
     ]
     expected = {i: q for i, q in QUESTIONS.items() if i < 2**63 - 1} | {8: "rye!", 77: "oats"}
     assert dict(Retriever.load(index).index) == expected
-    status, _, told = qpr("remove", index, given=b"77\n4\n")
+    status, _, stderr = qpr("remove", index, given=b"77\n4\n")
     assert status == 1
-    assert "error: `ids`: expected ids of indexed questions, got 4 that no question has" in told
+    assert "error: `ids`: expected ids of indexed questions, got 4 that no question has" in stderr
     assert dict(Retriever.load(index).index) == expected
-    status, _, told = qpr("remove", index, "--ignore-missing", given=b"77\n4\n 5 \n")
+    status, _, stderr = qpr("remove", index, "--ignore-missing", given=b"77\n4\n 5 \n")
     assert status == 0
-    assert "2 removed, 2 questions" in told
+    assert "2 removed, 2 questions" in stderr
     facts = json.loads(qpr("info", index)[1])
     assert (facts["questions"], facts["removed"], facts["added"]) == (2, 3, 1)
-    status, _, told = qpr("compact", index)
+    status, _, stderr = qpr("compact", index)
     assert status == 0
-    assert "index: Flat" in told
+    assert "index: Flat" in stderr
     facts = json.loads(qpr("info", index)[1])
     assert (facts["questions"], facts["removed"], facts["added"]) == (2, 0, 0)
     assert dict(Retriever.load(index).index) == {3: QUESTIONS[3], 8: "rye!"}
@@ -153,12 +153,12 @@ def test_compact_upgrades_an_older_index_and_other_commands_name_it(qpr, run, tm
     shutil.copytree(run, tmp_path / "old")
     write_format_4(tmp_path / "old")
     for command in ("info", "search", "add", "remove"):
-        status, _, told = qpr(command, "old", given=b"1")
+        status, _, stderr = qpr(command, "old", given=b"1")
         assert status == 1
-        assert "got 'qpr_jax index 4'; run `qpr compact` on the folder" in told
-        assert told.count("\n") == 1
-    status, _, told = qpr("compact", "old")
-    assert (status, "index: Flat" in told) == (0, True)
+        assert "got 'qpr_jax index 4'; run `qpr compact` on the folder" in stderr
+        assert stderr.count("\n") == 1
+    status, _, stderr = qpr("compact", "old")
+    assert (status, "index: Flat" in stderr) == (0, True)
     facts = json.loads(qpr("info", "old")[1])
     assert (facts["questions"], facts["removed"], facts["added"]) == (4, 0, 0)
     assert qpr("compact", "old")[0] == 0
@@ -166,8 +166,8 @@ def test_compact_upgrades_an_older_index_and_other_commands_name_it(qpr, run, tm
 
 def test_encoded_to_a_file(qpr, run, index, monkeypatch):
     monkeypatch.setattr(vectors_file, "CHUNK", 3)
-    status, _, told = qpr("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
-    assert status == 0, told
+    status, _, stderr = qpr("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
+    assert status == 0, stderr
     vectors = np.load("deep/vectors.npy", mmap_mode="r")
     expected = Retriever.load(index).encode(list(QUESTIONS.values()))
     np.testing.assert_array_equal(vectors, expected)
@@ -180,24 +180,24 @@ def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
     monkeypatch.setattr(vectors_file, "CHUNK", 3)
     given = [f"question {i}\n".encode() for i in range(11)]
     bad = b"".join(given[:8]) + b"\xff\n"
-    status, _, told = qpr("encode", run, "--out", "v.npy", given=bad)
+    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=bad)
     assert (status, os.path.exists("v.npy")) == (1, False)
-    assert "standard input, line 9: expected UTF-8" in told
+    assert "standard input, line 9: expected UTF-8" in stderr
     others = b"".join([b"another\n", *given[1:]])
     with files.locked(".v.npy.lock"):
-        status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
-        assert (status, "another process is writing it" in told) == (1, True)
-    status, _, told = qpr("encode", run, "--out", "v.npy", given=others)
+        status, _, stderr = qpr("encode", run, "--out", "v.npy", given=others)
+        assert (status, "another process is writing it" in stderr) == (1, True)
+    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=others)
     assert status == 1
-    assert "started with other questions; remove the file to start again" in told
-    status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
-    assert (status, "started with other questions" in told) == (1, True)
+    assert "started with other questions; remove the file to start again" in stderr
+    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
+    assert (status, "started with other questions" in stderr) == (1, True)
     calls = []
     plain = vectors_file._header
     monkeypatch.setattr(vectors_file, "_header", lambda *a: calls.append(a) or plain(*a))
-    status, _, told = qpr("encode", run, "--out", "v.npy", given=b"".join(given))
+    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=b"".join(given))
     assert status == 0
-    assert "resuming after 6 questions" in told
+    assert "resuming after 6 questions" in stderr
     assert calls == [(11, 6)]
     questions = [line.decode().strip() for line in given]
     qpr("index", "mine", "--run", run, given=b"".join(given))
@@ -210,8 +210,8 @@ def test_evaluated(qpr, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text(
         "question\tid\n" + "".join(f"{question}\t{i}\n" for question, i in rows)
     )
-    status, out, told = qpr("evaluate", index, "pairs.tsv")
-    assert status == 0, told
+    status, out, stderr = qpr("evaluate", index, "pairs.tsv")
+    assert status == 0, stderr
     scores = json.loads(out)
     assert scores["queries"] == 3
     assert scores["hits@1"] == pytest.approx(2 / 3)
@@ -266,20 +266,20 @@ def test_evaluated(qpr, index, tmp_path):
 )
 def test_mistakes_are_told_in_one_line(qpr, index, arguments, given, status, message):
     before = dict(Retriever.load(index).index)
-    got, _, told = qpr(*arguments, given=given)
-    assert got == status, told
-    assert message in told
+    got, _, stderr = qpr(*arguments, given=given)
+    assert got == status, stderr
+    assert message in stderr
     assert dict(Retriever.load(index).index) == before
 
 
 def test_ids_must_be_each_question_s_own(qpr, run):
     twice = b'{"id": 1, "question": "a"}\n{"id": 1, "question": "b"}\n'
-    status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=twice)
+    status, _, stderr = qpr("index", "mine", "--run", run, "--format", "jsonl", given=twice)
     assert status == 1
-    assert "error: standard input, line 2: the id 1 stands twice" in told
+    assert "error: standard input, line 2: the id 1 stands twice" in stderr
     some = b'{"id": 1, "question": "a"}\n\n{"question": "b"}\n'
-    status, _, told = qpr("index", "mine", "--run", run, "--format", "jsonl", given=some)
-    assert "error: standard input, line 3: expected an id, as in the rows before" in told
+    status, _, stderr = qpr("index", "mine", "--run", run, "--format", "jsonl", given=some)
+    assert "error: standard input, line 3: expected an id, as in the rows before" in stderr
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,9 @@ def test_ids_must_be_each_question_s_own(qpr, run):
 def test_settings_of_a_file(qpr, tmp_path, text, message):
     (tmp_path / "mine.toml").write_text(text)
     (tmp_path / "pairs.tsv").write_text("")
-    status, _, told = qpr("train", "r", "pairs.tsv", "--config", "mine.toml")
+    status, _, stderr = qpr("train", "r", "pairs.tsv", "--config", "mine.toml")
     assert status == 1
-    assert message in told
+    assert message in stderr
 
 
 SMALL = """
@@ -376,10 +376,10 @@ def test_minilm_names_a_model(qpr, tmp_path, monkeypatch):
     assert qpr("encode", "minilm", "q.txt", "--out", "v.npy")[0] == 0
     expected = read_encoder(tiny).encode(["how do i learn python", "rice"])
     np.testing.assert_array_equal(np.load("v.npy"), expected)
-    status, _, told = qpr("index", "my_index", "q.txt", "--run", "minilm")
-    assert status == 0, told
+    status, _, stderr = qpr("index", "my_index", "q.txt", "--run", "minilm")
+    assert status == 0, stderr
     status, out, _ = qpr("search", "my_index", "--query", "rice", "-k", 1)
     assert (status, lines(out)[0]["id"]) == (0, 1)
-    status, _, told = qpr("mine", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1)
-    assert status == 0, told
+    status, _, stderr = qpr("mine", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1)
+    assert status == 0, stderr
     assert not (tmp_path / "minilm").exists()

@@ -16,7 +16,7 @@ def lines(path):
 @pytest.mark.parametrize("how", [["--threshold", "1e-6"], ["--pairs", "1"]])
 def test_duplicates_are_mined(qpr, run, tmp_path, how):
     texts = [*QUESTIONS.values(), "how can I learn python QUICKLY?"]
-    status, _, told = qpr(
+    status, _, stderr = qpr(
         "mine",
         "-",
         "--run",
@@ -26,8 +26,8 @@ def test_duplicates_are_mined(qpr, run, tmp_path, how):
         *how,
         given="\n".join(texts[:3] + texts[4:]).encode(),
     )
-    assert status == 0, told
-    assert "mined: 1 pairs, 2 questions in 1 clusters, the largest of 2" in told
+    assert status == 0, stderr
+    assert "mined: 1 pairs, 2 questions in 1 clusters, the largest of 2" in stderr
     (pair,) = lines(tmp_path / "mined" / "pairs.jsonl")
     assert pair.pop("distance") == pytest.approx(0, abs=1e-6)
     assert pair == {"id1": 0, "id2": 3, "question1": texts[0], "question2": texts[4]}
@@ -54,21 +54,21 @@ def test_a_precision_on_labelled_pairs_chooses_the_threshold(qpr, run, tmp_path)
     (tmp_path / "q.tsv").write_text("question\nlearn python\npython learn\nwhat is rust\n")
     mine = ("mine", "q.tsv", "--run", run, "--out", "m", "--output", "tsv")
     labels = ("--labels", "labels.tsv")
-    status, _, told = qpr(*mine, *labels, "--precision", "0.9")
-    assert status == 0, told
+    status, _, stderr = qpr(*mine, *labels, "--precision", "0.9")
+    assert status == 0, stderr
     a, b = Retriever.build(["a"], run=run).encode(["learn python", "python learn"])
-    threshold = float(re.search(r"threshold: (\S+)", told)[1])
+    threshold = float(re.search(r"threshold: (\S+)", stderr)[1])
     assert threshold == pytest.approx(((a - b) ** 2).sum(), rel=1e-4)
-    assert "warning" not in told
+    assert "warning" not in stderr
     more = "\n".join(f"what is {i}" for i in range(7)).encode()
-    told = qpr("mine", "-", *mine[2:], *labels, "--precision", "0.9", given=more)[2]
-    assert "warning: this is the precision among the 3 labeled questions; each of 7 has" in told
+    stderr = qpr("mine", "-", *mine[2:], *labels, "--precision", "0.9", given=more)[2]
+    assert "warning: this is the precision among the 3 labeled questions; each of 7 has" in stderr
     assert qpr(*mine, *labels, "--precision", "0.9")[0] == 0
     pairs = (tmp_path / "m" / "pairs.tsv").read_text().splitlines()
     assert pairs[0] == "id1\tid2\tdistance\tquestion1\tquestion2"
     assert pairs[1].endswith("\tlearn python\tpython learn")
     assert (tmp_path / "m" / "clusters.tsv").read_text().startswith("cluster\tid\tquestion\n")
-    # What was told is enough to find the same.
+    # The threshold that was printed finds the same pairs.
     before = (tmp_path / "m" / "pairs.tsv").read_text()
     assert qpr(*mine, "--threshold", repr(threshold))[0] == 0
     assert (tmp_path / "m" / "pairs.tsv").read_text() == before
@@ -85,9 +85,9 @@ def test_a_precision_on_labelled_pairs_chooses_the_threshold(qpr, run, tmp_path)
     ],
 )
 def test_thresholds_that_are_none(qpr, run, how):
-    status, _, told = qpr("mine", "q.tsv", "--run", run, "--out", "m", *how)
+    status, _, stderr = qpr("mine", "q.tsv", "--run", run, "--out", "m", *how)
     assert status == 2
-    assert f"Invalid value for '{how[-2]}'" in told
+    assert f"Invalid value for '{how[-2]}'" in stderr
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_thresholds_that_are_none(qpr, run, how):
 def test_questions_that_cannot_be_mined(qpr, run, tmp_path, rows, said):
     (tmp_path / "q.tsv").write_text(rows)
     format = "jsonl" if rows[0] == "{" else "tsv"
-    status, _, told = qpr(
+    status, _, stderr = qpr(
         *("mine", "q.tsv", "--run", run, "--out", "m", "--pairs", "1", "--format", format)
     )
     assert status == 1
-    assert said in told
+    assert said in stderr
 
 
 def test_quoras_own_file_is_mined(qpr, run, tmp_path):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
     rows = "0\t11\t12\tlearn python\tLearn Python?\t1\n1\t13\t11\tcook rice\tlearn python\t0\n"
     (tmp_path / "quora.tsv").write_text(header + rows)
-    status, _, told = qpr("mine", "quora.tsv", "--run", run, "--out", "m", "--pairs", "1")
-    assert status == 0, told
+    status, _, stderr = qpr("mine", "quora.tsv", "--run", run, "--out", "m", "--pairs", "1")
+    assert status == 0, stderr
     (pair,) = lines(tmp_path / "m" / "pairs.jsonl")
     assert (pair["id1"], pair["id2"]) == (11, 12)
 
@@ -144,8 +144,8 @@ def test_verdicts_are_scored(qpr, run, tmp_path):
     assert qpr("evaluate", run, "test.jsonl", "--task", "mining", "--other-texts")[0] == 2
     assert qpr("evaluate", run, "-", "--task", "classification", "--validation", "-")[0] == 2
     (tmp_path / "one.jsonl").write_text(text.splitlines()[0])
-    told = qpr(*classify, "--validation", "one.jsonl")[2]
-    assert told.startswith("error: one.jsonl: expected labeled pairs of both kinds")
+    stderr = qpr(*classify, "--validation", "one.jsonl")[2]
+    assert stderr.startswith("error: one.jsonl: expected labeled pairs of both kinds")
 
 
 def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
@@ -154,8 +154,8 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
     queries = [("q1", "how can i learn python QUICKLY"), ("q2", "how to cook rice")]
     rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1)]
     write_beir(tmp_path / "set", corpus, queries, {"test": rows, "dev": rows[2:]})
-    status, out, told = qpr("evaluate", run, "--beir", "set", "--trec", "out/a.run")
-    assert status == 0, told
+    status, out, stderr = qpr("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    assert status == 0, stderr
     scores = json.loads(out)
     assert (scores["queries"], scores["documents"], scores["mrr@1"]) == (2, 3, 1.0)
     assert scores["ndcg@1"] == 1
@@ -164,10 +164,12 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
     assert len(lines) == 6
     status, out, _ = qpr("evaluate", run, "--beir", "set", "--split", "dev")
     assert (status, json.loads(out)["queries"]) == (0, 1)
-    status, _, told = qpr("evaluate", run, "--beir", "set", "--split", "train")
+    status, _, stderr = qpr("evaluate", run, "--beir", "set", "--split", "train")
     assert status == 1
-    assert told.startswith("error: set: expected qrels/train.tsv in it, found none (splits: dev, t")
-    assert told.count("\n") == 1
+    assert stderr.startswith(
+        "error: set: expected qrels/train.tsv in it, found none (splits: dev, t"
+    )
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -205,9 +207,9 @@ def test_both_stages_are_scored(qpr, index, tmp_path):
 
 def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text("question\tid\na\t5\nb\t77\nc\t8\nd\t9\nb\t9\n")
-    status, out, told = qpr("evaluate", index, "pairs.tsv")
+    status, out, stderr = qpr("evaluate", index, "pairs.tsv")
     assert (status, out) == (1, "")
-    assert told == (
+    assert stderr == (
         f"error: pairs.tsv, line 3: expected the id of a question in {index}, got 77; 2 of 4 ids "
         "are missing in the index; remove their rows, or name the index of these ids\n"
     )
@@ -224,9 +226,9 @@ def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):
     ],
 )
 def test_mining_by_two_ways_or_none_is_refused(qpr, run, tmp_path, how):
-    status, _, told = qpr("mine", "q.tsv", "--run", run, "--out", "m", *how)
+    status, _, stderr = qpr("mine", "q.tsv", "--run", run, "--out", "m", *how)
     assert status == 2
-    assert "give one of --threshold, --pairs, or --labels with --precision" in told
+    assert "give one of --threshold, --pairs, or --labels with --precision" in stderr
     assert not (tmp_path / "m").exists()
 
 

@@ -36,12 +36,12 @@ def rows_of(path):
 
 
 def test_an_encoder_alone_searches_the_questions_of_the_pairs(qpr, run, pairs, tmp_path):
-    status, out, told = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
-    assert (status, out) == (0, ""), told
+    status, out, stderr = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "2")
+    assert (status, out) == (0, ""), stderr
     rows = rows_of(tmp_path / "n.tsv")
     assert [*rows[0]] == [*COLUMNS, "rank", "distance", "positive", "id"]
     assert len(rows) == 5 * 2
-    assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in told
+    assert "n.tsv: 5 queries, 10 negatives; 0 queries have fewer than 2" in stderr
     mined = {}
     for row in rows:
         mined.setdefault(row["query"], []).append(row["negative"])
@@ -71,22 +71,22 @@ def test_a_cross_encoder_drops_what_it_takes_for_a_paraphrase(
         lambda folder: lambda p: command.np.array([0.75 if "learn" in b else 0.25 for _, b in p]),
     )
     judged = ("--cross-encoder", "judge", "--max-score", "0.5")
-    status, _, told = qpr("negatives", run, pairs, "--out", "n.tsv", *judged)
-    assert status == 0, told
+    status, _, stderr = qpr("negatives", run, pairs, "--out", "n.tsv", *judged)
+    assert status == 0, stderr
     rows = rows_of(tmp_path / "n.tsv")
     assert {row["score"] for row in rows} == {"0.25"}
     assert all("learn" not in row["negative"] for row in rows)
-    assert "paraphrases by score" in told
-    assert ", 0 paraphrases by score" not in told
+    assert "paraphrases by score" in stderr
+    assert ", 0 paraphrases by score" not in stderr
 
 
 def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
     qpr, run, pairs, tmp_path, monkeypatch
 ):
     mine = ("negatives", run, pairs, "--out", "n.tsv", "--rerank", "light")
-    status, _, told = qpr(*mine)
+    status, _, stderr = qpr(*mine)
     assert status == 1
-    assert "`--rerank`: expected an encoder with a folder reranker/, found none" in told
+    assert "`--rerank`: expected an encoder with a folder reranker/, found none" in stderr
 
     def rerank(texts, hits):
         assert {len(found) for found in hits} == {4, 5}  # of six, less the texts of the query
@@ -97,8 +97,8 @@ def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
         return [found[::-1] for found in scored]
 
     monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
-    status, _, told = qpr(*mine)
-    assert status == 0, told
+    status, _, stderr = qpr(*mine)
+    assert status == 0, stderr
     rows = rows_of(tmp_path / "n.tsv")
     assert {row["score"] for row in rows} == {"0.25"}
     assert all("learn" not in row["negative"] for row in rows)
@@ -109,8 +109,8 @@ def test_the_light_reranker_of_a_run_is_asked(qpr, run, pairs, tmp_path):
     shutil.copytree(run / "export", folder / "export")
     write_reranker(folder)
     mine = ("negatives", folder, pairs, "--out", "n.tsv", "--rerank", "light", "--max-score", "1")
-    status, _, told = qpr(*mine)
-    assert status == 0, told
+    status, _, stderr = qpr(*mine)
+    assert status == 0, stderr
     scores = [float(row["score"]) for row in rows_of(tmp_path / "n.tsv")]
     assert scores
     assert all(0 <= score <= 1 for score in scores)
@@ -125,27 +125,29 @@ def test_a_split_of_a_run_is_searched_alone(qpr, run, tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "export").symlink_to(run / "export")
     mine = ("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "train")
-    status, _, told = qpr(*mine)
+    status, _, stderr = qpr(*mine)
     assert status == 1
-    assert "expected the folder of a run, with splits/" in told
+    assert "expected the folder of a run, with splits/" in stderr
     (tmp_path / "work" / "splits").mkdir()
     names = ["train"] * 4 + ["validation"] * 4
     table = "".join(f"{i}\t{name}\n" for i, name in enumerate(names))
     (tmp_path / "work" / "splits" / "questions.tsv").write_text("id\tsplit\n" + table)
-    status, _, told = qpr(*mine)
-    assert status == 0, told
+    status, _, stderr = qpr(*mine)
+    assert status == 0, stderr
     texts = {text for row in ROWS[:2] for text in row[:2]}
     rows = rows_of(tmp_path / "n.tsv")
     assert {row[name] for row in rows for name in COLUMNS} == texts
-    told = qpr("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "test")[2]
-    assert told == "error: quora.tsv: expected questions labeled as duplicates, got none in test\n"
+    stderr = qpr("negatives", "work", "quora.tsv", "--out", "n.tsv", "--split", "test")[2]
+    assert (
+        stderr == "error: quora.tsv: expected questions labeled as duplicates, got none in test\n"
+    )
 
 
 def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
     """The tiny one, without a calibration: its logits become probabilities."""
     judged = ("--cross-encoder", TINY, "--max-score", "1")
-    status, _, told = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "1", *judged)
-    assert status == 0, told
+    status, _, stderr = qpr("negatives", run, pairs, "--out", "n.tsv", "--count", "1", *judged)
+    assert status == 0, stderr
     rows = rows_of(tmp_path / "n.tsv")
     logits = read_cross_encoder(TINY).predict([(row["query"], row["negative"]) for row in rows])
     for row, logit in zip(rows, logits.tolist(), strict=True):
@@ -169,12 +171,12 @@ def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
     ],
 )
 def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, said):
-    found, _, told = qpr("negatives", run, pairs, *options)
-    assert (found, said in told) == (status, True), told
+    found, _, stderr = qpr("negatives", run, pairs, *options)
+    assert (found, said in stderr) == (status, True), stderr
     assert not [*tmp_path.glob("n.*")]
 
 
 def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):
     (tmp_path / "p.tsv").write_text("question1\tquestion2\tis_duplicate\na\tb\t0\n")
-    told = qpr("negatives", run, "p.tsv", "--out", "n.tsv")[2]
-    assert told == "error: p.tsv: expected questions labeled as duplicates, got none\n"
+    stderr = qpr("negatives", run, "p.tsv", "--out", "n.tsv")[2]
+    assert stderr == "error: p.tsv: expected questions labeled as duplicates, got none\n"

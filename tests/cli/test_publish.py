@@ -10,16 +10,16 @@ from tests.runs import keep_row
 
 
 def test_a_published_model_is_used_by_its_name(qpr, run, tmp_path, monkeypatch):
-    status, _, told = qpr("publish", run, "--to", "models/mine", "--licence", "mit")
+    status, _, stderr = qpr("publish", run, "--to", "models/mine", "--licence", "mit")
     assert status == 0
-    assert told.endswith(" models/mine: see its README.md\n")
+    assert stderr.endswith(" models/mine: see its README.md\n")
     card = (tmp_path / "models" / "mine" / "README.md").read_text()
     assert "Not measured on labelled questions." in card
     assert "Of the weights: mit." in card
     lines = "".join(f"{question}\n" for question in list(QUESTIONS.values())[:3])
     monkeypatch.setenv("QPR_MODELS", "models")
-    status, _, told = qpr("index", "built", "-", "--run", "mine", given=lines.encode())
-    assert status == 0, told
+    status, _, stderr = qpr("index", "built", "-", "--run", "mine", given=lines.encode())
+    assert status == 0, stderr
     status, out, _ = qpr("search", "built", "-", "-k", "1", given=lines.encode())
     assert status == 0
     assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
@@ -28,9 +28,9 @@ def test_a_published_model_is_used_by_its_name(qpr, run, tmp_path, monkeypatch):
 def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("work")
-    status, _, told = qpr("publish", run, "--to", "mine")
+    status, _, stderr = qpr("publish", run, "--to", "mine")
     assert status == 1
-    assert told == "error: `--to`: mine is there already; remove it, or name another folder\n"
+    assert stderr == "error: `--to`: mine is there already; remove it, or name another folder\n"
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
@@ -46,24 +46,24 @@ def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, n
 
 @pytest.mark.parametrize("name", ["minilm", "a\nb", "bad\udcff"])
 def test_names_that_no_card_can_say_are_refused(qpr, run, name):
-    status, _, told = qpr("publish", run, "--to", name)
+    status, _, stderr = qpr("publish", run, "--to", name)
     assert status == 1
-    assert "to`: expected printable characters, and another name than minilm" in told
+    assert "to`: expected printable characters, and another name than minilm" in stderr
 
 
 def test_a_run_without_an_encoder_is_told(qpr, tmp_path):
-    status, _, told = qpr("publish", "nothing", "--to", "mine")
+    status, _, stderr = qpr("publish", "nothing", "--to", "mine")
     assert status == 1
-    assert "`run`: expected the folder of a run, found none at nothing, nor a model of" in told
+    assert "`run`: expected the folder of a run, found none at nothing, nor a model of" in stderr
     assert not (tmp_path / "mine").exists()
 
 
 def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
     shutil.copytree(run, tmp_path / "cut")
     (tmp_path / "cut" / "run.json").write_text("{}")
-    status, _, told = qpr("publish", "cut", "--to", "mine")
+    status, _, stderr = qpr("publish", "cut", "--to", "mine")
     assert status == 1
-    assert "cut: expected a finished run, got one without a report; resume it with" in told
+    assert "cut: expected a finished run, got one without a report; resume it with" in stderr
 
 
 def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
@@ -84,12 +84,12 @@ def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
 def test_a_published_model_is_no_index(qpr, run, command):
     assert qpr("publish", run, "--to", "mine")[0] == 0
     name, *rest = command
-    status, out, told = qpr(name, "mine", *rest, given=b"how\n")
+    status, out, stderr = qpr(name, "mine", *rest, given=b"how\n")
     assert (status, out) == (1, "")
-    assert "mine has no index/; finish the run (the same command resumes it), or make an" in told
+    assert "mine has no index/; finish the run (the same command resumes it), or make an" in stderr
 
 
 def test_the_folder_that_one_is_in_is_not_replaced(qpr, run):
-    status, _, told = qpr("publish", run, "--to", ".")
+    status, _, stderr = qpr("publish", run, "--to", ".")
     assert status == 1
-    assert "error: `--to`: expected another folder than the current one, got .\n" in told
+    assert "error: `--to`: expected another folder than the current one, got .\n" in stderr

@@ -22,8 +22,8 @@ def jsonl(pairs):
 
 def test_pairs_are_scored_in_their_order(qpr, tmp_path):
     (tmp_path / "pairs.jsonl").write_text(jsonl(PAIRS))
-    status, out, told = qpr("rerank", TINY, "pairs.jsonl")
-    assert status == 0, told
+    status, out, stderr = qpr("rerank", TINY, "pairs.jsonl")
+    assert status == 0, stderr
     rows = [json.loads(line) for line in out.splitlines()]
     assert [[row["question1"], row["question2"]] for row in rows] == PAIRS
     assert [row["score"] for row in rows] == pytest.approx(GOLDEN["scores"], abs=1e-5)
@@ -41,8 +41,8 @@ def test_a_run_has_probabilities(qpr, tmp_path):
     points = np.array([[0.0, 5.0], [0.25, 0.75]])
     model = dataclasses.replace(model, calibration=points)
     save_cross_encoder(tmp_path / "run" / "export", model)
-    status, out, told = qpr("rerank", "run", "--format", "jsonl", given=jsonl(PAIRS[:2]).encode())
-    assert status == 0, told
+    status, out, stderr = qpr("rerank", "run", "--format", "jsonl", given=jsonl(PAIRS[:2]).encode())
+    assert status == 0, stderr
     rows = [json.loads(line) for line in out.splitlines()]
     assert all(0.25 < row["probability"] < 0.75 for row in rows)
 
@@ -58,13 +58,13 @@ def test_a_run_has_probabilities(qpr, tmp_path):
 )
 def test_what_cannot_be_scored_is_named(qpr, tmp_path, arguments, given, message):
     (tmp_path / "pairs.txt").write_text(next(iter(QUESTIONS.values())))
-    status, out, told = qpr("rerank", *arguments, given=given.encode())
+    status, out, stderr = qpr("rerank", *arguments, given=given.encode())
     assert (status, out) == (1, "")
-    assert message in told
-    assert len(told.splitlines()) == 1
+    assert message in stderr
+    assert len(stderr.splitlines()) == 1
 
 
 def test_an_encoder_is_no_cross_encoder(qpr, run):
-    status, _, told = qpr("rerank", run, given=b"")
+    status, _, stderr = qpr("rerank", run, given=b"")
     assert status == 1
-    assert "expected a cross-encoder" in told
+    assert "expected a cross-encoder" in stderr

@@ -34,6 +34,6 @@ def test_a_name_in_each_program(command, name, value, in_main, in_qpr):
 
 
 def test_a_command_spells_its_messages(qpr):
-    status, _, told = qpr("splits", "pairs.tsv", "--out", "new", "--dev", "0.9", "--test", "0.5")
+    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "new", "--dev", "0.9", "--test", "0.5")
     assert status == 1
-    assert told.endswith("; lower `--dev` or `--test`\n")
+    assert stderr.endswith("; lower `--dev` or `--test`\n")

@@ -15,13 +15,13 @@ def write_pairs(path, rows=ROWS):
 
 def test_parts_are_made_and_scored(qpr, run, tmp_path):
     write_pairs(tmp_path / "pairs.tsv")
-    status, out, told = qpr("splits", "pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2)
-    assert status == 0, told
+    status, out, stderr = qpr("splits", "pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2)
+    assert status == 0, stderr
     assert out == ""
     report = json.loads((tmp_path / "parts" / "report.json").read_text())
-    assert "dev: 16 questions, 8 components, 8 clusters, 16 clustered_questions, 8 dup" in told
+    assert "dev: 16 questions, 8 components, 8 clusters, 16 clustered_questions, 8 dup" in stderr
     dropped = report["dropped"]["non_duplicates_across_parts"]
-    assert f"left out: non-duplicates of two parts: {dropped}, of one cluster: 0; pairs" in told
+    assert f"left out: non-duplicates of two parts: {dropped}, of one cluster: 0; pairs" in stderr
     # What is made is read by the other commands as it is.
     folder = tmp_path / "parts" / "classification"
     assert len(read_quora(folder / "train_pairs.tsv").pairs) == sum(
@@ -29,23 +29,23 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     )
     test, dev = folder / "test_pairs.tsv", folder / "dev_pairs.tsv"
     classify = ("evaluate", run, test, "--task", "classification", "--validation", dev)
-    status, out, told = qpr(*classify)
-    assert status == 0, told
+    status, out, stderr = qpr(*classify)
+    assert status == 0, stderr
     assert json.loads(out)["test"]["pairs"] > 8
-    status, out, told = qpr("evaluate", run, test, "--task", "mining")
-    assert status == 0, told
+    status, out, stderr = qpr("evaluate", run, test, "--task", "mining")
+    assert status == 0, stderr
     assert json.loads(out)["true_pairs"] == 8
     of_mining = [f"parts/mining/test_{name}.tsv" for name in ("corpus", "duplicates")]
     mining = ("evaluate", run, of_mining[0], "--task", "mining", "--duplicates", of_mining[1])
-    status, out, told = qpr(*mining)
-    assert status == 0, told
+    status, out, stderr = qpr(*mining)
+    assert status == 0, stderr
     scores = json.loads(out)
     assert scores["questions"] == report["parts"]["test"]["questions"]
     assert scores["true_pairs"] == report["parts"]["test"]["linked_duplicates"]
     assert qpr(*mining, "--format", "tsv")[0] == 2
     assert qpr("evaluate", run, "-", "--task", "mining", "--duplicates", "-")[0] == 2
-    status, out, told = qpr("evaluate", run, "--beir", "parts/beir", "--split", "dev")
-    assert status == 0, told
+    status, out, stderr = qpr("evaluate", run, "--beir", "parts/beir", "--split", "dev")
+    assert status == 0, stderr
     scores = json.loads(out)
     assert scores["queries"] == report["parts"]["dev"]["queries"]
     assert scores["documents"] == report["retrieval_corpus"]
@@ -73,27 +73,29 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
 )
 def test_sizes_that_cannot_be(qpr, tmp_path, options, said):
     write_pairs(tmp_path / "pairs.tsv")
-    status, _, told = qpr("splits", "pairs.tsv", "--out", "parts", *options)
+    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts", *options)
     assert status == 1
-    assert told.startswith("error: ")
-    assert told.count("\n") == 1
-    assert said in told
+    assert stderr.startswith("error: ")
+    assert stderr.count("\n") == 1
+    assert said in stderr
     assert not (tmp_path / "parts").exists()
 
 
 def test_files_and_folders_that_will_not_do(qpr, tmp_path):
-    status, _, told = qpr("splits", "none.tsv", "--out", "parts")
+    status, _, stderr = qpr("splits", "none.tsv", "--out", "parts")
     assert status == 1
-    assert told.startswith("error: none.tsv: expected a file of question pairs, got: No such file")
+    assert stderr.startswith(
+        "error: none.tsv: expected a file of question pairs, got: No such file"
+    )
     assert qpr("splits", "pairs.tsv")[0] == 2
     write_pairs(tmp_path / "pairs.tsv", [*ROWS, (1, 2, "a\tb", "c", 1)])
-    status, _, told = qpr("splits", "pairs.tsv", "--out", "parts")
+    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
     assert status == 1
-    assert "pairs.tsv, line 81: expected 6 fields, got 7" in told
+    assert "pairs.tsv, line 81: expected 6 fields, got 7" in stderr
     shares = ("--dev", 0.2, "--test", 0.2)
-    status, _, told = qpr("splits", "pairs.tsv", "--out", "parts", "--skip-bad-rows", *shares)
-    assert status == 0, told
+    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts", "--skip-bad-rows", *shares)
+    assert status == 0, stderr
     assert json.loads((tmp_path / "parts" / "report.json").read_text())["skipped_rows"] == 1
-    status, _, told = qpr("splits", "pairs.tsv", "--out", "parts")
+    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
     assert status == 1
-    assert "`--out`: parts is there already; remove it, or name another folder" in told
+    assert "`--out`: parts is there already; remove it, or name another folder" in stderr

@@ -93,11 +93,11 @@ def test_gzip(written):
 )
 def test_what_is_wrong_is_said(written, name, text, said):
     (written / name).write_text(text.replace("HEAD", "query-id\tcorpus-id\tscore\n"))
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         list(read_corpus(written)), read_queries(written), read_qrels(written, "test")
-    assert str(told.value).startswith(str(written / name))
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith(str(written / name))
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_files_that_are_not_there(written):

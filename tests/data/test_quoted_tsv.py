@@ -71,9 +71,9 @@ def test_what_breaks_no_row_is_not_quoted(tmp_path):
 def test_rows_that_cannot_be_read(tmp_path, caplog, body, said):
     path = tmp_path / "corpus.tsv"
     path.write_bytes(f"qid\tquestion\n{body}5\tgood\n".encode("utf-8", "surrogateescape"))
-    with pytest.raises(UserError, match=r"corpus\.tsv, line") as told:
+    with pytest.raises(UserError, match=r"corpus\.tsv, line") as error:
         list(read_questions(str(path)))
-    assert said in str(told.value)
+    assert said in str(error.value)
     caplog.set_level("WARNING", logger="qpr_jax")
     good = list(read_questions(str(path), skip_bad_rows=True))
     assert good[-1].question == "good"

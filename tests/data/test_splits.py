@@ -193,10 +193,10 @@ def test_pairs_that_cannot_be_read(tmp_path, text, said):
     (tmp_path / "splits").mkdir()
     if text is not None:
         (tmp_path / "splits" / "test.tsv").write_text(text)
-    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/splits/test.tsv")) as told:
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}/splits/test.tsv")) as error:
         read_pairs(tmp_path, "test")
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_pairs_of_no_run_or_split(tmp_path):

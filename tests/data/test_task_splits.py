@@ -106,11 +106,11 @@ def check_retrieval(folder, data):
         assert not queries.keys() & corpus.keys()
         assert not {normalized_text(text) for text in queries.values()} & words
         assert len({cluster_of[qid] for qid in queries}) == len(queries)
-        wanted: dict[int, set[int]] = {}
+        expected: dict[int, set[int]] = {}
         for qid, relevant in rows:
-            wanted.setdefault(qid, set()).add(relevant)
-        assert wanted.keys() == queries.keys()
-        for qid, found in wanted.items():
+            expected.setdefault(qid, set()).add(relevant)
+        assert expected.keys() == queries.keys()
+        for qid, found in expected.items():
             of_cluster = set(data.ids[clusters == cluster_of[qid]].tolist())
             assert found == of_cluster - {qid}
             assert found <= corpus.keys()
@@ -234,9 +234,9 @@ HASH = "84299d899dfd1be294778d6fc01005f2ac744c15251c19267e16f1ee111b1f91"
     ],
 )
 def test_sizes_that_cannot_be(sizes, said):
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         Sizes(**sizes)
-    assert said in str(told.value)
+    assert said in str(error.value)
 
 
 def test_parts_that_get_nothing():

@@ -52,9 +52,9 @@ FOUND = Pairs(
 )
 
 
-@pytest.mark.parametrize(("wanted", "threshold"), [(1.0, 0.1), (0.75, 0.3), (0.1, 0.3)])
-def test_the_threshold_of_a_precision(wanted, threshold):
-    assert threshold_of_precision(FOUND, CLUSTERS, wanted) == pytest.approx(threshold)
+@pytest.mark.parametrize(("precision", "threshold"), [(1.0, 0.1), (0.75, 0.3), (0.1, 0.3)])
+def test_the_threshold_of_a_precision(precision, threshold):
+    assert threshold_of_precision(FOUND, CLUSTERS, precision) == pytest.approx(threshold)
 
 
 def test_no_threshold_has_the_precision():
@@ -95,8 +95,8 @@ def test_the_average_precision_of_all_pairs_is_that_of_the_field():
     distances = (rng.integers(0, 9, len(first)) - 2 * true).astype(np.float32)
     order = np.argsort(distances)
     found = Pairs(first[order], second[order], distances[order])
-    wanted = average_precision_score(true, -distances)
-    assert mining_scores(found, clusters)["average_precision"] == pytest.approx(wanted)
+    expected = average_precision_score(true, -distances)
+    assert mining_scores(found, clusters)["average_precision"] == pytest.approx(expected)
 
 
 def test_mining_without_anything_found_or_to_find():

@@ -97,8 +97,8 @@ def test_the_page_has_scores_and_shares(tmp_path):
 def test_the_study_runs(run_study, tmp_path):
     write_encoder(tmp_path / "miner")
     rows = ("--rows=none,margin", f"--run={tmp_path / 'miner'}")
-    status, told = run_study("hard_negatives", "--smoke", *rows)
-    assert status == 0, told
+    status, stderr = run_study("hard_negatives", "--smoke", *rows)
+    assert status == 0, stderr
     mined = (tmp_path / "runs" / "rows" / "negatives" / "margin.jsonl").read_text().splitlines()
     assert {"query", "negative", "rank"} <= {*json.loads(mined[0])}
     assert "## How many are paraphrases" in (tmp_path / "results" / "README.md").read_text()

@@ -147,9 +147,9 @@ def test_the_texts_of_pairs_stand_in_the_index():
 def test_indexes_of_other_questions_are_refused(other, said):
     index = built(QUESTIONS)
     require_same_questions(index, built(dict(reversed(QUESTIONS.items()))), "other")
-    with pytest.raises(UserError, match="expected the same") as told:
+    with pytest.raises(UserError, match="expected the same") as error:
         require_same_questions(index, built(other), "other")
-    assert said in str(told.value)
+    assert said in str(error.value)
 
 
 def test_a_run_with_no_failing_query():

@@ -136,6 +136,8 @@ def test_a_folder_of_version_3_has_fewer_files(folder):
         ("config.json", {"id2label": None}, "one output, got 2"),
         ("config.json", {"hidden_size": 12}, "expected"),
         ("config_sentence_transformers.json", {"activation_fn": "os.system"}, "os.system"),
+        ("config_sentence_transformers.json", {"activation_fn": ["x"]}, "one of the activations"),
+        ("tokenizer.json", {"model": None}, "expected a tokenizer"),
         ("config_sentence_transformers.json", {"default_prompt_name": "query"}, "no prompt"),
         ("tokenizer_config.json", {"model_max_length": "many"}, "3 tokens or more"),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.trees import Forest, check_forest, forest_of, predict
+from qpr_jax.reranking.trees import Forest, check_forest, parse_forest, predict
 
 lightgbm = pytest.importorskip("lightgbm", exc_type=ImportError)
 
@@ -23,7 +23,7 @@ def trained(leaves: int, trees: int, seed: int = 0):
 @pytest.mark.parametrize(("leaves", "trees"), [(2, 1), (15, 20), (32, 5)])
 def test_equals_the_library(leaves, trees):
     booster, rows = trained(leaves, trees)
-    forest = forest_of(booster.dump_model()["tree_info"])
+    forest = parse_forest(booster.dump_model()["tree_info"])
     check_forest(forest, 5, "here")
     at_thresholds = rows[: len(forest.threshold)].copy()
     count = len(at_thresholds)
@@ -35,7 +35,7 @@ def test_equals_the_library(leaves, trees):
 
 def test_a_row_has_the_same_bits_in_any_company():
     booster, rows = trained(15, 20)
-    forest = forest_of(booster.dump_model()["tree_info"])
+    forest = parse_forest(booster.dump_model()["tree_info"])
     together = predict(forest, rows)
     alone = np.concatenate([predict(forest, rows[i : i + 1]) for i in range(100)])
     assert (together[:100] == alone).all()
@@ -43,7 +43,7 @@ def test_a_row_has_the_same_bits_in_any_company():
 
 def test_a_tree_without_nodes_adds_its_value():
     tree = {"tree_structure": {"leaf_value": 0.25}}
-    forest = forest_of([tree, tree])
+    forest = parse_forest([tree, tree])
     check_forest(forest, 1, "here")
     assert predict(forest, np.zeros((3, 1), np.float32)).tolist() == [0.5] * 3
 
@@ -59,7 +59,7 @@ def test_more_leaves_than_bits_are_refused():
             "right_child": tree,
         }
     with pytest.raises(ValueError, match="32 leaves"):
-        forest_of([{"tree_structure": tree}])
+        parse_forest([{"tree_structure": tree}])
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_more_leaves_than_bits_are_refused():
 )
 def test_damaged_arrays_are_refused(name, change):
     booster, _ = trained(7, 3)
-    forest = forest_of(booster.dump_model()["tree_info"])
+    forest = parse_forest(booster.dump_model()["tree_info"])
     damaged = Forest(**forest._asdict() | {name: change(getattr(forest, name))})
     with pytest.raises(UserError, match="here: expected the arrays of a forest"):
         check_forest(damaged, 5, "here")

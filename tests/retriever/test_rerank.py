@@ -110,7 +110,7 @@ def test_a_stage_that_is_not_there(retriever, run):
 
 
 def test_it_goes_wherever_the_encoder_goes(retriever, run, tmp_path):
-    wanted = retriever.search(ASKED)
+    expected = retriever.search(ASKED)
     retriever.save(tmp_path / "saved")
     entries = [(1, i, question) for i, question in QUESTIONS.items()]
     Retriever.build_in(tmp_path / "built", entries, run=tmp_path / "saved")
@@ -119,15 +119,15 @@ def test_it_goes_wherever_the_encoder_goes(retriever, run, tmp_path):
     assert names > {"README.md", "manifest.json", "reranker"}
     shutil.rmtree(run)
     for folder in ("saved", "built"):
-        assert Retriever.load(tmp_path / folder).search(ASKED) == wanted
+        assert Retriever.load(tmp_path / folder).search(ASKED) == expected
         (file,) = (tmp_path / folder / "index").glob("statistics-*")
         Retriever.load(tmp_path / folder).compact()
-        assert Retriever.load(tmp_path / folder).search(ASKED) == wanted
+        assert Retriever.load(tmp_path / folder).search(ASKED) == expected
         (again,) = (tmp_path / folder / "index").glob("statistics-*")
         assert file.name != again.name
     published = Retriever.load(tmp_path / "published")
     published.add([*QUESTIONS.values()], [*QUESTIONS])
-    assert published.search(ASKED) == wanted
+    assert published.search(ASKED) == expected
 
 
 def test_a_newer_one_in_the_folder_stays(retriever, tmp_path):

@@ -13,7 +13,9 @@ from qpr_jax.training.boosting import (
     Lists,
     assign_folds,
     cross_fit_forests,
+    learnable,
     reciprocal_ranks,
+    suffices,
 )
 
 HITS = 10
@@ -55,6 +57,23 @@ def test_scores_out_of_fold_find_nothing_where_there_is_nothing():
     lists = made_lists(signal=False)
     by_chance = mean_rank(np.zeros(len(lists.labels)), lists)
     assert mean_rank(out_of_fold(cross_fit_forests(lists, 0), lists), lists) < by_chance + 0.08
+
+
+def test_folds_that_say_nothing_do_not_suffice():
+    every = made_lists()
+    learned = learnable(every.labels, every.starts)
+    assert suffices(learned, every.folds)
+    few = every._replace(folds=every.folds % 3)  # as of a validation split of three clusters
+    assert suffices(learned, few.folds)
+    assert len(cross_fit_forests(few, 0).forests) == FOLDS + 1
+    assert not suffices(learned, every.folds % 2)
+    assert not suffices(learned[:49], every.folds[:49])
+
+
+def test_a_list_whose_hits_are_all_relevant_says_nothing():
+    labels = np.array([1, 1, 0, 1, 0, 1], np.int8)
+    starts = np.array([0, 1, 3, 5, 5, 6])
+    assert learnable(labels, starts).tolist() == [False, True, True, False, False]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

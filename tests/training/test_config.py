@@ -279,6 +279,15 @@ def test_several_processes_use_all_their_devices():
         ({"data.negatives": "a.tsv"}, ["data.negatives"]),
         (
             {
+                "data.source": "synthetic",
+                "data.negatives": "a.tsv",
+                "batch.hard_negatives": 8,
+                "data.skip_bad_rows": True,
+            },
+            [],
+        ),
+        (
+            {
                 "data.negatives": "a.tsv",
                 "batch.hard_negatives": 8,
                 "loss.names": ("contrastive",),

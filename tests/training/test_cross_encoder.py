@@ -251,3 +251,6 @@ def test_each_job_reads_its_own_settings():
     assert unused_settings(config) == ["cross_encoder.pairs"]
     config = override(load_config("quora_cross_encoder"), {"loss.scale": 2.0, "max_steps": 5})
     assert unused_settings(config) == ["loss.scale"]
+    others = {"data.negatives": "n.tsv", "data.unlabeled": "q.txt", "data.spliced": 5}
+    config = load_config("quora_cross_encoder", {**others, "batch.hard_negatives": 8})
+    assert {*unused_settings(config)} == {*others, "batch.hard_negatives"}

@@ -60,16 +60,16 @@ def test_the_gradient_is_that_of_the_loss():
         each = np.where(relevant, logs, 0).sum(axis=1) / relevant.sum(axis=1)
         return -(together + each).mean() / 2
 
-    slopes = {name: np.zeros(array.shape, np.float32) for name, array in weights.items()}
+    gradients = {name: np.zeros(array.shape, np.float32) for name, array in weights.items()}
     single = [array.astype(np.float32) for array in weights.values()]
-    rerank_network._add_slopes(*single, inputs, relevant, valid, kept, *slopes.values())
+    rerank_network._add_gradients(*single, inputs, relevant, valid, kept, *gradients.values())
     for name, array in weights.items():
         for _ in range(4):
             at = tuple(rng.integers(size) for size in array.shape)
             change = np.zeros_like(array)
             change[at] = 1e-5
             up, down = (loss(weights | {name: array + sign * change}) for sign in (1, -1))
-            assert slopes[name][at] == pytest.approx((up - down) / 2e-5, abs=1e-6)
+            assert gradients[name][at] == pytest.approx((up - down) / 2e-5, abs=1e-6)
 
 
 def test_scores_are_out_of_fold_and_the_bits_of_any_number_of_threads(monkeypatch):

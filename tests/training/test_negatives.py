@@ -79,8 +79,8 @@ def test_held_out_questions_and_paraphrases_are_left_out(config, plain, caplog):
     with caplog.at_level("INFO"):
         dataset = load_dataset(config, None)
     assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
-    told = "40 hard negatives; left out: 2 with a held-out question, 2 paraphrases by the labels"
-    assert told in caplog.text
+    message = "40 hard negatives; left out: 2 with a held-out question, 2 paraphrases by the labels"
+    assert message in caplog.text
     write(config, plain, leaks)
     with pytest.raises(UserError, match="expected negatives of training questions, got none"):
         load_dataset(config, None)

@@ -149,8 +149,8 @@ def test_each_product_of_a_step_has_the_precision_of_its_setting(datasets, kind,
 def test_a_training_says_what_the_platform_lacks(datasets, caplog):
     config = config_of("cnn", **{"encoder.precision": "tf32", "loss.precision": "bf16"})
     build_plan(config, datasets["cnn"])
-    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert told == [
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert warnings == [
         "`encoder.precision=tf32`: cpu has no such products; they are computed at highest",
         "`loss.precision=bf16`: cpu has no such products; they are computed at highest",
     ]

@@ -102,9 +102,9 @@ def test_a_run_from_before_a_setting_had_its_default(tmp_path):
     with open_workdir(tmp_path, {"seed": 3, "encoder.precision": "highest"}) as folder:
         assert read_json(folder / "run.json")["encoder.precision"] == "highest"
     write_json(tmp_path / "run.json", before)
-    wanted = r"settings: loss\.precision: 'highest' there, 'tf32' here"
+    expected = r"settings: loss\.precision: 'highest' there, 'tf32' here"
     with (
-        pytest.raises(UserError, match=wanted),
+        pytest.raises(UserError, match=expected),
         open_workdir(tmp_path, {"seed": 3, "loss.precision": "tf32"}),
     ):
         pass
