@@ -218,9 +218,10 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     assert model.features[-1] == "cross"
 
     # Killed while it is replaced by one of another cross-encoder, the first one can be had again.
-    with monkeypatch.context() as patch, pytest.raises(TypeError):
+    with monkeypatch.context() as patch:
         patch.setattr(main, "add_stacked", None)
-        run(100, "the words of both")
+        with pytest.raises(TypeError):
+            run(100, "the words of both")
     run(100)
     model = read_light(tmp_path / "run" / "export" / "reranker_cross")
     assert model.cross_encoder == "shared words"
