@@ -171,10 +171,8 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
 class SharedWords:
     """A cross-encoder that counts the words that both questions have, and its calls."""
 
-    identity = "shared words"
-
-    def __init__(self, calls):
-        self.calls = calls
+    def __init__(self, calls, identity):
+        self.calls, self.identity = calls, identity
 
     def predict(self, pairs):
         self.calls -= 1
@@ -193,8 +191,8 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     monkeypatch.setattr(candidates, "_PART", 1000)
     monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
 
-    def run(calls):
-        scorer = SharedWords(calls)
+    def run(calls, identity="shared words"):
+        scorer = SharedWords(calls, identity)
         with monkeypatch.context() as patch:
             patch.setattr(main, "read_scorer", lambda config: scorer)
             return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
@@ -218,6 +216,15 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     model = read_light(tmp_path / "run" / "export" / "reranker_cross")
     assert (model.cross_encoder, model.candidates) == ("shared words", 20)
     assert model.features[-1] == "cross"
+
+    # Killed while it is replaced by one of another cross-encoder, the first one can be had again.
+    with monkeypatch.context() as patch:
+        patch.setattr(main, "add_stacked", None)
+        with pytest.raises(TypeError):
+            run(100, "the words of both")
+    run(100)
+    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
+    assert model.cross_encoder == "shared words"
 
 
 def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch, caplog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pathlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -97,8 +98,7 @@ def negatives(
 
     if max_score is not None and cross_encoder is None and rerank is None:
         raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
-    if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
-        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
+    _check_out(out, pairs)
     kept = Rules(**rules) if max_score is None else Rules(**rules, max_score=max_score)
     if kept.from_rank > kept.to_rank:
         raise UserError(
@@ -135,6 +135,14 @@ def negatives(
             file.writelines(line(negative.fields(labeled.questions)) for negative in some)
             show(counts["queries"], "")
     _summarize(out, kept, counts)
+
+
+def _check_out(out: str, pairs: str) -> None:
+    """UserError for a format that is not written, and for the file that is read."""
+    if pathlib.Path(out).suffix not in (".tsv", ".jsonl"):
+        raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
+    if pathlib.Path(out).exists() and pathlib.Path(pairs).exists() and os.path.samefile(out, pairs):
+        raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
 
 
 def _read_pairs(

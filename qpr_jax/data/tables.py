@@ -21,6 +21,7 @@ STANDARD_INPUT = "-"
 _LONGEST_CELL = 1 << 24  # characters
 _NOT_UTF8 = "expected UTF-8"
 _REMEDY = "name the column with {column}, or another format with {format}"
+_FIXED_REMEDY = "name its columns so, or another format with {format}"
 
 Fields = dict[str, object]
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def read_values(
     *,
     expected: str,
     format: str = "",
-    remedy: str = _REMEDY,
+    remedy: str = _FIXED_REMEDY,
 ) -> Iterator[tuple[int, T]]:
     """Yield the line number of each row and what `parse` makes of its values of `columns`.
 

@@ -29,7 +29,7 @@ class Runtime(NamedTuple):
     devices: n is a multiple of it. device_tokens: the best n L / devices.
     """
 
-    encode: Callable[[np.ndarray, np.ndarray | None], jax.Array]
+    encode: Callable[..., jax.Array]
     devices: int
     device_tokens: int
 
@@ -56,7 +56,7 @@ def compile_layers(
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # the same for all layers
 
-    def encode(token_ids: np.ndarray, segments: np.ndarray | None) -> jax.Array:
+    def encode(token_ids: np.ndarray, segments: np.ndarray | None = None) -> jax.Array:
         x, mask = _embed(graph, split, params, *jax.device_put((token_ids, segments), split))
         for _, layer in layers:
             x = _apply_layer(layer_graph, split, layer, x, mask)

@@ -25,6 +25,7 @@ from qpr_jax.failures.analysis import (
 )
 from qpr_jax.failures.differences import mark_words, missing_words
 from qpr_jax.files import StrPath, write_atomically
+from qpr_jax.index.base import Hit
 from qpr_jax.rendering import render
 
 _TEMPLATES = {".html": "failures.html", ".md": "failures.md"}
@@ -85,14 +86,19 @@ def _json_case(case: Case) -> dict[str, Any]:
         {
             "failed": answer.failed,
             "place": answer.place,
-            "first": answer.first._asdict(),
-            "paraphrase": answer.paraphrase._asdict() if answer.paraphrase else None,
+            "first": _json_hit(answer.first),
+            "paraphrase": _json_hit(answer.paraphrase) if answer.paraphrase else None,
             "mistake": mistake,
         }
         for answer, mistake in zip(case.answers, case.mistakes, strict=True)
     ]
     fields = {k: v for k, v in dataclasses.asdict(case).items() if k not in ("mistakes", "answers")}
     return fields | {"answers": answers}
+
+
+def _json_hit(hit: Hit) -> dict[str, Any]:
+    """A hit of the first stage, which has no score."""
+    return {"id": hit.id, "question": hit.question, "distance": hit.distance}
 
 
 class Table(NamedTuple):

@@ -20,6 +20,7 @@ from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError, spell
 from qpr_jax.files import StrPath, read_json, sha256_of
 from qpr_jax.index.question_index import build_index
+from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.light import LIGHT
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
@@ -136,24 +137,34 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             encoder = family.export(config, start, dataset.tokenizer, params)
             save_encoder(folder / "export", encoder)
             del params
-        if finished:
-            retriever, vectors = _read_index(folder, dataset)
-            report = read_json(folder / "report.json")
-        else:
-            retriever, vectors, seconds = _build_index(folder, dataset)
-            reranker = train_light(folder, config, dataset, retriever, vectors)
-            if reranker:
-                retriever.second_stages.models[LIGHT] = reranker.model
-            retriever.save(folder)
-            report = write_report(
-                *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
-            )
-        if stacks and scorer:
-            stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
-            if stacked:
-                report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
-        log.info("finished; see %s", folder / "report.md")
-        return report
+        return _finish(folder, config, dataset, scorer if stacks else None)
+
+
+def _finish(
+    folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset, scorer: CrossEncoder | None
+) -> dict[str, Any]:
+    """All that follows the export of the encoder; `scorer`: of a stacked re-ranker to be trained.
+
+    Of a finished run nothing is done again.
+    """
+    if (folder / "report.json").exists():
+        retriever, vectors = _read_index(folder, dataset)
+        report = dict(read_json(folder / "report.json"))
+    else:
+        retriever, vectors, seconds = _build_index(folder, dataset)
+        reranker = train_light(folder, config, dataset, retriever, vectors)
+        if reranker:
+            retriever.second_stages.models[LIGHT] = reranker.model
+        retriever.save(folder)
+        report = write_report(
+            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+        )
+    if scorer:
+        stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
+        if stacked:
+            report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
+    log.info("finished; see %s", folder / "report.md")
+    return report
 
 
 def _find_data(source: Source, config: TrainConfig) -> pathlib.Path | None:

@@ -128,9 +128,11 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
 
 
 def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
-    """Whether the report lacks a stacked re-ranker with this cross-encoder."""
-    known = read_object(folder / "report.json").get("reranker_cross", {})
-    return scorer is not None and known.get("cross_encoder") != scorer.identity
+    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures."""
+    reported = read_object(folder / "report.json").get("reranker_cross", {})
+    shipped = read_object(folder / "export" / STACKED / MANIFEST)
+    known = (reported.get("cross_encoder"), shipped.get("cross_encoder"))
+    return scorer is not None and known != (scorer.identity, scorer.identity)
 
 
 def train_light(
@@ -227,8 +229,9 @@ def _train(
         *(fitted.shipped_size.trees, fitted.shipped_size.leaves, f"{len(queries):,}"),
         *(facts["mrr@20"], facts["reranked_mrr@20"]),
     )
-    save_light(shipped, model)
+    # The other order would let a kill leave a model that no longer is the one of the report.
     _write(state, fitted.scorers, facts, encoder, scorer)
+    save_light(shipped, model)
     return TrainedReranker(model, fitted.scorers, folds, facts, finder)
 
 
@@ -285,13 +288,13 @@ def _read(
     folder: pathlib.Path, shipped: pathlib.Path, encoder: str, scorer: str
 ) -> dict[str, Any] | None:
     """Read what `_train` wrote; None if it did not finish, or had other inputs."""
-    if not (folder / MANIFEST).is_file():
+    if not all((path / MANIFEST).is_file() for path in (folder, shipped)):
         return None
-    manifest = read_manifest(folder, format=FORMAT)
-    if (manifest.get("encoder"), manifest.get("cross_encoder")) != (encoder, scorer):
+    manifest, model = read_manifest(folder, format=FORMAT), read_light(shipped)
+    of_folds = (manifest.get("encoder"), manifest.get("cross_encoder"))
+    if not of_folds == (model.encoder, model.cross_encoder) == (encoder, scorer):
         return None
-    tensors = parse_tensors(read_verified(folder, _TREES, manifest), str(folder))
-    model, scorers = read_light(shipped), []
+    tensors, scorers = parse_tensors(read_verified(folder, _TREES, manifest), str(folder)), []
     for i in range(FOLDS):
         own = {n.partition(".")[2]: a for n, a in tensors.items() if n.startswith(f"{i}.")}
         scorers.append(from_tensors(own, len(model.features), str(folder)))

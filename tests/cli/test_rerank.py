@@ -51,7 +51,7 @@ def test_a_run_has_probabilities(qpr, tmp_path):
     ("arguments", "given", "message"),
     [
         ((TINY, "pairs.txt"), "", "expected columns question1, question2, got lines of text"),
-        ((TINY, "-", "--format", "tsv"), "question1\tother\na\tb\n", "question2"),
+        ((TINY, "-", "--format", "tsv"), "question1\tother\na\tb\n", "name its columns so"),
         ((TINY, "-", "--format", "jsonl"), '{"question1": "a", "question2": 1}', "two questions"),
         (("none", "pairs.txt"), "", "expected a cross-encoder with config.json"),
     ],
