@@ -57,3 +57,17 @@ class Reranker(Protocol):
         `hits` are all that `rerank` would reorder: a feature may depend on all of them.
         """
         ...
+
+
+def owners_of(starts: np.ndarray) -> np.ndarray:
+    """Return the query of each hit, int64 [m]; `starts`, int64 [q + 1], as of `Reranker.score`."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def pair_texts(
+    queries: Sequence[str], questions: Sequence[str], starts: np.ndarray
+) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Pair each hit with its query, and say which hits have the text of the query, bool [m]."""
+    owners = owners_of(starts).tolist()
+    pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+    return pairs, np.array([query == question for query, question in pairs], bool)

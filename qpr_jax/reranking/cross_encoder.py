@@ -34,6 +34,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.reranking.base import pair_texts
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -165,11 +166,9 @@ class CrossReranker:
 
         A hit with the text of the query is the best there can be: infinity, and 1.
         """
-        owners = np.repeat(np.arange(len(queries)), np.diff(starts)).tolist()
-        pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+        pairs, copies = pair_texts(queries, questions, starts)
         logits = self.model.predict(pairs).astype(np.float64)
         probabilities = self.model.probabilities(logits)
-        copies = np.array([query == question for query, question in pairs], bool)
         logits[copies] = np.inf
         if probabilities is None:
             return logits, np.full(len(logits), np.nan)

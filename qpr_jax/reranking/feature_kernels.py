@@ -15,7 +15,6 @@ from qpr_jax.index.text_kernels import (
     FOUR_BITS,
     PAIR_BITS,
     THREE_BITS,
-    bucket,
     hash_four,
     hash_pair,
     hash_three,
@@ -30,7 +29,6 @@ from qpr_jax.reranking.feature_tables import (
     common_words,
     compare_word,
     find_word,
-    idf_of,
     match_gram,
     ratio,
     read_grams,
@@ -267,9 +265,7 @@ def _write_grams(row, count, length, mask, tables, out):  # type: ignore[no-unty
     dot = norm = np.float32(0)
     for w in range(1, count):
         h = hash_pair(words[w - 1], words[w])
-        weight, shared = match_gram(h, row, mask, grams)
-        if weight == 0:
-            weight = idf_of(of_pairs, bucket(h, PAIR_BITS), log_count) ** 2
+        weight, shared = match_gram(h, row, mask, grams, of_pairs, PAIR_BITS, log_count)
         dot, norm = dot + shared, norm + weight
     out[_COSINE + 1] = ratio(dot, math.sqrt(norm * norms[0]))
     dot3 = norm3 = dot4 = norm4 = np.float32(0)
@@ -278,15 +274,11 @@ def _write_grams(row, count, length, mask, tables, out):  # type: ignore[no-unty
         gram = next_gram(gram, text[at])
         if at >= 2:
             h = hash_three(gram)
-            weight, shared = match_gram(h, row, mask, grams)
-            if weight == 0:
-                weight = idf_of(of_threes, bucket(h, THREE_BITS), log_count) ** 2
+            weight, shared = match_gram(h, row, mask, grams, of_threes, THREE_BITS, log_count)
             dot3, norm3 = dot3 + shared, norm3 + weight
         if at >= 3:
             h = hash_four(gram)
-            weight, shared = match_gram(h, row, mask, grams)
-            if weight == 0:
-                weight = idf_of(of_fours, bucket(h, FOUR_BITS), log_count) ** 2
+            weight, shared = match_gram(h, row, mask, grams, of_fours, FOUR_BITS, log_count)
             dot4, norm4 = dot4 + shared, norm4 + weight
     out[_COSINE + 2] = ratio(dot3, math.sqrt(norm3 * norms[1]))
     out[_COSINE + 3] = ratio(dot4, math.sqrt(norm4 * norms[2]))

@@ -212,9 +212,10 @@ def read_grams(count, length, tables):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def match_gram(h, row, mask, grams):  # type: ignore[no-untyped-def]
-    """Return the weight of a candidate's n-gram, 0 if the query lacks it, and its shared weight.
+def match_gram(h, row, mask, grams, table, bits, log_count):  # type: ignore[no-untyped-def]
+    """Return the weight of a candidate's n-gram, its squared idf, and its shared weight.
 
+    table, bits: document frequencies of n-grams of its kind, for one that the query lacks.
     The shared weight is 0 once the candidate has had the n-gram as often as the query has it.
     """
     at = np.int64(h >> np.uint64(24)) & mask
@@ -225,7 +226,7 @@ def match_gram(h, row, mask, grams):  # type: ignore[no-untyped-def]
             gram.candidate = row
             return gram.weight, gram.weight if gram.in_candidate <= gram.count else np.float32(0)
         at = (at + 1) & mask
-    return np.float32(0), np.float32(0)
+    return idf_of(table, bucket(h, bits), log_count) ** 2, np.float32(0)
 
 
 @compile_loop(forceinline=True)

@@ -22,20 +22,8 @@ _CHUNK = 64  # queries that a thread takes at a time
 # A word of one letter is what an apostrophe cuts off: "don't" has the words "don" and "t".
 _NEGATIONS = (
     *("not", "no", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "without"),
-    *(
-        "cannot",
-        "t",
-        "cant",
-        "dont",
-        "doesnt",
-        "didnt",
-        "isnt",
-        "arent",
-        "wasnt",
-        "wont",
-        "wouldnt",
-    ),
-    *("shouldnt", "couldnt", "hasnt", "havent"),
+    *("cannot", "t", "cant", "dont", "doesnt", "didnt", "isnt", "arent", "wasnt", "wont"),
+    *("wouldnt", "shouldnt", "couldnt", "hasnt", "havent"),
 )
 _QUESTION_WORDS = (
     *("what", "which", "who", "whom", "whose", "when", "where", "why", "how"),

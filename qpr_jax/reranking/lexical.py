@@ -59,6 +59,7 @@ class LexicalIndex:
         self._times = np.zeros(0, np.uint8)
         self._lengths = np.zeros(0, np.uint8)
         self._pending = _concatenate([])
+        self._words = 0  # of all questions
         self._scores = np.zeros(0, np.float32)
         self._touched = np.zeros(0, np.int32)
 
@@ -72,13 +73,10 @@ class LexicalIndex:
             asked = read_documents(queries)
             found = np.full((len(queries), k), -1, np.int64)
             rows = self._built + len(self._pending.lengths)
-            words = int(self._lengths.sum(dtype=np.int64)) + int(
-                self._pending.lengths.sum(dtype=np.int64)
-            )
             postings = (self._starts, self._rows, self._times, self._lengths)
             scratch = (self._scores, self._touched)
             removed = self._index.store.removed_rows
-            mean = max(1.0, words / max(1, rows))
+            mean = max(1.0, self._words / max(1, rows))
             _search(*asked[:2], *postings, *self._pending, removed, mean, *scratch, found)
             return found
 
@@ -93,6 +91,8 @@ class LexicalIndex:
         else:
             new = self._documents(known, rows)
             self._pending = _concatenate([self._pending, *new])
+        lengths = (self._lengths, self._pending.lengths)
+        self._words = sum(int(part.sum(dtype=np.int64)) for part in lengths)
         self._scores = np.zeros(rows, np.float32)
         self._touched = np.zeros(rows, np.int32)
 

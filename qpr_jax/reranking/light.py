@@ -24,7 +24,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.reranking.base import Reranker
+from qpr_jax.reranking.base import Reranker, owners_of, pair_texts
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.scorer import (
@@ -41,6 +41,15 @@ LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's fol
 WEIGHTS = "reranker.safetensors"
 CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
 _CALIBRATION = "calibration"
+# Fields of a model in its manifest, and their types in JSON.
+_FACTS = {
+    "encoder": str,
+    "candidates": int,
+    "lexical_candidates": int,
+    "cross_encoder": str,
+    "features": list,
+    "settings": dict,
+}
 _REMEDY = "train the run again, or fetch the model again"
 
 
@@ -83,25 +92,22 @@ class LightModel:
 
 def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
-    from safetensors.numpy import save
-
     _check(model, "the re-ranker")
-    tensors = to_tensors(model.scorer)
-    tensors[_CALIBRATION] = np.ascontiguousarray(model.calibration)
+    data, facts = serialize_light(model)
     with replace_folder(folder) as part:
         with write_atomically(part / WEIGHTS) as file:
-            file.write(save(tensors))
-        write_manifest(
-            part,
-            [WEIGHTS],
-            format=FORMAT,
-            encoder=model.encoder,
-            candidates=model.candidates,
-            lexical_candidates=model.lexical_candidates,
-            cross_encoder=model.cross_encoder,
-            features=[*model.features],
-            settings=model.settings,
-        )
+            file.write(data)
+        write_manifest(part, [WEIGHTS], format=FORMAT, **facts)
+
+
+def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:
+    """Return the contents of WEIGHTS, and the facts of the manifest."""
+    from safetensors.numpy import save
+
+    tensors = to_tensors(model.scorer)
+    tensors[_CALIBRATION] = np.ascontiguousarray(model.calibration)
+    facts = {name: getattr(model, name) for name in _FACTS}
+    return bytes(save(tensors)), facts | {"features": [*model.features]}
 
 
 def read_light(folder: StrPath) -> LightModel:
@@ -111,17 +117,11 @@ def read_light(folder: StrPath) -> LightModel:
     if _CALIBRATION not in tensors:
         raise UserError(f"{folder}: {WEIGHTS}: expected a calibration, got none", remedy=_REMEDY)
     calibration = tensors.pop(_CALIBRATION)
-    types = {
-        **dict.fromkeys(("encoder", "cross_encoder"), str),
-        **dict.fromkeys(("candidates", "lexical_candidates"), int),
-        "features": list,
-        "settings": dict,
-    }
-    for name, expected in types.items():
+    for name, expected in _FACTS.items():
         if type(manifest.get(name)) is not expected:
             what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r}"
             raise UserError(f"{folder}: {what}", remedy=_REMEDY)
-    known = {name: manifest[name] for name in types}
+    known = {name: manifest[name] for name in _FACTS}
     known["features"] = tuple(manifest["features"])
     scorer = from_tensors(tensors, len(known["features"]), f"{folder}: {WEIGHTS}")
     model = LightModel(**known, **scorer._asdict(), calibration=calibration)
@@ -176,8 +176,7 @@ def rank_hits(
     Ties go by distance, then by id, so the result does not depend on the order given. All arguments
     are [m], except `starts`, [q + 1]: where the hits of each query begin.
     """
-    of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return np.lexsort((ids, distances, -scores, of_query))
+    return np.lexsort((ids, distances, -scores, owners_of(starts)))
 
 
 class PairScorer(Protocol):
@@ -272,13 +271,11 @@ class LightReranker:
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Compute features, float32 [m, f], raw scores and probabilities, [m], of hits."""
-        owners = np.repeat(np.arange(len(queries)), np.diff(starts))
-        pairs = [*zip((queries[i] for i in owners.tolist()), questions, strict=True)]
-        copies = np.array([query == question for query, question in pairs], bool)
+        pairs, copies = pair_texts(queries, questions, starts)
         if copies.any():
             # They form separate lists, so that they do not change gaps and ranks of the other hits:
             # training, too, leaves a query out of its own hits.
-            lists = 2 * owners + copies
+            lists = 2 * owners_of(starts) + copies
             order = np.argsort(lists, kind="stable")
             bounds = np.searchsorted(lists[order], np.arange(2 * len(queries) + 1))
             texts = [questions[i] for i in order.tolist()]

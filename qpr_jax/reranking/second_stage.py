@@ -31,8 +31,8 @@ from qpr_jax.reranking.light import (
     rank_hits,
     read_light,
     save_light,
+    serialize_light,
 )
-from qpr_jax.reranking.scorer import to_tensors
 
 WORDS = ("light", "cross_encoder")
 UNKNOWN = -1  # the id of a text that is not in the index
@@ -116,7 +116,9 @@ class SecondStages:
             except UserError:  # missing, or damaged
                 save_light(path, model)
             else:
-                if present.encoder != model.encoder or (replace and not _equal(present, model)):
+                if present.encoder != model.encoder or (
+                    replace and serialize_light(present) != serialize_light(model)
+                ):
                     save_light(path, model)
 
     def facts(self) -> dict[str, dict[str, Any]]:
@@ -335,15 +337,3 @@ def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Enc
     folder = run_encoder_folder(run)
     encoder = read_encoder(folder)
     return encoder, SecondStages.read(folder, encoder, cross_encoder)
-
-
-def _equal(one: LightModel, other: LightModel) -> bool:
-    facts = [
-        (m.encoder, m.candidates, m.lexical_candidates, m.features, m.cross_encoder, m.settings)
-        for m in (one, other)
-    ]
-    tensors = [to_tensors(m.scorer) | {"calibration": m.calibration} for m in (one, other)]
-    same = tensors[0].keys() == tensors[1].keys() and all(
-        np.array_equal(tensors[0][name], tensors[1][name]) for name in tensors[0]
-    )
-    return facts[0] == facts[1] and same

@@ -16,6 +16,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.machine import cpu_count
+from qpr_jax.reranking.base import owners_of
 from qpr_jax.reranking.trees import Forest, parse_forest, predict
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def learnable(labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
     labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
     """
     counts = np.diff(starts)
-    relevant = np.bincount(np.repeat(np.arange(len(counts)), counts), labels, len(counts))
+    relevant = np.bincount(owners_of(starts), labels, len(counts))
     return (relevant > 0) & (relevant < counts)
 
 
@@ -136,7 +137,7 @@ def cross_fit_forests(lists: Lists, seed: int) -> Forests:
 
 def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Compute 1 / rank of the first relevant hit of each query, 0 beyond 20: float64 [q]."""
-    of_query = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    of_query = owners_of(starts)
     order = np.lexsort((-scores, of_query))
     ranks = np.arange(len(scores)) - np.repeat(starts[:-1], np.diff(starts)) + 1
     gains = np.where((labels[order] > 0) & (ranks <= _DEPTH), 1 / ranks, 0)

@@ -13,6 +13,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import write_atomically
+from qpr_jax.reranking.base import owners_of
 from qpr_jax.reranking.features import FeatureExtractor
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import PairScorer
@@ -43,7 +44,7 @@ class Candidates:
     @functools.cached_property
     def owners(self) -> np.ndarray:
         """The query of each candidate, 0 to q - 1: int64 [m]."""
-        return np.repeat(np.arange(len(self.queries)), np.diff(self.starts))
+        return owners_of(self.starts)
 
 
 class LogitCache:
@@ -118,10 +119,18 @@ class Finder:
 
         dense: a smaller number of candidates from the first stage; 0 for the default.
         """
-        queries = np.asarray(queries, np.int64)
-        found = rank(first, queries, min(dense or self.dense, self.dense))
+        return self.collect(rank(first, queries, min(dense or self.dense, self.dense)), queries)
+
+    def collect(self, found: np.ndarray, queries: np.ndarray) -> Candidates:
+        """Take the first `dense` rows of a ranking, int64 [q, k], and those of BM25."""
+        queries, found = np.asarray(queries, np.int64), found[:, : self.dense]
         if self._bm25 is not None:
-            more = rank(self._search_words, queries, self.lexical)
+            bm25, texts = self._bm25, self._questions
+
+            def search(rows: np.ndarray, k: int) -> np.ndarray:
+                return bm25.search([texts[i] for i in rows.tolist()], k)
+
+            more = rank(search, queries, self.lexical)
             known = (more[:, :, None] == found[:, None, :]).any(axis=2)
             found = np.concatenate([found, np.where(known, -1, more)], axis=1)
         valid = found >= 0
@@ -132,11 +141,6 @@ class Finder:
             ends = self._vectors[found[block]]
             distances[block] = ((self._vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
         return Candidates(queries, found[valid], distances[valid], starts)
-
-    def _search_words(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """Find the first `k` hits of BM25: a RankFn."""
-        assert self._bm25 is not None
-        return self._bm25.search([self._questions[i] for i in queries.tolist()], k)
 
     def features(self, lists: Candidates) -> np.ndarray:
         """Compute the features of candidates, float32 [m, f]."""

@@ -88,8 +88,8 @@ class TrainedReranker:
         """Return the search in two stages over `first`; validation questions out-of-fold."""
 
         def search(queries: np.ndarray, k: int) -> np.ndarray:
-            lists = self.finder.find(first, queries)
             found = rank(first, queries, max(k, self.finder.dense + self.finder.lexical))
+            lists = self.finder.collect(found, queries)
             scores = self.scores(lists)
             order = rank_hits(scores, lists.distances, lists.rows, lists.starts)
             for i, (start, stop) in enumerate(itertools.pairwise(lists.starts.tolist())):

@@ -66,9 +66,9 @@ def test_searched_in_two_stages(qpr, index, tmp_path):
     assert "error: `--rerank`: expected a cross-encoder, found none; name" in stderr
     assert "`--cross-encoder`" in stderr
     assert qpr(*asked, "--rerank", "heavy")[0] == 2
-    status, _, told = qpr(*asked, "--cross-encoder", "cross")
+    status, _, stderr = qpr(*asked, "--cross-encoder", "cross")
     assert status == 2
-    assert "--cross-encoder goes with --rerank cross_encoder" in told
+    assert "--cross-encoder goes with --rerank cross_encoder" in stderr
     facts = json.loads(qpr("info", index)[1])["rerankers"]
     assert facts == {
         "reranker": {
