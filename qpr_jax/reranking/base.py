@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -66,8 +67,16 @@ def owners_of(starts: np.ndarray) -> np.ndarray:
 
 def pair_texts(
     queries: Sequence[str], questions: Sequence[str], starts: np.ndarray
-) -> tuple[list[tuple[str, str]], np.ndarray]:
-    """Pair each hit with its query, and say which hits have the text of the query, bool [m]."""
+) -> list[tuple[str, str]]:
+    """Pair each hit with its query."""
     owners = owners_of(starts).tolist()
-    pairs = [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
-    return pairs, np.array([query == question for query, question in pairs], bool)
+    return [(queries[i], question) for i, question in zip(owners, questions, strict=True)]
+
+
+def find_copies(queries: Sequence[str], questions: Sequence[str], starts: np.ndarray) -> np.ndarray:
+    """Return which hits have the text of their query, bool [m]."""
+    copies = np.zeros(len(questions), bool)
+    for query, (start, stop) in zip(queries, itertools.pairwise(starts.tolist()), strict=True):
+        if query in (own := questions[start:stop]):
+            copies[start:stop] = [question == query for question in own]
+    return copies

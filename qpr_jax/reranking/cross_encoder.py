@@ -34,7 +34,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.models.bert_shape import BertShape
-from qpr_jax.reranking.base import pair_texts
+from qpr_jax.reranking.base import find_copies, pair_texts
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -166,7 +166,8 @@ class CrossReranker:
 
         A hit with the text of the query is the best there can be: infinity, and 1.
         """
-        pairs, copies = pair_texts(queries, questions, starts)
+        copies = find_copies(queries, questions, starts)
+        pairs = pair_texts(queries, questions, starts)
         logits = self.model.predict(pairs).astype(np.float64)
         probabilities = self.model.probabilities(logits)
         logits[copies] = np.inf

@@ -24,7 +24,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.reranking.base import Reranker, owners_of, pair_texts
+from qpr_jax.reranking.base import Reranker, find_copies, owners_of, pair_texts
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.scorer import (
@@ -278,7 +278,7 @@ class LightReranker:
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Compute features, float32 [m, f], raw scores and probabilities, [m], of hits."""
-        pairs, copies = pair_texts(queries, questions, starts)
+        copies = find_copies(queries, questions, starts)
         if copies.any():
             # They form separate lists, so that they do not change gaps and ranks of the other hits:
             # training, too, leaves a query out of its own hits.
@@ -292,6 +292,7 @@ class LightReranker:
         else:
             features = self._features.compute(queries, questions, distances, starts)
         if self.scorer is not None:
+            pairs = pair_texts(queries, questions, starts)
             features = np.column_stack([features, self.scorer.predict(pairs)])
         scores = score_features(self.model.scorer, features)
         probabilities = self.model.probabilities(scores)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 _LIGHT = {"rerank.kind": "light"}
+# Without a teacher more paraphrases lie beyond the first 50 hits: .006 of MRR (validation).
+_LIGHT_100 = _LIGHT | {"rerank.candidates": 100}
 
 _QUORA_BEST = {
     # Large clusters hold most pairs; sampled by pairs, they decide what is learned.
@@ -64,13 +66,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_epochs": 6,
         **_LIGHT,
     },
-    "quora_sdml": _LIGHT,
+    "quora_sdml": _LIGHT_100,
     "openqa_sdml": {
         "data.source": "qa_logs",
         "text.vocabulary_size": 100_000,
         "text.hash_bins": 10_000,
     },
-    "quora_best": _QUORA_BEST | _LIGHT,
+    "quora_best": _QUORA_BEST | _LIGHT_100,
     "quora_multitask": _QUORA_BEST
     | {
         "encoder.normalize": True,
