@@ -54,6 +54,15 @@ def one_width():
         yield
 
 
+def test_pairs_of_one_kind_alone_are_refused():
+    none, alone = np.zeros((0, 2), int), np.arange(len(CLUSTERS))
+    drawn = {"count": 12, "negatives": 2, "seed": 0}
+    with pytest.raises(UserError, match="with a known paraphrase, got none"):
+        draw_pairs(alone, HITS, none, **drawn)
+    with pytest.raises(UserError, match="pairs labeled as non-duplicates, or hits of other"):
+        draw_pairs(CLUSTERS, np.full_like(HITS, -1), none, **drawn)
+
+
 def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
     labeled = np.array([[5, 6], [8, 9]])
     pairs = draw_pairs(CLUSTERS, HITS, labeled, count=12, negatives=2, seed=0)
