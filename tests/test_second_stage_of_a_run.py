@@ -133,5 +133,12 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     report = train_and_evaluate(config, tmp_path / "run")
     assert "no re-ranker: expected 1000 validation questions or more" in caplog.text
     assert "reranker" not in report
+    # Nor a stacked one, which no later start tries again.
+    scorer = SharedWords(0, "shared words")
+    monkeypatch.setattr(main, "read_scorer", lambda config: scorer)
+    assert train_and_evaluate(config, tmp_path / "run") == report
+    assert caplog.text.count("no re-ranker: expected 1000") == 2
+    monkeypatch.setattr(main, "load_dataset", None)
+    assert train_and_evaluate(config, tmp_path / "run") == report
     assert "reranked" not in report["test"]
     assert not (tmp_path / "run" / "export" / "reranker").exists()
