@@ -8,6 +8,7 @@ import pytest
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_json
+from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder, cross_pairs
 from qpr_jax.training.checks import unused_settings, validate
@@ -50,7 +51,8 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_pairs, "WIDTHS", (64, 128))
+        for module in (cross_pairs, scoring):
+            patch.setattr(module, "WIDTHS", (64, 128))
         yield
 
 
