@@ -34,6 +34,7 @@ from qpr_jax.reranking.feature_tables import (
     read_grams,
     write_gaps_and_ranks,
 )
+from qpr_jax.reranking.word_weights import write_rows
 
 # The columns. `_query` is about the words of the query, `_question` about those of the hit; `_gap`
 # is the difference from the best value of the list to this one, `_next` from this one to the next
@@ -88,7 +89,10 @@ FEATURES = (
     "missing_rank",
     "miss_gap",
     "miss_rank",
+    "word_weights",  # the sum of the learned weights of the words in which the texts differ
+    "word_weights_gap",
 )
+WORD_WEIGHTS = FEATURES[-2:]
 _COLUMN = {name: i for i, name in enumerate(FEATURES)}
 _DISTANCE, _BM25, _OVERLAP = _COLUMN["distance"], _COLUMN["bm25"], _COLUMN["overlap_query"]
 _UNMATCHED, _COSINE = _COLUMN["unmatched_query"], _COLUMN["cosine_words"]
@@ -103,14 +107,14 @@ _FIRST_WORD, _IDF, _FAR_WORDS = (
 )
 _THREES_GAP, _FOURS_NEXT = _COLUMN["threes_gap"], _COLUMN["fours_next"]
 _MATCH_RANK, _MISSING_GAP = _COLUMN["match_rank"], _COLUMN["missing_gap"]
-_MISS_GAP = _COLUMN["miss_gap"]
+_MISS_GAP, _WEIGHTS = _COLUMN["miss_gap"], _COLUMN["word_weights"]
 _K1, _B = 1.2, 0.75  # of BM25
 _NEAR = np.float32(0.5)  # the least match of a word that is not far
 _ZERO = np.uint64(0)
 
 
 @compile_loop()
-def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):  # type: ignore[no-untyped-def]
+def compute(queries, questions, starts, facts, counters, lexicon, weights, scratch, out):  # type: ignore[no-untyped-def]
     """Write the features of the texts to `out`, then gaps and ranks within each list.
 
     Args:
@@ -118,6 +122,7 @@ def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):
       starts: int64 [q + 1], of the candidates of each query.
       facts: (number of documents, their mean length in words).
       counters, lexicon, scratch: the fields of `Statistics.counters`, `Lexicon` and `Scratch`.
+      weights: float32 [2 ** word_weights.BITS].
       out: float32 [m, features]; has the distances already.
     """
     log_count = np.float32(math.log(facts[0] + 1.0))
@@ -132,7 +137,7 @@ def compute(queries, questions, starts, facts, counters, lexicon, scratch, out):
         known = distinct
         for row in range(first, stop):
             state = row, count, distinct, known, word_mask, gram_mask
-            known = _write_candidate(questions, state, facts[1], tables, out[row])
+            known = _write_candidate(questions, state, facts[1], tables, weights, out[row])
         _write_comparisons(out[first:stop], values)
 
 
@@ -143,7 +148,7 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     size: the bytes of all candidates.
     """
     log_count, counters, lexicon, scratch = tables
-    buffers, _, words, slots, similar, _, query_ids, _, _, _ = scratch
+    buffers, _, words, slots, similar, _, query_ids, _, _, hashes, _, _ = scratch
     entries, vectors, scales = lexicon
     data, offsets = queries
     count, length = read_words(data, offsets[query], offsets[query + 1], buffers)
@@ -153,7 +158,7 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     slots[:mask] = -1
     mask, distinct = mask - 1, 0
     for w in range(count):
-        h = buffers[1][w]
+        h = hashes[0, w] = buffers[1][w]
         word = find_word(h, distinct, mask, words, slots, entries, counters[0], log_count)
         distinct = max(distinct, word + 1)
         words[word].count += 1
@@ -164,11 +169,11 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
 
 
 @compile_loop(forceinline=True)
-def _write_candidate(questions, state, mean_length, tables, out):  # type: ignore[no-untyped-def]
+def _write_candidate(questions, state, mean_length, tables, weights, out):  # type: ignore[no-untyped-def]
     """Write a row of features; return the number of distinct words of the list so far."""
     row, query_count, distinct, known, word_mask, gram_mask = state
     log_count, counters, lexicon, scratch = tables
-    buffers, _, words, slots, similar, ids, query_ids, found, run, _ = scratch
+    buffers, _, words, slots, similar, ids, query_ids, found, run, _, _, _ = scratch
     entries, vectors, scales = lexicon
     hashes, of_words = buffers[1], counters[0]
     data, offsets = questions
@@ -191,6 +196,7 @@ def _write_candidate(questions, state, mean_length, tables, out):  # type: ignor
     _write_query_words(row, count, distinct, mean_length, words, found, out)
     _write_grams(row, count, length, gram_mask, tables, out)
     _write_order(count, query_count, ids, query_ids, run, out)
+    _write_weights(count, query_count, scratch, weights, out)
     return known
 
 
@@ -295,6 +301,17 @@ def _write_order(count, query_count, ids, others, run, out):  # type: ignore[no-
     out[_FIRST_WORD + 2], out[_FIRST_WORD + 3] = longest / longer, order / longer
 
 
+@compile_loop(forceinline=True)
+def _write_weights(count, query_count, scratch, weights, out):  # type: ignore[no-untyped-def]
+    """Write the sum of the learned weights."""
+    buffers, _, _, _, _, _, _, _, _, hashes, rows, _ = scratch
+    total = np.float32(0)
+    query, question = hashes[0, :query_count], buffers[1][:count]
+    for i in range(write_rows(query, question, hashes[1], rows)):
+        total += weights[rows[i]]
+    out[_WEIGHTS] = total
+
+
 @compile_loop()
 def _write_comparisons(out, values):  # type: ignore[no-untyped-def]
     """Write gaps and ranks of a list, from its other columns."""
@@ -320,3 +337,8 @@ def _write_comparisons(out, values):  # type: ignore[no-untyped-def]
     for i in range(n):
         values[i] = -max(out[i, _MISS], out[i, _MISS + 1])
     write_gaps_and_ranks(values, out, _MISS_GAP, _MISS_GAP + 1, -1)
+    best = out[0, _WEIGHTS]
+    for i in range(n):
+        best = max(best, out[i, _WEIGHTS])
+    for i in range(n):
+        out[i, _WEIGHTS + 1] = best - out[i, _WEIGHTS]

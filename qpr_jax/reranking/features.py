@@ -13,10 +13,10 @@ from qpr_jax.index import text_kernels
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.machine import cpu_count
 from qpr_jax.reranking import feature_kernels, feature_tables
-from qpr_jax.reranking.feature_kernels import FEATURES
+from qpr_jax.reranking.feature_kernels import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.feature_tables import Lexicon, Scratch
 
-__all__ = ["FEATURES", "FeatureExtractor"]
+__all__ = ["FEATURES", "WORD_WEIGHTS", "FeatureExtractor"]
 
 _CHUNK = 64  # queries that a thread takes at a time
 # A word of one letter is what an apostrophe cuts off: "don't" has the words "don" and "t".
@@ -37,9 +37,12 @@ class FeatureExtractor:
     Safe to use from several threads, also while another one changes the statistics.
     """
 
-    def __init__(self, encoder: Encoder, statistics: Statistics) -> None:
-        """Make the table of the encoder's words; `statistics` are read anew in each call."""
-        self._statistics = statistics
+    def __init__(self, encoder: Encoder, statistics: Statistics, weights: np.ndarray) -> None:
+        """Make the table of the encoder's words; `statistics` are read anew in each call.
+
+        weights: the learned weights of `word_weights`, float32 [2 ** BITS].
+        """
+        self._statistics, self.weights = statistics, weights
         self._lexicon = make_lexicon(*encoder.word_embeddings())
         self._local = threading.local()
 
@@ -78,6 +81,7 @@ class FeatureExtractor:
                 (float(self._statistics.count), self._statistics.mean_length),
                 tuple(self._statistics.counters),
                 tuple(self._lexicon),
+                self.weights,
                 tuple(self._scratch(int(sizes.max(initial=0)))),
                 out[first:last],
             )

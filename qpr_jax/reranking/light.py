@@ -35,12 +35,13 @@ from qpr_jax.reranking.scorer import (
     to_tensors,
 )
 from qpr_jax.reranking.trees import Forest
+from qpr_jax.reranking.word_weights import check_weights, zero_weights
 
 FORMAT = "qpr_jax reranker 1"
 LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's folder
 WEIGHTS = "reranker.safetensors"
 CROSS = "cross"  # the last feature of a stacked model: the logit of a cross-encoder
-_CALIBRATION = "calibration"
+_CALIBRATION, _WORD_WEIGHTS = "calibration", "word_weights"
 # Fields of a model in its manifest, and their types in JSON.
 _FACTS = {
     "encoder": str,
@@ -68,6 +69,7 @@ class LightModel:
       cross_encoder: the identity of the cross-encoder whose logit is its last feature, or "".
       settings: facts of its training, for users.
       network: the network, or None.
+      word_weights: float32 [2 ** BITS], see the module `word_weights`.
     """
 
     encoder: str
@@ -79,6 +81,7 @@ class LightModel:
     cross_encoder: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     network: Network | None = None
+    word_weights: np.ndarray = field(default_factory=zero_weights)
 
     @property
     def scorer(self) -> Scorer:
@@ -106,6 +109,7 @@ def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:
 
     tensors = to_tensors(model.scorer)
     tensors[_CALIBRATION] = np.ascontiguousarray(model.calibration)
+    tensors[_WORD_WEIGHTS] = model.word_weights
     facts = {name: getattr(model, name) for name in _FACTS}
     return bytes(save(tensors)), facts | {"features": [*model.features]}
 
@@ -114,9 +118,11 @@ def read_light(folder: StrPath) -> LightModel:
     """Read and verify a model; UserError if it is damaged or of another version."""
     manifest = read_manifest(folder, format=FORMAT)
     tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
-    if _CALIBRATION not in tensors:
-        raise UserError(f"{folder}: {WEIGHTS}: expected a calibration, got none", remedy=_REMEDY)
-    calibration = tensors.pop(_CALIBRATION)
+    own: dict[str, Any] = {}
+    for name in (_CALIBRATION, _WORD_WEIGHTS):
+        if name not in tensors:
+            raise UserError(f"{folder}: {WEIGHTS}: expected `{name}`, got none", remedy=_REMEDY)
+        own[name] = tensors.pop(name)
     for name, expected in _FACTS.items():
         if type(manifest.get(name)) is not expected:
             what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r}"
@@ -124,7 +130,7 @@ def read_light(folder: StrPath) -> LightModel:
     known = {name: manifest[name] for name in _FACTS}
     known["features"] = tuple(manifest["features"])
     scorer = from_tensors(tensors, len(known["features"]), f"{folder}: {WEIGHTS}")
-    model = LightModel(**known, **scorer._asdict(), calibration=calibration)
+    model = LightModel(**known, **scorer._asdict(), **own)
     _check(model, str(folder))
     return model
 
@@ -139,6 +145,7 @@ def _check(model: LightModel, where: str) -> None:
     if model.candidates < 1 or model.lexical_candidates < 0:
         raise UserError(f"{where}: expected 1 candidate or more, got {model.candidates}")
     check_scorer(model.scorer, len(model.features), where)
+    check_weights(model.word_weights, where)
     points = model.calibration
     whole = points.dtype == np.float64 and points.ndim == 2 and points.shape[0] == 2
     if not (
@@ -237,7 +244,7 @@ class LightReranker:
             )
         self.model, self.scorer = model, scorer
         self.candidates, self.lexical_candidates = model.candidates, model.lexical_candidates
-        self._features = FeatureExtractor(encoder, statistics)
+        self._features = FeatureExtractor(encoder, statistics, model.word_weights)
 
     def score(
         self,

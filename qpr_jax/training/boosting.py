@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 FOLDS = 5
 LEAVES = (7, 15)  # of a tree
-TREES = (50, 100, 200)
+TREES = (100, 200)
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
 _MIN_FOLDS = 3  # with such queries, since two at a time are left out
 _QUERIES_PER_TREE = 2  # fewer queries get fewer trees
@@ -35,13 +35,27 @@ class Lists(NamedTuple):
     """Hits of q queries; those of a query are contiguous.
 
     features: float32 [m, f]. labels: int8 [m], 1 where a hit is relevant. starts: int64 [q + 1].
-    folds: int [q], 0 to FOLDS - 1.
+    folds: int [q], 0 to FOLDS - 1. hit_folds: int [m], the folds of the hits, -1 for none.
     """
 
     features: np.ndarray
     labels: np.ndarray
     starts: np.ndarray
     folds: np.ndarray
+    hit_folds: np.ndarray
+
+    def select(self, queries: np.ndarray, hits: np.ndarray) -> Lists:
+        """Keep the queries, bool [q], and of these the hits, bool [m]."""
+        owners = owners_of(self.starts)
+        hits = hits & queries[owners]
+        counts = np.bincount(owners[hits], minlength=len(queries))[queries]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        kept = self.features[hits], self.labels[hits], starts
+        return Lists(*kept, self.folds[queries], self.hit_folds[hits])
+
+    def without(self, *folds: int) -> Lists:
+        """Leave out the queries of these folds, and these questions among the hits of others."""
+        return self.select(~np.isin(self.folds, folds), ~np.isin(self.hit_folds, folds))
 
 
 class Size(NamedTuple):
@@ -108,13 +122,14 @@ def cross_fit_forests(lists: Lists, seed: int) -> Forests:
     """
     most = len(lists.folds) // _QUERIES_PER_TREE
     stages = [count for count in TREES if count <= max(most, TREES[0])]
+    every = np.ones(len(lists.labels), bool)
 
     def measure(leaves: int, fold: int) -> np.ndarray:
         """Sum the reciprocal ranks of two folds by trees fitted to the others: [2, stages]."""
         pair = (fold, (fold + 1) % FOLDS)
-        booster = _fit(lists, ~np.isin(lists.folds, pair), Size(leaves, stages[-1]), seed)
-        of_folds = [lists.folds == fold for fold in pair]
-        return np.stack([_staged_sums(booster, stages, lists, chosen) for chosen in of_folds])
+        booster = _fit(lists.without(*pair), Size(leaves, stages[-1]), seed)
+        of_folds = [lists.select(lists.folds == fold, every) for fold in pair]
+        return np.stack([_staged_sums(booster, stages, known) for known in of_folds])
 
     jobs = [*itertools.product(LEAVES, range(FOLDS))]
     sums = np.zeros((FOLDS, len(LEAVES), len(stages)))
@@ -127,7 +142,7 @@ def cross_fit_forests(lists: Lists, seed: int) -> Forests:
     sizes = [_best_size(found) for found in [*sums, sums.sum(axis=0)]]
 
     def fit(fold: int, size: Size) -> Any:
-        return _fit(lists, lists.folds != fold, size, seed)
+        return _fit(lists.without(fold), size, seed)
 
     boosters = parallel(fit, [*enumerate(sizes)])  # the last fold has no queries
     gains = boosters[-1].feature_importance("gain")
@@ -146,12 +161,11 @@ def reciprocal_ranks(scores: np.ndarray, labels: np.ndarray, starts: np.ndarray)
     return found
 
 
-def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
-    """Fit trees to the chosen queries, bool [q], with both relevant and other hits."""
+def _fit(lists: Lists, size: Size, seed: int) -> Any:
+    """Fit trees to the queries with both relevant and other hits."""
     lightgbm = require_lightgbm()
-    counts = np.diff(lists.starts)
-    chosen = chosen & learnable(lists.labels, lists.starts)
-    rows = np.repeat(chosen, counts)
+    useful = learnable(lists.labels, lists.starts)
+    lists = lists.select(useful, np.ones(len(lists.labels), bool))
     settings = {
         "objective": "lambdarank",
         "lambdarank_truncation_level": _TRUNCATION,
@@ -164,7 +178,7 @@ def _fit(lists: Lists, chosen: np.ndarray, size: Size, seed: int) -> Any:
         "seed": seed % (1 << 31),
         "verbose": -1,
     }
-    data = lightgbm.Dataset(lists.features[rows], lists.labels[rows], group=counts[chosen])
+    data = lightgbm.Dataset(lists.features, lists.labels, group=np.diff(lists.starts))
     return lightgbm.train(settings, data, size.trees)
 
 
@@ -172,19 +186,13 @@ def _forest(booster: Any) -> Forest:
     return parse_forest(booster.dump_model()["tree_info"])
 
 
-def _staged_sums(
-    booster: Any, stages: Sequence[int], lists: Lists, chosen: np.ndarray
-) -> np.ndarray:
-    """Sum the reciprocal ranks of the chosen queries after each number of trees: [stages]."""
-    counts = np.diff(lists.starts)
-    rows = np.repeat(chosen, counts)
-    features, labels = lists.features[rows], lists.labels[rows]
-    starts = np.concatenate([[0], np.cumsum(counts[chosen])])
+def _staged_sums(booster: Any, stages: Sequence[int], lists: Lists) -> np.ndarray:
+    """Sum the reciprocal ranks of the queries after each number of trees: [stages]."""
     trees = booster.dump_model()["tree_info"]
-    scores, found = np.zeros(len(features)), []
+    scores, found = np.zeros(len(lists.features)), []
     for first, last in itertools.pairwise((0, *stages)):
-        scores += predict(parse_forest(trees[first:last]), features)
-        found.append(reciprocal_ranks(scores, labels, starts).sum())
+        scores += predict(parse_forest(trees[first:last]), lists.features)
+        found.append(reciprocal_ranks(scores, lists.labels, lists.starts).sum())
     return np.array(found)
 
 

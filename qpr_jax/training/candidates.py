@@ -17,6 +17,7 @@ from qpr_jax.reranking.base import owners_of
 from qpr_jax.reranking.features import FeatureExtractor
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import PairScorer
+from qpr_jax.reranking.word_weights import weight_rows, zero_weights
 from qpr_jax.retriever import Retriever
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,12 @@ class Candidates:
     def owners(self) -> np.ndarray:
         """The query of each candidate, 0 to q - 1: int64 [m]."""
         return owners_of(self.starts)
+
+    def select(self, kept: np.ndarray) -> Candidates:
+        """Keep some candidates, bool [m]."""
+        counts = np.bincount(self.owners[kept], minlength=len(self.queries))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return Candidates(self.queries, self.rows[kept], self.distances[kept], starts)
 
 
 class LogitCache:
@@ -112,7 +119,8 @@ class Finder:
         """
         self.dense, self.lexical, self.logits = dense, lexical, logits
         self._questions, self._vectors = questions, vectors
-        self._extractor = FeatureExtractor(retriever.encoder, retriever.index.keep_statistics())
+        statistics = retriever.index.keep_statistics()
+        self._extractor = FeatureExtractor(retriever.encoder, statistics, zero_weights())
         self._bm25 = LexicalIndex(retriever.index) if lexical else None
 
     def find(self, first: RankFn, queries: np.ndarray, dense: int = 0) -> Candidates:
@@ -143,16 +151,29 @@ class Finder:
             distances[block] = ((self._vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
         return Candidates(queries, found[valid], distances[valid], starts)
 
-    def features(self, lists: Candidates) -> np.ndarray:
-        """Compute the features of candidates, float32 [m, f]."""
-        texts = self._questions
-        features = self._extractor.compute(
-            [texts[i] for i in lists.queries.tolist()],
-            [texts[i] for i in lists.rows.tolist()],
-            lists.distances,
-            lists.starts,
-        )
+    def use_weights(self, weights: np.ndarray) -> None:
+        """Set the word weights of the features, which are 0 at first."""
+        self._extractor.weights = weights
+
+    def weight_rows(self, lists: Candidates) -> tuple[np.ndarray, np.ndarray]:
+        """List the word weights of candidates; see `word_weights.weight_rows`."""
+        return weight_rows(*self._texts(lists), lists.starts)
+
+    def features(self, lists: Candidates, *, logits: bool = True) -> np.ndarray:
+        """Compute the features of candidates, float32 [m, f].
+
+        logits: whether to compute the cross-encoder's, if there is one; else they are 0.
+        """
+        texts = self._texts(lists)
+        features = self._extractor.compute(*texts, lists.distances, lists.starts)
         if self.logits is None:
             return features
-        queries = lists.queries[lists.owners]
-        return np.column_stack([features, self.logits.compute(queries, lists.rows)])
+        found = np.zeros(len(lists.rows), np.float32)
+        if logits:
+            found = self.logits.compute(lists.queries[lists.owners], lists.rows)
+        return np.column_stack([features, found])
+
+    def _texts(self, lists: Candidates) -> tuple[list[str], list[str]]:
+        """Return the texts of the queries, and those of the candidates."""
+        texts = self._questions
+        return [texts[i] for i in lists.queries.tolist()], [texts[i] for i in lists.rows.tolist()]

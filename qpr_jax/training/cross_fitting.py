@@ -9,7 +9,7 @@ import numpy as np
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.scorer import Scorer, score_features
 from qpr_jax.training.boosting import FOLDS, Lists, Size, cross_fit_forests, parallel
-from qpr_jax.training.rerank_network import init_network, train_network
+from qpr_jax.training.rerank_network import train_network
 
 EPOCHS = 15
 
@@ -38,7 +38,7 @@ def cross_fit(lists: Lists, start: Network, seed: int) -> CrossFit:
     found = cross_fit_forests(lists, seed)
 
     def fit(fold: int) -> Network:
-        return fit_network(start, lists, lists.folds != fold, epochs=EPOCHS, seed=seed)
+        return train_network(start, lists.without(fold), epochs=EPOCHS, seed=seed)[0]
 
     networks = parallel(fit, [(fold,) for fold in range(len(found.forests))])
     scorers = [*map(Scorer, found.forests, networks)]
@@ -50,28 +50,3 @@ def cross_fit(lists: Lists, start: Network, seed: int) -> CrossFit:
     return CrossFit(
         scorers[:-1], found.sizes[:-1], scorers[-1], found.sizes[-1], scores, found.importances
     )
-
-
-def new_network(lists: Lists, seed: int) -> Network:
-    """Make a network of random weights, which standardizes features by those of all hits."""
-    features, valid, _ = _pad(lists)
-    return init_network(features, valid, seed)
-
-
-def fit_network(
-    start: Network, lists: Lists, chosen: np.ndarray, *, epochs: int, seed: int
-) -> Network:
-    """Train a network on the hits of the chosen queries, bool [q]."""
-    features, valid, relevant = (part[chosen] for part in _pad(lists))
-    return train_network(start, features, relevant, valid, epochs=epochs, seed=seed)
-
-
-def _pad(lists: Lists) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pad lists to k hits: features, float32 [q, k, f]; valid and relevant, bool [q, k]."""
-    counts = np.diff(lists.starts)
-    valid = np.arange(counts.max(initial=0)) < counts[:, None]
-    features = np.zeros((*valid.shape, lists.features.shape[1]), np.float32)
-    features[valid] = lists.features
-    relevant = np.zeros(valid.shape, bool)
-    relevant[valid] = lists.labels > 0
-    return features, valid, relevant

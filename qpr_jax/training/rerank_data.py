@@ -7,18 +7,19 @@ import numpy as np
 from qpr_jax.data.splits import TRAIN, VALIDATION
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search
-from qpr_jax.reranking.features import FEATURES
+from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
 from qpr_jax.reranking.network import Network
+from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training.boosting import Lists
 from qpr_jax.training.candidates import Candidates, Finder
 from qpr_jax.training.config import TrainConfig, trains
-from qpr_jax.training.cross_fitting import fit_network
 from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.rerank_network import WordRows, init_network, train_network
 from qpr_jax.training.teacher import neighbors
 
 MAX_QUERIES = 5000  # of a run without labels
 # The pre-training of the network, on training questions: queries, hits of each, epochs.
-PRETRAINED, PRETRAINING_HITS, PRETRAINING_EPOCHS = 9000, 30, 8
+PRETRAINED, PRETRAINING_HITS, PRETRAINING_EPOCHS = 40_000, 30, 3
 MIN_PRETRAINED = 50
 
 
@@ -65,23 +66,45 @@ def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
 
 def pretrain(
     config: TrainConfig, dataset: TrainDataset, finder: Finder, vectors: np.ndarray, start: Network
-) -> Network:
-    """Pre-train a network on the training clusters; returns `start` if these are too few.
+) -> tuple[Network, np.ndarray]:
+    """Train a network and word weights on training questions, and hits that are such questions.
 
-    The encoder was trained on these questions, so their distances are too good. The features of
-    distance are replaced by the means of `start`, which are those of validation questions.
+    The encoder was trained on these questions, so their distances are too good, and the logits of a
+    cross-encoder would take hours: these features are replaced by the means of `start`, which are
+    those of validation questions.
+
+    Returns:
+      The network, and the word weights; `start` and zeros if there are too few questions.
     """
-    train = np.flatnonzero(dataset.splits.split_of == TRAIN)
-    queries = train[in_clusters(dataset, train)]
+    is_train = dataset.splits.split_of == TRAIN
+    queries = np.flatnonzero(is_train)
+    if len(dataset.splits.pairs["validation"]):
+        queries = queries[in_clusters(dataset, queries)]
     if len(queries) < MIN_PRETRAINED:
-        return start
+        return start, zero_weights()
     order = np.random.default_rng([config.seed, 2]).permutation(len(queries))
     queries = np.sort(queries[order[:PRETRAINED]])
-    lists = finder.find(exact_search(vectors), queries, PRETRAINING_HITS)
-    features = finder.features(lists)
+    found = finder.find(exact_search(vectors), queries, PRETRAINING_HITS)
+    found = found.select(is_train[found.rows])
+    features = finder.features(found, logits=False)
+    unknown = np.arange(len(start.mean)) >= len(FEATURES)
     if trains(config):
-        of_distance = [name.startswith("distance") for name in FEATURES]
-        features[:, of_distance] = start.mean[of_distance]
-    labels, every = relevant_hits(dataset, lists), np.ones(len(queries), bool)
-    known = Lists(features, labels, lists.starts, np.zeros(len(queries), np.int64))
-    return fit_network(start, known, every, epochs=PRETRAINING_EPOCHS, seed=config.seed)
+        unknown[: len(FEATURES)] = [name.startswith("distance") for name in FEATURES]
+    features[:, unknown] = start.mean[unknown]
+    no_folds = np.zeros(len(queries), np.int64), np.full(len(found.rows), -1)
+    known = Lists(features, relevant_hits(dataset, found), found.starts, *no_folds)
+    words = WordRows(*finder.weight_rows(found))
+    return train_network(start, known, epochs=PRETRAINING_EPOCHS, seed=config.seed, words=words)
+
+
+def add_word_weights(network: Network, features: np.ndarray) -> Network:
+    """Make the sum of the word weights a term of a network that was trained beside them.
+
+    features: float32 [m, f], with the trained word weights.
+    """
+    fresh, rows = init_network(features), [FEATURES.index(name) for name in WORD_WEIGHTS]
+    hidden, linear = network.hidden.copy(), network.linear.copy()
+    hidden[rows], linear[rows] = 0, 0
+    if fresh.scale[rows[0]]:
+        linear[rows[0]] = 1 / fresh.scale[rows[0]]
+    return fresh._replace(hidden=hidden, bias=network.bias, output=network.output, linear=linear)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.splits import TEST
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError, spell
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
@@ -50,9 +51,15 @@ from qpr_jax.training import boosting
 from qpr_jax.training.boosting import FOLDS, Lists, assign_folds
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.cross_fitting import CrossFit, cross_fit, new_network
+from qpr_jax.training.cross_fitting import CrossFit, cross_fit
 from qpr_jax.training.dataset import TrainDataset
-from qpr_jax.training.rerank_data import pretrain, relevant_hits, training_queries
+from qpr_jax.training.rerank_data import (
+    add_word_weights,
+    pretrain,
+    relevant_hits,
+    training_queries,
+)
+from qpr_jax.training.rerank_network import init_network
 
 log = logging.getLogger(__name__)
 
@@ -203,6 +210,7 @@ def _train(
     folds = np.full(len(dataset.data.questions), -1)
     folds[queries] = assign_folds(groups, config.seed)
     if (kept := _read(state, shipped, encoder, scorer)) is not None:
+        finder.use_weights(kept["model"].word_weights)
         return TrainedReranker(**kept, folds=folds, finder=finder)
     lists = finder.find(exact_search(vectors), queries)
     labels = relevant_hits(dataset, lists)
@@ -210,61 +218,61 @@ def _train(
     if not boosting.suffices(learned, folds[queries]):
         log.warning(
             "no re-ranker: expected %s validation questions or more, of several clusters, with a "
-            "paraphrase and another question among their hits, got %s of %s clusters; %s",
+            "relevant and another question among their hits, got %s of %s clusters; %s",
             *(boosting.MIN_QUERIES, learned.sum(), len(np.unique(groups[learned]))),
             spell("raise {data.held_out_pairs}, or set {rerank.kind=none}"),
         )
         return None
-    known = Lists(finder.features(lists), labels, lists.starts, folds[queries])
-    network = new_network(known, config.seed)
-    if finder.logits is None:  # else it would take hours
-        network = pretrain(config, dataset, finder, vectors, network)
-    fitted = cross_fit(known, network, config.seed)
+    network, weights = pretrain(
+        config, dataset, finder, vectors, init_network(finder.features(lists), config.seed)
+    )
+    finder.use_weights(weights)
+    features = finder.features(lists)
+    known = Lists(features, labels, lists.starts, folds[queries], folds[lists.rows])
+    # Test questions are among the hits, too: nothing is learned from them.
+    known = known.select(np.full(len(queries), True), dataset.splits.split_of[lists.rows] != TEST)
+    fitted = cross_fit(known, add_word_weights(network, features), config.seed)
     model = LightModel(
         encoder=encoder,
         candidates=finder.dense,
         features=features_of(scorer),
         **fitted.shipped._asdict(),
-        calibration=calibrate(fitted.scores, labels),
+        calibration=calibrate(fitted.scores, known.labels),
         lexical_candidates=finder.lexical,
         cross_encoder=scorer,
         settings={"seed": config.seed, **fitted.shipped_size._asdict()},
+        word_weights=weights,
     )
     facts = {
-        **_facts(fitted, model, labels, lists),
+        **_facts(fitted, model, known),
         "pairs_per_second": _rate(finder, model.scorer, lists),
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
-    log.info(
-        "re-ranker: %s trees of %s leaves; MRR of %s validation questions %.4f, out of fold %.4f",
-        *(fitted.shipped_size.trees, fitted.shipped_size.leaves, f"{len(queries):,}"),
-        *(facts["mrr@20"], facts["reranked_mrr@20"]),
-    )
     # The other order would let a kill leave a model that no longer is the one of the report.
     _write(state, fitted.scorers, facts, encoder, scorer)
     save_light(shipped, model)
     return TrainedReranker(model, fitted.scorers, folds, facts, finder)
 
 
-def _facts(
-    fitted: CrossFit, model: LightModel, labels: np.ndarray, lists: Candidates
-) -> dict[str, Any]:
-    """Collect the facts for the report; MRR is over all training queries."""
+def _facts(fitted: CrossFit, model: LightModel, known: Lists) -> dict[str, Any]:
+    """Collect the facts for the report, and log how well the queries are ranked."""
+    log.info(
+        "re-ranker: %s trees of %s leaves; MRR@20 of %s validation questions %.4f, reranked %.4f",
+        *(fitted.shipped_size.trees, fitted.shipped_size.leaves, f"{len(known.folds):,}"),
+        boosting.reciprocal_ranks(-known.features[:, 0], known.labels, known.starts).mean(),
+        boosting.reciprocal_ranks(fitted.scores, known.labels, known.starts).mean(),
+    )
     heaviest = np.argsort(-fitted.importances, kind="stable")
-    before = boosting.reciprocal_ranks(-lists.distances, labels, lists.starts)
-    after = boosting.reciprocal_ranks(fitted.scores, labels, lists.starts)
     return {
         "candidates": model.candidates,
         "lexical_candidates": model.lexical_candidates,
         **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
-        "queries": len(lists.queries),
-        "hits": len(labels),
-        "relevant_hits": int(labels.sum()),
+        "queries": len(known.folds),
+        "hits": len(known.labels),
+        "relevant_hits": int(known.labels.sum()),
         **fitted.shipped_size._asdict(),
         "sizes_of_folds": [size._asdict() for size in fitted.sizes],
-        "mrr@20": float(before.mean()),
-        "reranked_mrr@20": float(after.mean()),
         "importances": {model.features[i]: float(fitted.importances[i]) for i in heaviest},
     }
 

@@ -8,6 +8,7 @@ import pytest
 
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
+from qpr_jax.reranking.word_weights import BITS, weight_rows
 from qpr_jax.text.tokenizer import tokenize
 from tests.encoders.examples import cnn_encoder
 
@@ -30,9 +31,13 @@ class FakeEncoder:
         return WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
 
 
+def made_weights() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=1 << BITS).astype(np.float32)
+
+
 @pytest.fixture(scope="module")
 def extractor() -> FeatureExtractor:
-    return FeatureExtractor(FakeEncoder(), Statistics.build(CORPUS))
+    return FeatureExtractor(FakeEncoder(), Statistics.build(CORPUS), made_weights())
 
 
 def hits_of(count: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
@@ -133,6 +138,9 @@ class Reference:
             "common_order": longest_order(a, b) / max(len(a), len(b), 1),
             "length_query": len(a),
             "length_question": len(b),
+            "word_weights": made_weights()[
+                weight_rows([query], [question], np.array([0, 1]))[0]
+            ].sum(),
         }
 
 
@@ -164,6 +172,8 @@ def test_gaps_and_ranks(extractor):
         np.testing.assert_allclose(columns[f"{name}_gap"], values.max() - values)
         ranks = [(values > value).sum() for value in values]
         np.testing.assert_array_equal(columns[f"{name}_rank"], ranks)
+    weights = columns["word_weights"]
+    np.testing.assert_allclose(columns["word_weights_gap"], weights.max() - weights, atol=1e-6)
     both = columns["match_query"] + columns["match_question"]
     np.testing.assert_allclose(columns["match_gap"], both.max() - both)
 
@@ -197,7 +207,7 @@ def test_threads_and_many_hits(extractor):
 
 def test_statistics_are_read_live():
     statistics = Statistics.build(CORPUS)
-    extractor = FeatureExtractor(FakeEncoder(), statistics)
+    extractor = FeatureExtractor(FakeEncoder(), statistics, made_weights())
     inputs = (CORPUS[:1], CORPUS[1:2], np.zeros(1, np.float32), np.array([0, 1]))
     before = extractor.compute(*inputs)
     statistics.add(["automobile"] * 100)

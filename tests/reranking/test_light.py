@@ -21,6 +21,7 @@ from qpr_jax.reranking.light import (
     save_light,
 )
 from qpr_jax.reranking.trees import Forest
+from qpr_jax.reranking.word_weights import BITS
 
 
 class Encoder:
@@ -30,7 +31,7 @@ class Encoder:
 class Length:
     """A feature extractor whose first feature is the length of the question; the others are 0."""
 
-    def __init__(self, encoder, statistics):
+    def __init__(self, encoder, statistics, weights):
         pass
 
     def compute(self, queries, questions, distances, starts):
@@ -64,7 +65,8 @@ HITS = [Hit(7, "abc", 0.1), Hit(5, "abcd", 0.2), Hit(4, "abcde", 0.3), Hit(1, "a
 
 
 def test_a_model_is_read_as_it_was_saved(tmp_path):
-    saved = model(settings={"trees": 1})
+    weights = np.arange(1 << BITS, dtype=np.float32)
+    saved = model(settings={"trees": 1}, word_weights=weights)
     save_light(tmp_path / "reranker", saved)
     found = read_light(tmp_path / "reranker")
     assert found.settings == {"trees": 1}
@@ -73,7 +75,8 @@ def test_a_model_is_read_as_it_was_saved(tmp_path):
         assert ours.dtype == theirs.dtype
         assert (ours == theirs).all()
     assert (found.calibration == saved.calibration).all()
-    rest = {"forest": None, "calibration": None}
+    assert (found.word_weights == saved.word_weights).all()
+    rest = {"forest": None, "calibration": None, "word_weights": None}
     assert dataclasses.replace(found, **rest) == dataclasses.replace(saved, **rest)
 
 

@@ -27,7 +27,8 @@ def made_lists(queries=120, signal=True, seed=0):
     noisy = rows[:, 2] + 0.3 * rng.normal(size=len(rows)) if signal else rng.normal(size=len(rows))
     labels = (noisy > 1).astype(np.int8)
     folds = assign_folds(np.arange(queries) // 2, seed)
-    return Lists(rows, labels, np.arange(queries + 1) * HITS, folds)
+    no_folds = np.full(len(rows), -1)
+    return Lists(rows, labels, np.arange(queries + 1) * HITS, folds, no_folds)
 
 
 def out_of_fold(fitted, lists):
@@ -103,16 +104,8 @@ def test_reciprocal_ranks_by_hand():
 
 def test_lists_of_different_lengths_and_without_relevant_hits():
     lists = made_lists()
-    keep = np.arange(len(lists.labels)) % 7 != 0
-    counts = np.add.reduceat(keep, lists.starts[:-1])
-    labels = lists.labels.copy()
-    labels[:HITS] = 0
-    shorter = Lists(
-        lists.features[keep],
-        labels[keep],
-        np.concatenate([[0], np.cumsum(counts)]),
-        lists.folds,
-    )
+    lists.labels[:HITS] = 0
+    shorter = lists.select(np.full(120, True), np.arange(len(lists.labels)) % 7 != 0)
     assert np.isfinite(out_of_fold(cross_fit_forests(shorter, 0), shorter)).all()
 
 
