@@ -41,13 +41,8 @@ from qpr_jax.errors import UserError
 
 STEPS = 10  # of a measurement, after as many to warm up
 CHECKED = 3  # steps whose losses are compared
-OURS, STRINGS, BLOCKS, PADDED, SENTENCES = (
-    "ours",
-    "ours, from strings",
-    "PyTorch, same blocks",
-    "PyTorch, padded",
-    "sentence-transformers",
-)
+OURS, STRINGS = "ours", "ours, from strings"
+BLOCKS, PADDED, SENTENCES = "PyTorch, same blocks", "PyTorch, padded", "sentence-transformers"
 FORMS = [
     " and ".join(form) for form in itertools.product(("Conv1d", "unfolded"), ("Adam", "SparseAdam"))
 ]
@@ -163,12 +158,8 @@ def padded(setup: Setup, step: int):
 
 
 def drawn_weights(setup: Setup) -> dict[str, Any]:
-    config, size = setup.config, setup.dataset.tokenizer.size
-    (window,), dim, filters = (
-        config.encoder.kernel_sizes,
-        config.encoder.embedding_dim,
-        config.encoder.filters,
-    )
+    encoder, size = setup.config.encoder, setup.dataset.tokenizer.size
+    (window,), dim, filters = encoder.kernel_sizes, encoder.embedding_dim, encoder.filters
     rng = np.random.default_rng(0)
 
     def normal(scale: float, *shape: int) -> np.ndarray:
@@ -178,7 +169,7 @@ def drawn_weights(setup: Setup) -> dict[str, Any]:
         "embedding": normal(0.1, size, dim),
         "kernel": normal((window * dim) ** -0.5, filters, dim, window),
         "bias": np.zeros(filters, np.float32),
-        "projection": normal(filters**-0.5, filters, config.encoder.output_dim),
+        "projection": normal(filters**-0.5, filters, encoder.output_dim),
     }
 
 
@@ -248,19 +239,16 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
     torch.set_num_threads(os.cpu_count())
     config, words = setup.config, ("", *setup.dataset.tokenizer.words)  # the first is padding
+    encoder = config.encoder
     tokenizer = modules.tokenizer.WhitespaceTokenizer(words, stop_words=(), do_lower_case=True)
     embeddings = drawn_weights(setup)["embedding"][: len(words)]
     parts = [
         modules.WordEmbeddings(
             tokenizer, embeddings, update_embeddings=True, max_seq_length=config.text.max_tokens
         ),
-        modules.CNN(
-            config.encoder.embedding_dim, config.encoder.filters, list(config.encoder.kernel_sizes)
-        ),
-        modules.Pooling(config.encoder.filters, pooling_mode="max"),
-        modules.Dense(
-            config.encoder.filters, config.encoder.output_dim, bias=False, activation_function=None
-        ),
+        modules.CNN(encoder.embedding_dim, encoder.filters, list(encoder.kernel_sizes)),
+        modules.Pooling(encoder.filters, pooling_mode="max"),
+        modules.Dense(encoder.filters, encoder.output_dim, bias=False, activation_function=None),
     ]
     model = SentenceTransformer(modules=parts, device="cpu").train()
     loss_of = losses.MultipleNegativesRankingLoss(model)

@@ -37,7 +37,8 @@ from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
 from qpr_jax.reranking.base import Rerank
-from qpr_jax.reranking.second_stage import Explanation, SecondStages, read_stages
+from qpr_jax.reranking.second_stage import SecondStages, read_stages
+from qpr_jax.reranking.stage import Explanation
 from qpr_jax.text.base import as_texts
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe", "upgrade_index"]
@@ -100,7 +101,8 @@ class Retriever:
                 encoder, stages = read_stages(run, cross_encoder)
                 if not folder.is_dir():
                     raise UserError(
-                        f"`run`: {run} has no index/",
+                        f"{run} has no index/",
+                        setting="run",
                         remedy="finish the run (the same command resumes it), or make an index "
                         "with `qpr index` or `Retriever.build`",
                     )
@@ -119,19 +121,20 @@ class Retriever:
         ids: Sequence[int] | None = None,
         *,
         run: StrPath,
+        cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         log: Log = lambda line: None,
     ) -> Retriever:
-        """An index of one's own questions, in memory, with the encoder and re-ranker of `run`.
+        """An index of one's own questions, in memory, with the encoder and re-rankers of `run`.
 
         Args:
           questions: one or more strings.
           ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
-          run: what has an encoder, which stays as it is; see `load`.
+          run, cross_encoder: as of `load`; their files stay as they are.
           recipe: how to index; as the run says where None.
           log: gets a line that says what is built, and a warning where its recall is low.
         """
-        encoder, stages = read_stages(run)
+        encoder, stages = read_stages(run, cross_encoder)
         index = build_index(
             encoder.encode,
             as_texts(questions),
@@ -149,6 +152,7 @@ class Retriever:
         entries: Iterable[tuple[int, int | None, str]],
         *,
         run: StrPath,
+        cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         source: str = "questions",
         log: Log = lambda line: None,
@@ -159,12 +163,10 @@ class Retriever:
           folder: gets index/ and, where it has none, the encoder.
           entries: (line, id, question), as of `data.tables.read_questions`: either all with
             distinct ids, or all with None, for 0, 1, 2, ...
-          run: what has an encoder; see `load`.
-          recipe: how to index; as the run says where None.
+          run, cross_encoder, recipe, log: as of `build`.
           source: the name of the input, which a UserError names beside the line.
-          log: as of `build`.
         """
-        encoder, stages = read_stages(run)
+        encoder, stages = read_stages(run, cross_encoder)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
         where, lines = pathlib.Path(folder, "index"), array.array("q")
@@ -206,9 +208,6 @@ class Retriever:
 
         It is looked at among the hits of the search, as if it were one of them.
         """
-        if (other is None) is (id is None):
-            raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
-        text, other = as_texts([text, "" if other is None else other], "text and other")
         return self.second_stages.explain(rerank, self.index, text, other, id)
 
     def encode(self, queries: Sequence[str]) -> np.ndarray:

@@ -5,6 +5,7 @@ import fcntl
 import functools
 import os
 import pathlib
+import pickle
 import shutil
 from collections.abc import Callable
 
@@ -87,6 +88,22 @@ def _write_generated_log(folder: pathlib.Path) -> None:
 def generated_data(build_once) -> pathlib.Path:
     """A folder as `$QPR_DATA_DIR`, with a pair file of a generated log."""
     return build_once("data", _write_generated_log)
+
+
+@pytest.fixture(scope="session")
+def finished(build_once):
+    """A finished smoke run on two devices, and its report."""
+    from qpr_jax.training.main import train_and_evaluate
+    from qpr_jax.training.overrides import load_config
+
+    def train(folder):
+        config = load_config("synthetic_sdml_smoke")
+        config.devices = 2
+        report = train_and_evaluate(config, folder / "run")
+        (folder / "returned.pickle").write_bytes(pickle.dumps(report))
+
+    folder = build_once("smoke", train)
+    return folder / "run", pickle.loads((folder / "returned.pickle").read_bytes())
 
 
 @pytest.fixture

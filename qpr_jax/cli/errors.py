@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import pathlib
+from typing import TYPE_CHECKING
 
 import click
 
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
 
@@ -42,7 +46,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     names = _names(run, other)
     pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
     pairs = read_pairs(run, split)
-    retrievers = [load_index(folder) for folder in (run, other) if folder]
+    retrievers = [load_index(run), *([_load_other(other)] if other else [])]
     first = retrievers[0]
     for second in retrievers[1:]:
         require_same_questions(first.index, second.index, str(other))
@@ -56,6 +60,15 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     )
     write_failures(out, analysis, examples=examples)
     log.info("%s: %s", out, summarize(analysis))
+
+
+def _load_other(folder: str) -> Retriever:
+    """As `load_index`, with an error that names OTHER, not RUN."""
+    try:
+        return load_index(folder)
+    except UserError as error:
+        name = "other" if error.setting == "run" else error.setting
+        raise UserError(error.what, setting=name, remedy=error.remedy) from None
 
 
 def _names(run: str, other: str | None) -> list[str]:

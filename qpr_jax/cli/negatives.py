@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _RANK = click.IntRange(1)
+_NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 
 
 @click.command()
-@click.argument("folder", metavar="RUN", type=NamedPath())
+@click.argument("run", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--out", required=True, type=NamedPath(dir_okay=False), help="A .tsv or .jsonl file.")
 @click.option("--from-rank", default=1, type=_RANK, help="The first rank that is kept.")
@@ -64,7 +66,7 @@ _RANK = click.IntRange(1)
 )
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of PAIRS.")
 def negatives(
-    folder: str,
+    run: str,
     pairs: str,
     out: str,
     split: str | None,
@@ -82,38 +84,29 @@ def negatives(
     index, all questions of PAIRS; with --split, those of the split alone, so that a training reads
     no held-out question. Ranks count the hits that are not known paraphrases. The positive of a
     query is its farthest known paraphrase; distances are squared. The light re-ranker of RUN, or a
-    cross-encoder, drops hits that are probably paraphrases without a label (false negatives).
+    cross-encoder, drops hits that are probably paraphrases without a label (false negatives); with
+    both, the cross-encoder scores what the re-ranker has left.
 
     Writes query, negative, rank, distance, positive (its distance), id (of the negative in the
     index) and, with a re-ranker or cross-encoder, score (the probability that the two mean the
-    same). A training reads the file as data.negatives.
+    same; with both, the cross-encoder's). A training reads the file as data.negatives.
 
     \b
     Example: qpr negatives runs/quora_sdml pairs.tsv --split train --out negatives.tsv \\
-                 --relative-margin 0.05
+                 --relative-margin 0.5
              qpr train runs/mine pairs.tsv --set data.negatives=negatives.tsv \\
                  --set batch.hard_negatives=128
     """
-    from qpr_jax.index.negatives import Rules, find_negatives, query_groups
+    from qpr_jax.index.negatives import Rules, find_negatives
 
     if max_score is not None and cross_encoder is None and rerank is None:
         raise click.UsageError("--max-score goes with --rerank or --cross-encoder")
     _check_out(out, pairs)
     kept = Rules(**rules) if max_score is None else Rules(**rules, max_score=max_score)
-    if kept.from_rank > kept.to_rank:
-        raise UserError(
-            f"expected at most {kept.to_rank}, the last rank, got {kept.from_rank}",
-            setting="from_rank",
-        )
-    labeled, groups = _read_pairs(folder, pairs, split, format)
-    queries = query_groups(labeled.questions, groups)
-    if not queries:
-        raise UserError(
-            f"{input_name(pairs)}: expected questions labeled as duplicates, got none"
-            + (f" in {split}" if split else "")
-        )
+    _check_ranks(kept)
+    labeled, groups, queries = _read_queries(run, pairs, split, format)
     score = cross_encoder_score(cross_encoder) if cross_encoder else None
-    retriever = _retriever(folder, labeled.questions, kept, alone=split is not None)
+    retriever = _retriever(run, labeled.questions, kept, alone=split is not None)
     counts: Counter[str] = Counter()
     found = find_negatives(
         *(labeled.questions, groups, queries, kept),
@@ -123,18 +116,27 @@ def negatives(
         score=score,
         counts=counts,
     )
-    line = options.as_tsv if out.endswith(".tsv") else options.as_json
-    with (
-        write_atomically(out, "w") as file,
-        progress.bar("query", sum(map(len, queries))) as show,
-    ):
-        if out.endswith(".tsv"):
-            names = ("query", "negative", "rank", "distance", "positive", "id")
-            file.write("\t".join([*names, "score"] if score or rerank else names) + "\n")
-        for some in found:
-            file.writelines(line(negative.fields(labeled.questions)) for negative in some)
-            show(counts["queries"], "")
+    rows = ([n.fields(labeled.questions) for n in some] for some in found)
+    with progress.bar("query", sum(map(len, queries))) as show:
+        names = _NAMES if score or rerank else _NAMES[:-1]
+        _write(out, names, rows, lambda: show(counts["queries"], ""))
     _summarize(out, kept, counts)
+
+
+def _write(
+    out: str,
+    names: Sequence[str],
+    rows: Iterable[list[dict[str, object]]],
+    show: Callable[[], object],
+) -> None:
+    """Write rows with these fields as TSV or JSON lines; `show` is called after each list."""
+    line = options.as_tsv if out.endswith(".tsv") else options.as_json
+    with write_atomically(out, "w") as file:
+        if out.endswith(".tsv"):
+            file.write("\t".join(names) + "\n")
+        for some in rows:
+            file.writelines(map(line, some))
+            show()
 
 
 def _check_out(out: str, pairs: str) -> None:
@@ -143,6 +145,30 @@ def _check_out(out: str, pairs: str) -> None:
         raise UserError(f"expected a file .tsv or .jsonl, got {out}", setting="out")
     if pathlib.Path(out).exists() and pathlib.Path(pairs).exists() and os.path.samefile(out, pairs):
         raise UserError(f"expected another file than that of the pairs, got {out}", setting="out")
+
+
+def _check_ranks(rules: Rules) -> None:
+    if rules.from_rank > rules.to_rank:
+        raise UserError(
+            f"expected at most {rules.to_rank}, the last rank, got {rules.from_rank}",
+            setting="from_rank",
+        )
+
+
+def _read_queries(
+    run: str, path: str, split: str | None, format: str | None
+) -> tuple[LabeledPairs, np.ndarray, list[np.ndarray]]:
+    """Read the labeled pairs, the groups of their questions, and those with several texts."""
+    from qpr_jax.index.negatives import query_groups
+
+    labeled, groups = _read_pairs(run, path, split, format)
+    queries = query_groups(labeled.questions, groups)
+    if not queries:
+        raise UserError(
+            f"{input_name(path)}: expected questions labeled as duplicates, got none"
+            + (f" in {split}" if split else "")
+        )
+    return labeled, groups, queries
 
 
 def _read_pairs(

@@ -7,7 +7,8 @@ import click
 from qpr_jax.errors import Spelling, python_spelling
 
 _PROGRAM_FLAGS = ("config", "workdir")  # flags of `experiments.main` that are no settings
-_PARAMETERS = {"data.path": "pairs"}  # settings that an argument of a command replaces
+# Names that a command has another name for, unless it has a parameter of this name.
+_PARAMETERS = {"data.path": "pairs", "run": "folder"}
 _SETTINGS = {"column": "data.question_column"}  # options of readers with another name in `data`
 
 
@@ -35,7 +36,7 @@ def command_spelling(command: click.Command, toml: str = "") -> Spelling:
     parameters = {parameter.name: parameter for parameter in command.params}
 
     def spelling(name: str, value: str | None) -> str:
-        parameter = parameters.get(_PARAMETERS.get(name, name))
+        parameter = parameters.get(name, parameters.get(_PARAMETERS.get(name, "")))
         if isinstance(parameter, click.Argument):
             return f"`{parameter.human_readable_name}`"
         if isinstance(parameter, click.Option):

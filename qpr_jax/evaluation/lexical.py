@@ -9,12 +9,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn
+from qpr_jax.reranking.lexical import K1, B
 from qpr_jax.text.tokenizer import tokenize
 
 _BLOCK = 64  # queries scored at once
 
 
-def bm25_search(questions: Sequence[str], *, k1: float = 0.9, b: float = 0.4) -> RankFn:
+def bm25_search(questions: Sequence[str], *, k1: float = K1, b: float = B) -> RankFn:
     """BM25 over `questions`; it never finds a question without a word of the query."""
     try:
         import bm25s

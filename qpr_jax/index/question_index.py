@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ from qpr_jax.locks import ReadersWriterLock
 
 if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics
+
+log = logging.getLogger(__name__)
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 # The hits of some queries, made of the number of the first of them, and of the distances and the
@@ -60,6 +64,7 @@ class QuestionIndex:
         self.stale = False
         self._built_statistics = built_statistics
         self._lock = ReadersWriterLock()
+        self._counting = threading.Lock()  # held before the other
         # What searches see: the last change, and the rows up to it.
         self._sequence, self._rows = store.sequence, store.rows
 
@@ -191,27 +196,35 @@ class QuestionIndex:
                 self._sequence, self._rows = self.store.sequence, self.store.rows
 
     def keep_statistics(self) -> Statistics:
-        """The `statistics`, made at the first call, while searches wait, and then kept up to date.
+        """The `statistics`, made at the first call, and then kept up to date.
 
         They are read while no change can come, as in `reorder` of `find`.
         """
-        if self.statistics is None:
-            with self._lock.writing():
-                if self.statistics is None:  # else another thread was faster
-                    self.statistics = self._make_statistics()
+        with self._counting:
+            if self.statistics is None:  # else another thread was faster
+                with self._lock.reading():
+                    sequence, rows = self._sequence, self._rows
+                # Without the lock, for which a change would wait, and then all searches.
+                statistics = self._make_statistics(sequence, rows)
+                with self._lock.writing():
+                    gone = self.store.removed_until(self._sequence)
+                    later = gone[len(self.store.removed_until(sequence)) :]
+                    self._count(statistics, np.arange(rows, self._rows), later)
+                    self.statistics = statistics
         return self.statistics
 
-    def _make_statistics(self) -> Statistics:
-        """Statistics of the questions that searches see, which another thread may be changing."""
+    def _make_statistics(self, sequence: int, rows: int) -> Statistics:
+        """Statistics of the questions after change `sequence`, with which there were `rows`."""
         from qpr_jax.index.statistics import Statistics
 
         built = self.store.built_rows
         statistics = self._built_statistics()
         if statistics is None:
+            log.info("counting the words of %s questions", f"{len(self):,}")
             statistics = Statistics()
             self._count(statistics, np.arange(built), np.arange(0))
-        removed = self.store.removed_until(self._sequence)
-        self._count(statistics, np.arange(built, self._rows), removed)
+        removed = self.store.removed_until(sequence)
+        self._count(statistics, np.arange(built, rows), removed)
         return statistics
 
     def _count(self, statistics: Statistics, added: np.ndarray, removed: np.ndarray) -> None:

@@ -42,8 +42,9 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     folder = pathlib.Path(encoder_folder(run))
     if not folder.is_dir():
         raise UserError(
-            f"`run`: expected the folder of a run, found none at {folder}, nor a model of this "
-            "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
+            f"expected the folder of a run, found none at {folder}, nor a model of this name in "
+            "$QPR_MODELS or ~/.cache/qpr_jax/models",
+            setting="run",
             remedy="train one with `qpr train`, or name another folder",
         )
     if is_encoder(folder):
@@ -56,12 +57,14 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
         return export
     if (folder / "run.json").is_file():
         raise UserError(
-            f"`run`: {folder} has no export/",
+            f"{folder} has no export/",
+            setting="run",
             remedy="finish the run (the same command resumes it)",
         )
     raise UserError(
-        f"`run`: {run}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
+        f"{run}: expected a run, or a whole encoder ({WEIGHTS}, with {CONFIG} or with the "
         f"{MANIFEST} of `qpr publish`), found neither",
+        setting="run",
         remedy="name another folder, or fetch it again",
     )
 

@@ -23,7 +23,7 @@ from qpr_jax.index.text_kernels import (
 )
 from qpr_jax.loops import compile_loop
 
-K1, B = 0.9, 0.4  # as in `evaluation.lexical`
+K1, B = 0.9, 0.4  # of BM25; also of `evaluation.lexical`
 _CHUNK = 65_536  # texts read at once
 # The inverted index is rebuilt for more new questions than _PENDING + _SHARE of the indexed ones;
 # fewer are scanned in each search.

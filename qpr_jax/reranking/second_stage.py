@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import logging
+import os
 import pathlib
 import threading
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,44 +15,29 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import check_ids
+from qpr_jax.ids import LARGEST_ID
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
-from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
     LightModel,
     LightReranker,
-    rank_hits,
     read_light,
     save_light,
     serialize_light,
 )
+from qpr_jax.reranking.stage import UNKNOWN, Explanation, Stage
+from qpr_jax.text.base import as_texts
 
 WORDS = ("light", "cross_encoder")
-UNKNOWN = -1  # the id of a text that is not in the index
+log = logging.getLogger(__name__)
+
 _UNIT = 1e-3  # tolerance of the length of a unit vector: encoders may round to bfloat16
-
-
-class Explanation(NamedTuple):
-    """The scores of a query and a question by both stages.
-
-    Attributes:
-      distance: by the encoder.
-      raw_score: the score that the second stage sorts by; None without a second stage.
-      probability: that the two mean the same: `Hit.score`; None without a second stage.
-      features: the inputs of the second stage, by name.
-    """
-
-    distance: float
-    raw_score: float | None = None
-    probability: float | None = None
-    features: dict[str, float] = {}  # noqa: RUF012
 
 
 class SecondStages:
@@ -86,16 +71,18 @@ class SecondStages:
         models = {}
         for name in (LIGHT, STACKED):
             path = pathlib.Path(folder, name)
-            if not path.is_dir():
-                continue
-            models[name] = read_light(path)
-            if models[name].encoder != encoder.identity:
-                raise UserError(
-                    f"{path}: expected a re-ranker of the encoder {encoder.identity[:12]}, got one "
-                    f"of {models[name].encoder[:12]}",
-                    remedy="remove the folder, or put the re-ranker of this encoder there",
-                )
-        return cls(encoder, models, read_cross_encoder(cross_encoder) if cross_encoder else None)
+            if os.path.lexists(path):
+                models[name] = _read_model(path, encoder.identity)
+        if not cross_encoder:
+            return cls(encoder, models)
+        cross = read_cross_encoder(cross_encoder)
+        trained = models[STACKED].cross_encoder if STACKED in models else cross.identity
+        if trained != cross.identity:
+            log.warning(
+                "%s: trained with the cross-encoder %s, not with %s, which is used alone",
+                *(pathlib.Path(folder, STACKED), trained[:12], cross.identity[:12]),
+            )
+        return cls(encoder, models, cross)
 
     def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
         """Write the encoder and its models beside the index of `run`; return the folder's name.
@@ -191,21 +178,20 @@ class SecondStages:
             return self._made[word]
 
     def explain(
-        self, rerank: Rerank, index: QuestionIndex, text: str, other: str, id: int | None
+        self, rerank: Rerank, index: QuestionIndex, text: str, other: str | None, id: int | None
     ) -> Explanation:
         """Implement `Retriever.explain`."""
-        if id is not None:
-            (found,) = index.questions(check_ids([id], 1, 0))
-            if found is None:
-                raise UserError(f"`id`: expected the id of an indexed question, got {id}")
-            other = found
-        left, right = self._encoder.encode([text, other])
+        if (other is None) is (id is None):
+            raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
+        question = _text_of(index, id) if other is None else other
+        text, question = as_texts([text, question], "text and other")
+        left, right = self._encoder.encode([text, question])
         products = index.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
         stage = self.stage(rerank, index)
         if stage is None:
             return Explanation(distance)
-        return stage.explain(text, Hit(UNKNOWN if id is None else id, other, distance))
+        return stage.explain(text, Hit(UNKNOWN if id is None else id, question, distance))
 
     def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
         if word == "light" or self.cross_encoder is None:
@@ -224,112 +210,39 @@ class SecondStages:
         return bool((abs(lengths - 1) < _UNIT).all())
 
 
-class Stage:
-    """A re-ranker of the hits of one index."""
-
-    def __init__(
-        self, reranker: Reranker, encoder: Encoder, index: QuestionIndex, *, quick: bool
-    ) -> None:
-        """quick: the index is locked during a search, so that its statistics cannot change."""
-        self._reranker, self._encoder, self._index, self._quick = reranker, encoder, index, quick
-        self._products = index.recipe.metric == "ip"
-        self._lexical = LexicalIndex(index) if reranker.lexical_candidates else None
-
-    def search(self, queries: Sequence[str], vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """Find the first `k` hits of each query; `vectors`, float32 [n, d], encode the queries."""
-
-        def reorder(start: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
-            some = slice(start, start + len(rows))
-            near, pool = self._pool(queries[some], vectors[some], distances, rows)
-            best = self._best(queries[some], near, pool, k)
-            first = self._reranker.candidates  # the rest keeps its order
-            if k <= first:
-                return best
-            rest = np.where(_is_in(rows[:, first:], pool[:, first:]), -1, rows[:, first:])
-            others = self._index.hits(distances[:, first:], rest)
-            return [(hits + more)[:k] for hits, more in zip(best, others, strict=True)]
-
-        most = max(k, self._reranker.candidates)
-        if self._quick:
-            return self._index.find(vectors, most, reorder)
-        return reorder(0, *self._index.search(vectors, min(most, max(1, len(self._index)))))
-
-    def explain(self, query: str, given: Hit) -> Explanation:
-        """Explain the score of one question among the hits that the re-ranker would reorder.
-
-        given: the question as a hit; its id is UNKNOWN if it is not from the index.
-        """
-        vectors = self._encoder.encode([query])
-        parts: dict[str, Any] = {}
-
-        def reorder(_: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
-            (pool,) = self._index.hits(*self._pool([query], vectors, distances, rows))
-            by_id = given.id != UNKNOWN
-            keys = [hit.id if by_id else hit.question for hit in pool]
-            key = given.id if by_id else given.question
-            if key in keys:
-                place = keys.index(key)
-            else:  # it takes the place of the farthest
-                del pool[self._reranker.candidates - 1 : self._reranker.candidates]
-                place = len(pool)
-                pool.append(given)
-            if self._products:
-                pool = [hit._replace(distance=2 + 2 * hit.distance) for hit in pool]
-            parts.update(self._reranker.explain(query, pool)[place])
-            return []
-
-        self._index.find(vectors, self._reranker.candidates, reorder)
-        raw, probability = parts.pop("score"), parts.pop("probability")
-        return Explanation(given.distance, raw, probability, parts)
-
-    def _pool(
-        self, queries: Sequence[str], vectors: np.ndarray, distances: np.ndarray, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return distances and rows, [n, c], of the hits to reorder; row -1 for none."""
-        first = self._reranker.candidates
-        distances, rows = distances[:, :first], rows[:, :first]
-        if self._lexical is None:
-            return distances, rows
-        more = self._lexical.search(queries, self._reranker.lexical_candidates)
-        more[_is_in(more, rows)] = -1
-        found = more >= 0
-        others = self._encoder.encode(self._index.store.fields(more[found])[1])
-        own = vectors[np.nonzero(found)[0]]
-        products = self._products
-        near = -(others * own).sum(axis=1) if products else ((others - own) ** 2).sum(axis=1)
-        far = np.full(more.shape, np.inf, np.float32)
-        far[found] = near
-        return np.hstack([distances, far]), np.hstack([rows, more])
-
-    def _best(
-        self, queries: Sequence[str], distances: np.ndarray, rows: np.ndarray, k: int
-    ) -> list[list[Hit]]:
-        """Sort the rows, [n, c], of each query by the re-ranker, and return the first `k` hits.
-
-        Only these become a `Hit`: creating one takes as long as scoring a candidate by the trees.
-        """
-        found = rows >= 0
-        if not found.any():
-            return [[] for _ in rows]
-        ids, texts = self._index.store.fields(rows[found])
-        near = distances[found]
-        starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
-        squares = 2 + 2 * near if self._products else near
-        raw, known = self._reranker.score(queries, texts, squares, starts)
-        order = rank_hits(raw, near, np.array(ids, np.int64), starts).tolist()
-        scores = [None if score != score else score for score in known.tolist()]
-        facts = [*zip(ids, texts, near.tolist(), scores, strict=True)]
-        return [
-            [Hit(*facts[i]) for i in order[start : min(start + k, stop)]]
-            for start, stop in itertools.pairwise(starts.tolist())
-        ]
+def _read_model(path: pathlib.Path, encoder: str) -> LightModel:
+    """Read the model of a folder LIGHT or STACKED of the encoder of this identity."""
+    if not path.is_dir():
+        raise UserError(
+            f"{path}: expected the folder of a re-ranker, got a file",
+            remedy="remove it, or put the folder there",
+        )
+    model = read_light(path)
+    if model.encoder != encoder:
+        raise UserError(
+            f"{path}: expected a re-ranker of the encoder {encoder[:12]}, got one of "
+            f"{model.encoder[:12]}",
+            remedy="remove the folder, or put the re-ranker of this encoder there",
+        )
+    if bool(model.cross_encoder) != (path.name == STACKED):
+        expected, got = ("with", "without") if path.name == STACKED else ("without", "with")
+        raise UserError(
+            f"{path}: expected a re-ranker {expected} the logit of a cross-encoder, got one {got}",
+            remedy="put one without it in reranker/, and one with it in reranker_cross/",
+        )
+    return model
 
 
-def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which rows, [n, c], are in `others`, [n, d], of the same query: bool [n, c]."""
-    last = max(rows.max(initial=0), others.max(initial=0))
-    owners = (2 + last) * np.arange(len(rows))[:, None]
-    return np.isin(rows + owners, others + owners)
+def _text_of(index: QuestionIndex, id: object) -> str:
+    """Return the question of an id; UserError if there is none, or if it is no whole number."""
+    known = isinstance(id, int | np.integer) and 0 <= id <= LARGEST_ID and not isinstance(id, bool)
+    (found,) = index.questions(np.array([id], np.int64)) if known else (None,)
+    if found is None:
+        raise UserError(
+            f"`id`: expected the id of an indexed question, a whole number, got {id!r}",
+            remedy="use the id of a hit, or give the text as `other`",
+        )
+    return found
 
 
 def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:

@@ -262,4 +262,5 @@ def _describe_error(
             if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                 return 507, "not written, because the server's disk is full", None
             return 503, "the server cannot use its index; see its log", None
-    return 500, "the server failed; see its log", None  # uvicorn logs the traceback
+    # uvicorn logs the traceback, and closes the connection, which clients must know.
+    return 500, "the server failed; see its log", {"Connection": "close"}

@@ -57,7 +57,8 @@ class Candidates:
 class LogitCache:
     """A cache in files of a cross-encoder's logits for pairs of questions, which take long.
 
-    A kill loses at most the file that was being computed.
+    A kill loses at most the file that was being computed. The same pairs are then computed
+    together, on which their last bits depend; see `CrossEncoder.predict`.
     """
 
     def __init__(self, folder: pathlib.Path, scorer: PairScorer, questions: list[str]) -> None:

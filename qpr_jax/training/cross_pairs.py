@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.errors import UserError
 from qpr_jax.reranking.cross_encoder import WIDTHS
 
 _POOL = 64  # batches whose pairs are sorted by length at once
@@ -41,13 +42,15 @@ def draw_pairs(
     give the same pairs.
 
     Args:
-      clusters: int [Q], -1 for a question without a cluster or of another split; at least one
-        cluster has two questions.
+      clusters: int [Q], -1 for a question without a cluster or of another split.
       hits: int [Q, h], rows of hits of other clusters, padded with -1.
       non_duplicates: int [m, 2], pairs labeled as non-duplicates.
       count: 1 or more.
       negatives: number of hits drawn for each cluster.
       seed: seed of all draws.
+
+    Raises:
+      UserError: no cluster has two questions, or there is no negative pair.
     """
     rng = np.random.default_rng(seed)
     members = np.flatnonzero(clusters >= 0)
@@ -55,6 +58,9 @@ def draw_pairs(
     sizes = np.unique(clusters[members], return_counts=True)[1]
     starts = (np.cumsum(sizes) - sizes)[sizes > 1]
     sizes = sizes[sizes > 1]
+    _require_both_labels(
+        len(sizes), len(non_duplicates) + negatives * int((hits[members] >= 0).sum())
+    )
     rounds: list[Pairs] = []
     while sum(len(part.labels) for part in rounds) < count:
         first = rng.integers(sizes)
@@ -72,6 +78,22 @@ def draw_pairs(
         order = rng.permutation(len(labels))
         rounds.append(Pairs(np.concatenate(parts).astype(np.int32)[order], labels[order]))
     return Pairs(*map(np.concatenate, zip(*rounds, strict=True)))
+
+
+def _require_both_labels(positive: int, negative: int) -> None:
+    """Raise a UserError if there are no pairs of one kind; without any, no round would end."""
+    if not positive:
+        raise UserError(
+            "expected training questions with a known paraphrase, got none",
+            setting="data.held_out_pairs",
+            remedy="lower it, or give more pairs labeled as duplicates",
+        )
+    if not negative:
+        raise UserError(
+            "expected pairs labeled as non-duplicates, or hits of other clusters, got neither",
+            setting="cross_encoder.negatives",
+            remedy="raise it, or give labeled non-duplicates",
+        )
 
 
 def batches_by_length(lengths: np.ndarray, batch_size: int, *, seed: int) -> np.ndarray:

@@ -35,6 +35,7 @@ from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
     check_tools,
     lacks_stacked,
+    mark_too_few,
     read_scorer,
     train_light,
     train_stacked,
@@ -163,6 +164,8 @@ def _finish(
         stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
         if stacked:
             report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
+        else:
+            mark_too_few(folder, scorer)
     log.info("finished; see %s", folder / "report.md")
     return report
 

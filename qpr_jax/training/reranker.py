@@ -29,6 +29,7 @@ from qpr_jax.files import (
     read_verified,
     replace_folder,
     write_atomically,
+    write_json,
     write_manifest,
 )
 from qpr_jax.machine import peak_memory
@@ -70,6 +71,7 @@ LOGITS = "cross_logits"  # of a work directory
 NAMES = (LIGHT, STACKED)
 STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 _TREES = "folds.safetensors"
+_TOO_FEW = f"{FOLDERS[1]}/too_few.json"
 _TIMED = 1000  # queries that the speed is measured with
 
 
@@ -135,11 +137,21 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
 
 
 def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
-    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures."""
+    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures.
+
+    Not if it has too few questions for one, as `mark_too_few` has noted.
+    """
+    if scorer is None or read_object(folder / _TOO_FEW).get("cross_encoder") == scorer.identity:
+        return False
     reported = read_object(folder / "report.json").get("reranker_cross", {})
     shipped = read_object(folder / "export" / STACKED / MANIFEST)
     known = (reported.get("cross_encoder"), shipped.get("cross_encoder"))
-    return scorer is not None and known != (scorer.identity, scorer.identity)
+    return known != (scorer.identity, scorer.identity)
+
+
+def mark_too_few(folder: pathlib.Path, scorer: PairScorer) -> None:
+    """Note that the run has too few questions for a stacked re-ranker, so that none is retried."""
+    write_json(folder / _TOO_FEW, {"cross_encoder": scorer.identity})
 
 
 def train_light(

@@ -104,6 +104,26 @@ def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
     assert all("learn" not in row["negative"] for row in rows)
 
 
+def test_a_hit_must_pass_both_models(qpr, run, pairs, tmp_path, monkeypatch):
+    def rerank(_, hits):
+        return [
+            [hit._replace(score=0.9 if "learn" in hit.question else 0.25) for hit in found]
+            for found in hits
+        ]
+
+    def score(asked):
+        assert all("learn" not in b for _, b in asked)
+        return command.np.array([0.75 if "way" in b else 0.125 for _, b in asked])
+
+    monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
+    monkeypatch.setattr(command, "cross_encoder_score", lambda folder: score)
+    both = ("--rerank", "light", "--cross-encoder", "judge")
+    assert qpr("negatives", run, pairs, "--out", "n.tsv", *both)[0] == 0
+    rows = rows_of(tmp_path / "n.tsv")
+    assert {row["score"] for row in rows} == {"0.125"}
+    assert not [row for row in rows if {*row["negative"].split()} & {"way", "learn"}]
+
+
 def test_the_light_reranker_of_a_run_is_asked(qpr, run, pairs, tmp_path):
     folder = tmp_path / "work"
     shutil.copytree(run / "export", folder / "export")
@@ -175,6 +195,8 @@ def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, sai
     found, _, stderr = qpr("negatives", run, pairs, *options)
     assert (found, said in stderr) == (status, True), stderr
     assert not [*tmp_path.glob("n.*")]
+    stderr = qpr("negatives", "nowhere", pairs, "--out", "n.tsv")[2]
+    assert "error: `RUN`: expected the folder of a run, found none at nowhere" in stderr
 
 
 def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):

@@ -24,9 +24,8 @@ def serving(index):
     environment = os.environ | {"QPR_TOKEN": "secret"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        line = process.stderr.readline()
-        address = re.search(r"http://\S+:\d+", line)
-        assert address, line
+        lines = iter(process.stderr.readline, "")
+        address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))
         yield address[0], process
     finally:
         process.kill()

@@ -19,7 +19,7 @@ from qpr_jax.index.folder import (
 from qpr_jax.index.question_index import QuestionIndex, build_index, build_vectors
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.statistics import Statistics
-from tests.index.test_folder import (
+from tests.index.folders import (
     Killed,
     encode,
     file_of,
@@ -212,3 +212,28 @@ def test_made_while_another_thread_changes():
         index.keep_statistics()
         thread.join()
         assert is_exact(index)
+
+
+def test_searches_and_changes_go_on_while_they_are_made(monkeypatch, caplog):
+    index, plain, found = in_memory(many(300)), Statistics.add, []
+    caplog.set_level("INFO")
+
+    def add(statistics, texts):
+        if not found:
+
+            def work():
+                found.append(index.find(encode(["a"]), 1))
+                change(index)
+
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            thread.join(60)
+            assert not thread.is_alive()
+        plain(statistics, texts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Statistics, "add", add)
+        index.keep_statistics()
+    assert found
+    assert is_exact(index)
+    assert caplog.text.count("counting the words of 300 questions") == 1

@@ -11,7 +11,7 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.reranking import lexical
 from qpr_jax.reranking.lexical import K1, B, LexicalIndex
 from qpr_jax.text.tokenizer import tokenize
-from tests.index.test_folder import encode, put, remove
+from tests.index.folders import encode, put, remove
 
 WORDS = ["what", "is", "the", "way", "to", "learn", "python", "cook", "rice", "2015", "naïve"]
 

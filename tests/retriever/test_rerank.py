@@ -1,5 +1,6 @@
 """A search in two stages: what orders the hits, how it goes with its encoder, what explains it."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.publishing import publish
 from qpr_jax.reranking import second_stage
 from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.reranking.features import FEATURES
@@ -109,66 +109,6 @@ def test_a_stage_that_is_not_there(retriever, run):
         plain.search(["rice"], rerank="light")
 
 
-def test_it_goes_wherever_the_encoder_goes(retriever, run, tmp_path):
-    expected = retriever.search(ASKED)
-    retriever.save(tmp_path / "saved")
-    entries = [(1, i, question) for i, question in QUESTIONS.items()]
-    Retriever.build_in(tmp_path / "built", entries, run=tmp_path / "saved")
-    publish(tmp_path / "built", tmp_path / "published")
-    names = {path.name for path in (tmp_path / "published").iterdir()}
-    assert names > {"README.md", "manifest.json", "reranker"}
-    shutil.rmtree(run)
-    for folder in ("saved", "built"):
-        assert Retriever.load(tmp_path / folder).search(ASKED) == expected
-        (file,) = (tmp_path / folder / "index").glob("statistics-*")
-        Retriever.load(tmp_path / folder).compact()
-        assert Retriever.load(tmp_path / folder).search(ASKED) == expected
-        (again,) = (tmp_path / folder / "index").glob("statistics-*")
-        assert file.name != again.name
-    published = Retriever.load(tmp_path / "published")
-    published.add([*QUESTIONS.values()], [*QUESTIONS])
-    assert published.search(ASKED) == expected
-
-
-def test_a_newer_one_in_the_folder_stays(retriever, tmp_path):
-    retriever.save(tmp_path / "saved")
-    other = Retriever.load(tmp_path / "saved")
-    write_reranker(tmp_path / "saved", candidates=2, seed=1)
-    other.compact()
-    assert read_light(tmp_path / "saved" / "export" / "reranker").candidates == 2
-    retriever.save(tmp_path / "saved")
-    assert read_light(tmp_path / "saved" / "export" / "reranker").candidates == 2
-    shutil.rmtree(tmp_path / "saved" / "export" / "reranker")
-    other.compact()
-    assert read_light(tmp_path / "saved" / "export" / "reranker").candidates == 6
-    write_reranker(tmp_path / "saved", candidates=2, seed=1)
-    fresh = Retriever.build(["rice"], run=tmp_path / "run")
-    fresh.save(tmp_path / "saved")  # with its own
-    assert read_light(tmp_path / "saved" / "export" / "reranker").candidates == 6
-
-
-def test_one_of_another_encoder_is_refused(retriever, tmp_path):
-    write_encoder(tmp_path / "other", seed=1)
-    write_reranker(tmp_path / "other")
-    retriever.save(tmp_path / "saved")
-    path = tmp_path / "saved" / "export" / "reranker"
-    shutil.rmtree(path)
-    shutil.copytree(tmp_path / "other" / "export" / "reranker", path)
-    for load in (Retriever.load, lambda folder: publish(folder, tmp_path / "published")):
-        with pytest.raises(UserError, match=r"expected a re-ranker of the encoder .*; remove"):
-            load(tmp_path / "saved")
-
-
-def test_a_damaged_one_is_refused(retriever, tmp_path):
-    retriever.save(tmp_path / "saved")
-    path = tmp_path / "saved" / "export" / "reranker" / "reranker.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
-        Retriever.load(tmp_path / "saved")
-
-
 def unit_vectors(monkeypatch):
     plain = CnnEncoder.encode
 
@@ -236,8 +176,10 @@ def test_explained_by_its_features(retriever):
     assert retriever.explain(ASKED[0], "a text of no question").features["distance"] > 0
     plain = retriever.explain(ASKED[0], "rice", rerank=False)
     assert plain[1:] == (None, None, {})
-    with pytest.raises(UserError, match="`id`: expected the id of an indexed question, got 400"):
-        retriever.explain("rice", id=400)
+    for id in (400, "5", -1, True, 1.0, 2**70):
+        said = f"`id`: expected the id of an indexed question, a whole number, got {id!r}; use"
+        with pytest.raises(UserError, match=re.escape(said)):
+            retriever.explain("rice", id=id)
     with pytest.raises(UserError, match="expected strings, got NoneType"):
         retriever.explain(None, "rice")
     with pytest.raises(UserError, match="expected `other` or `id`, got none"):
@@ -267,6 +209,13 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
 
     monkeypatch.setattr(second_stage, "read_cross_encoder", lambda folder: Cross())
     monkeypatch.setattr(second_stage, "CrossReranker", Backwards)
+    run, entries = tmp_path / "run", [(1, None, "rice"), (2, None, "rye")]
+    for made in (
+        Retriever.build(["rice", "rye"], run=run, cross_encoder=tmp_path / "cross"),
+        Retriever.build_in(tmp_path / "in", entries, run=run, cross_encoder=tmp_path / "cross"),
+    ):
+        (found,), (plain,) = (made.search(["rice"], rerank=r) for r in ("cross_encoder", False))
+        assert [hit.id for hit in found] == [hit.id for hit in plain[::-1]]
     retriever.save(tmp_path / "saved")
     loaded = Retriever.load(tmp_path / "saved", cross_encoder=tmp_path / "cross")
     (plain,) = loaded.search(["rice"], 6, rerank=False)
@@ -277,7 +226,7 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
     assert loaded.search(["rice"], 6) == retriever.search(["rice"], 6)
 
 
-def test_a_stacked_one_with_its_cross_encoder(run, tmp_path):
+def test_a_stacked_one_with_its_cross_encoder(run, tmp_path, caplog):
     cross = read_cross_encoder(TINY)
     identity = read_encoder(run / "export").identity
     model = LightModel(
@@ -296,7 +245,9 @@ def test_a_stacked_one_with_its_cross_encoder(run, tmp_path):
     assert loaded.second_stages.facts()[STACKED]["cross_encoder"] == cross.identity
     # Without it, of another identity: by the cross-encoder alone, which has no calibration.
     save_light(tmp_path / "saved" / "export" / STACKED, replace(model, cross_encoder="another"))
+    assert caplog.text == ""
     loaded = Retriever.load(tmp_path / "saved", cross_encoder=TINY)
+    assert "reranker_cross: trained with the cross-encoder another, not with" in caplog.text
     (found,) = loaded.search(["rice"], 25, rerank="cross_encoder")
     logits = cross.predict([("rice", hit.question) for hit in found])
     np.testing.assert_allclose(logits, np.sort(logits)[::-1], atol=1e-6)

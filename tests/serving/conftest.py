@@ -15,6 +15,7 @@ from qpr_jax.serving.protocol import Protocol
 from tests.runs import write_encoder
 
 TOKEN = "a secret"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 QUESTIONS = {
     5: "How can I learn Python quickly?",
     3: "What is the best way to learn Python?",

@@ -1,8 +1,6 @@
 import concurrent.futures
 import errno
-import json
 import shutil
-import threading
 
 import httpx
 import numpy as np
@@ -10,14 +8,10 @@ import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.errors import UserError
-from qpr_jax.serving import app
 from qpr_jax.serving.app import make_app
-from qpr_jax.serving.batching import Batcher
 from qpr_jax.serving.models import Limits
 from tests.runs import write_reranker
-from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN
-
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
+from tests.serving.conftest import BEARER, LIMITS, QUESTIONS, TOKEN
 
 
 def test_search(client, retriever):
@@ -286,139 +280,7 @@ def test_faults_of_the_server(client, shared_retriever, monkeypatch, error, stat
     assert answer.status_code == status
     assert line in answer.json()["error"]
     assert "secret" not in answer.text
-
-
-def test_requests_that_arrive_together_are_searched_together(retriever, serve, monkeypatch):
-    sizes, first, go = [], threading.Event(), threading.Event()
-    whole = retriever.search
-
-    def search(queries, k=5, rerank=None):
-        sizes.append(len(queries))
-        if not first.is_set():
-            first.set()
-            go.wait(30)
-        return whole(queries, k)
-
-    monkeypatch.setattr(retriever, "search", search)
-    waiting = threading.Semaphore(0)
-    whole_wait = Batcher.search
-
-    async def wait_for_answer(self, queries, k):
-        waiting.release()
-        return await whole_wait(self, queries, k)
-
-    monkeypatch.setattr(Batcher, "search", wait_for_answer)
-    address = serve(make_app(retriever, limits=LIMITS))
-
-    def ask(number):
-        body = {"queries": [f"learn python {number}"] * (1 + number % 2), "k": 1 + number % 3}
-        return httpx.post(f"{address}/search", json=body).json()["results"]
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(ask, 0)]
-        assert first.wait(30)
-        answers += [pool.submit(ask, number) for number in range(1, 7)]
-        for _ in range(7):
-            assert waiting.acquire(timeout=30)
-        go.set()
-        found = [answer.result() for answer in answers]
-    for number, results in enumerate(found):
-        query, k = f"learn python {number}", 1 + number % 3
-        hits = [[hit._asdict() for hit in whole([query], k)[0]]] * (1 + number % 2)
-        assert results == hits
-    assert sizes[0] == 1
-    assert len(sizes) < 7
-    assert sum(sizes) == 1 + 2 + 1 + 2 + 1 + 2 + 1
-
-
-def test_more_requests_than_it_answers_at_a_time_get_429(retriever, serve, monkeypatch):
-    go = threading.Event()
-
-    def search(queries, k=5, rerank=None):
-        go.wait(30)
-        return [[] for _ in queries]
-
-    monkeypatch.setattr(retriever, "search", search)
-    address = serve(make_app(retriever, limits=LIMITS))
-    asked = {"queries": ["a"]}
-    for _ in range(2):  # who was answered is not counted any more
-        go.clear()
-        with concurrent.futures.ThreadPoolExecutor(12) as pool:
-            answers = [pool.submit(httpx.post, f"{address}/search", json=asked) for _ in range(12)]
-            done = concurrent.futures.as_completed(answers, timeout=30)
-            refused = [next(done).result() for _ in range(4)]
-            assert httpx.get(f"{address}/health").status_code == 200
-            go.set()
-            answered = [answer.result() for answer in done]
-        assert [answer.status_code for answer in refused] == [429] * 4
-        assert [answer.headers["Retry-After"] for answer in refused] == ["1"] * 4
-        assert [answer.status_code for answer in answered] == [200] * 8
-
-
-def test_more_writers_than_wait_get_429(retriever, serve, monkeypatch):
-    monkeypatch.setattr(app, "_WAITING_WRITERS", 3)
-    go, running, most = threading.Event(), [], []
-    whole = retriever.add
-
-    def add(questions, ids=None):
-        running.append(questions)
-        most.append(len(running))
-        go.wait(30)
-        running.pop()
-        return whole(questions, ids)
-
-    monkeypatch.setattr(retriever, "add", add)
-    address = serve(make_app(retriever, token=TOKEN))
-
-    def send(i):
-        body = {"questions": ["a"], "ids": [100 + i]}
-        return httpx.post(f"{address}/questions", json=body, headers=BEARER)
-
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        done = concurrent.futures.as_completed([pool.submit(send, i) for i in range(8)], timeout=30)
-        assert [next(done).result().status_code for _ in range(5)] == [429] * 5
-        assert len(httpx.post(f"{address}/search", json={"queries": ["a"]}).json()["results"]) == 1
-        go.set()
-        assert [answer.result().status_code for answer in done] == [200] * 3
-    assert most == [1, 1, 1]  # one at a time
-
-
-def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
-    retriever, serve, monkeypatch
-):
-    whole = retriever.search
-    failing = [True]
-
-    def search(queries, k=5, rerank=None):
-        if failing.pop() if failing else False:
-            raise RuntimeError("a bug")
-        return whole(queries, k)
-
-    monkeypatch.setattr(retriever, "search", search)
-    address = serve(make_app(retriever, limits=LIMITS))
-    statuses = [
-        httpx.post(f"{address}/search", json={"queries": ["a"]}).status_code for _ in range(2)
-    ]
-    assert statuses == [500, 200]
-
-
-def test_metrics(own_client):
-    client = own_client
-    client.post("/search", json={"queries": ["a", "b"]})
-    client.get("/unknown")
-    client.delete("/questions/17")
-    report = client.get("/metrics")
-    assert report.headers["Content-Type"].startswith("text/plain")
-    lines = report.text.splitlines()
-    for line in (
-        'qpr_requests_total{method="POST",path="/search",status="200"} 1.0',
-        'qpr_requests_total{method="GET",path="other",status="404"} 1.0',
-        'qpr_requests_total{method="DELETE",path="/questions/{id}",status="401"} 1.0',
-        "qpr_batch_queries_sum 2.0",
-        "qpr_questions 4.0",
-        'qpr_request_seconds_count{method="POST",path="/search"} 1.0',
-    ):
-        assert line in lines
+    assert (answer.headers.get("Connection") == "close") == (status == 500)
 
 
 def test_the_openapi_document_says_what_there_is(client):
@@ -455,52 +317,3 @@ def test_the_page_may_load_nothing(client):
     assert answer.headers["Content-Type"].startswith("text/html")
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert "http" not in answer.text
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        *("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost:8000:1"),
-        *("[::1", "127.0.0.1@evil.example", "localhost/", "user:localhost", "x" * 5000, "\xff"),
-    ],
-)
-@pytest.mark.parametrize("path", ["/", "/search"])
-def test_a_host_that_is_not_allowed_is_refused(client, path, host):
-    """A page whose name was pointed at this address (DNS rebinding) reads nothing."""
-    headers = {"Host": host.encode("latin-1")}
-    if path == "/":
-        answer = client.get(path, headers=headers)
-    else:
-        answer = client.post(path, json={"queries": ["a"]}, headers=headers)
-    assert answer.status_code == 400
-    assert answer.headers["Content-Type"] == "application/json"
-    line = answer.json()["error"]
-    assert line.startswith("expected a `Host` that this server allows, got ")
-    assert len(line) < 300
-    assert line.isprintable()
-
-
-@pytest.mark.parametrize(
-    "host", ["localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8000"]
-)
-def test_loopback_hosts_are_allowed(client, host):
-    assert client.get("/health", headers={"Host": host}).status_code == 200
-
-
-def test_hosts_that_the_operator_allows(retriever, serve):
-    def statuses(allowed):
-        address = serve(make_app(retriever, allowed_hosts=allowed))
-        hosts = ["search.example", "Search.example:443", "localhost"]
-        return [httpx.get(f"{address}/health", headers={"Host": h}).status_code for h in hosts]
-
-    assert statuses(["SEARCH.example"]) == [200, 200, 400]
-    assert statuses(["*"]) == [200, 200, 200]
-
-
-@pytest.mark.parametrize("hosts", [[], ["localhost", "localhost"], ["localhost", "evil.example"]])
-def test_none_or_several_hosts_are_refused(exchange, hosts):
-    heads = "".join(f"Host: {host}\r\n" for host in hosts)
-    answer = exchange(f"GET /health HTTP/1.1\r\n{heads}Connection: close\r\n\r\n".encode())
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    line = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-    assert f"got {', '.join(hosts) or 'none'}; " in line

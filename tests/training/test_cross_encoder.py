@@ -8,6 +8,7 @@ import pytest
 
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_json
+from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder, cross_pairs
 from qpr_jax.training.checks import unused_settings, validate
@@ -50,8 +51,18 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross_pairs, "WIDTHS", (64, 128))
+        for module in (cross_pairs, scoring):
+            patch.setattr(module, "WIDTHS", (64, 128))
         yield
+
+
+def test_pairs_of_one_kind_alone_are_refused():
+    none, alone = np.zeros((0, 2), int), np.arange(len(CLUSTERS))
+    drawn = {"count": 12, "negatives": 2, "seed": 0}
+    with pytest.raises(UserError, match="with a known paraphrase, got none"):
+        draw_pairs(alone, HITS, none, **drawn)
+    with pytest.raises(UserError, match="pairs labeled as non-duplicates, or hits of other"):
+        draw_pairs(CLUSTERS, np.full_like(HITS, -1), none, **drawn)
 
 
 def test_a_round_has_each_cluster_once_and_all_labeled_pairs():

@@ -8,8 +8,6 @@ import shutil
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
@@ -44,20 +42,6 @@ def config(cache):
         },
     )
     return config
-
-
-@pytest.fixture
-def listed(tmp_path):
-    """A list of 400 questions, some of them twice, and vectors: sums of those of their words."""
-    rng = np.random.default_rng(0)
-    words = ["how", "can", "i", "learn", "python", "cook", "rice", "mend", "my", "bike", "now"]
-    questions = [" ".join(rng.choice(words, rng.integers(2, 6))) for _ in range(390)]
-    questions += questions[:10]
-    (tmp_path / "questions.txt").write_text("".join(f"{question}\n" for question in questions))
-    vectors = dict(zip(words, rng.normal(size=(len(words), 16)), strict=True))
-    sums = [sum(vectors[word] for word in question.split()) for question in questions]
-    np.save(tmp_path / "vectors.npy", np.array(sums, np.float32))
-    return tmp_path
 
 
 def taught(config):
@@ -291,43 +275,6 @@ def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
     )
 
 
-def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
-    config = load_config("distill:smoke")
-    config = override(
-        config,
-        {
-            "data.path": str(listed / "questions.txt"),
-            "teacher.model": "",
-            "teacher.cache": str(tmp_path / "cache"),
-            "teacher.init_embeddings": False,
-            "teacher.epochs": 1,
-            "teacher.min_steps": 300,
-            "data.spliced": 0,
-            "teacher.learning_rate": 1e-2,
-            "teacher.batch_size": 64,
-            "max_steps": 0,
-            "early_stopping.every_steps": 100,
-            "checkpoint_every": 100,
-        },
-    )
-    config.teacher.vectors = str(listed / "no.npy")
-    with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
-        train_and_evaluate(config, tmp_path / "run")
-    config.teacher.vectors = str(listed / "vectors.npy")  # and the same command resumes
-    report = train_and_evaluate(config, tmp_path / "run")
-    assert report["test"]["agreement"] > 0.3
-    assert report["data"]["splits"]["test"]["questions"] >= 30
-    text = (tmp_path / "run" / "report.md").read_text()
-    assert "Agreement" in text
-    assert "none of them held out" in text
-    retriever = Retriever.load(tmp_path / "run")
-    assert isinstance(retriever.encoder, CnnEncoder)
-    vectors = retriever.encode(["how can i cook rice", ""])
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    # A student is like its teacher on what it never saw.
-    assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
-
-
 def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_ones(config):
     config.data.spliced = 60
     dataset = load_dataset(config, None)
@@ -349,12 +296,3 @@ def test_unlabeled_questions_that_are_not_there_are_named(config, tmp_path):
     config.data.unlabeled = str(tmp_path / "none")
     with pytest.raises(UserError, match=r"`data.unlabeled`: expected a file of questions"):
         taught(config)
-
-
-def test_a_list_too_short_to_split_is_refused(tmp_path):
-    path = tmp_path / "few.txt"
-    path.write_text("one?\nOne\ntwo?\n")
-    config = load_config("distill")
-    config.data.path = str(path)
-    with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
-        load_dataset(config, path)

@@ -1,0 +1,144 @@
+"""The re-rankers of a run: trained, resumed after a kill, and reported."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from qpr_jax.evaluation.bootstrap import read_ranks
+from qpr_jax.reranking.light import read_light
+from qpr_jax.training import boosting, candidates, main, reranker
+from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.overrides import load_config
+
+
+def test_the_second_stage_is_reported_beside_the_first(finished):
+    workdir, report = finished
+    ranks = read_ranks(workdir / "ranks.npz")
+    text = (workdir / "report.md").read_text()
+    for split in ("validation", "test"):
+        found = report[split]["reranked"]
+        assert {*found} == {"per_pair", "per_query", "exact", "gain"}
+        for search, scores in (("index", found), ("exact", found["exact"])):
+            first = report[split] if search == "index" else report[split]["exact"]
+            for over in ("per_pair", "per_query"):
+                assert scores[over].keys() == first[over].keys()
+                for name, (gain, low, high) in found["gain"][search][over].items():
+                    assert gain == pytest.approx(scores[over][name] - first[over][name])
+                    assert low <= gain <= high
+            reranked = ranks[f"{split}_reranked_{search}"]
+            assert np.mean(reranked == 1) == pytest.approx(scores["per_query"]["hits@1"])
+        hits = found["per_query"]["hits@1"]
+        assert hits > report[split]["per_query"]["hits@1"]  # the first stage has seen 12 steps
+        assert f"| {split} | index, re-ranked | queries | {hits:.4f} |" in text
+    facts = report["reranker"]
+    assert facts["queries"] == 188
+    assert facts["seconds"] > 0
+    assert sum(facts["importances"].values()) == pytest.approx(1)
+    model = read_light(workdir / "export" / "reranker")
+    assert model.encoder == report["encoder"]
+    assert (model.candidates, len(model.forest.starts) - 1) == (50, facts["trees"])
+
+
+def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
+    finished, tmp_path, monkeypatch
+):
+    workdir, report = finished
+    shutil.copytree(workdir, tmp_path / "run")
+    (tmp_path / "run" / "report.json").unlink()
+    weights = tmp_path / "run" / "export" / "reranker" / "reranker.safetensors"
+    expected = weights.read_bytes()
+    config = load_config("synthetic_sdml_smoke")
+    config.devices = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(reranker, "cross_fit", None)  # which a call would not survive
+        again = train_and_evaluate(config, tmp_path / "run")
+    assert again["reranker"]["seconds"] == report["reranker"]["seconds"]
+    assert again["test"]["reranked"] == report["test"]["reranked"]
+    shutil.rmtree(tmp_path / "run" / "reranking")
+    shutil.rmtree(tmp_path / "run" / "export" / "reranker")
+    (tmp_path / "run" / "report.json").unlink()
+    again = train_and_evaluate(config, tmp_path / "run")
+    assert weights.read_bytes() == expected
+    assert again["validation"]["reranked"] == report["validation"]["reranked"]
+
+
+class SharedWords:
+    """A cross-encoder that counts the words that both questions have, and its calls."""
+
+    def __init__(self, calls, identity):
+        self.calls, self.identity = calls, identity
+
+    def predict(self, pairs):
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+        return np.array([len({*a.split()} & {*b.split()}) for a, b in pairs], np.float32)
+
+
+def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
+    finished, tmp_path, monkeypatch
+):
+    workdir, report = finished
+    shutil.copytree(workdir, tmp_path / "run")
+    config = load_config("synthetic_sdml_smoke")
+    config.devices = 2
+    monkeypatch.setattr(candidates, "_PART", 1000)
+    monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
+
+    def run(calls, identity="shared words"):
+        scorer = SharedWords(calls, identity)
+        with monkeypatch.context() as patch:
+            patch.setattr(main, "read_scorer", lambda config: scorer)
+            return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
+
+    with pytest.raises(KeyboardInterrupt):
+        run(3)
+    assert len([*(tmp_path / "run" / "cross_logits").rglob("*.npz")]) == 3
+    again, calls = run(100)
+    assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
+    assert run(0) == (again, 0)
+    assert again["reranker_cross"]["cross_encoder"] == "shared words"
+    assert "cross" in again["reranker_cross"]["importances"]
+    for split in ("validation", "test"):
+        assert {*again[split]["reranked_cross"]} == {"per_pair", "per_query", "exact", "gain"}
+        assert f"| {split} | exact, with cross-encoder |" in (
+            (tmp_path / "run" / "report.md").read_text()
+        )
+        rest = again[split].copy()
+        del rest["reranked_cross"]
+        assert rest == report[split]
+    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
+    assert (model.cross_encoder, model.candidates) == ("shared words", 20)
+    assert model.features[-1] == "cross"
+
+    # Killed while it is replaced by one of another cross-encoder, the first one can be had again.
+    with monkeypatch.context() as patch:
+        patch.setattr(main, "add_stacked", None)
+        with pytest.raises(TypeError):
+            run(100, "the words of both")
+    run(100)
+    model = read_light(tmp_path / "run" / "export" / "reranker_cross")
+    assert model.cross_encoder == "shared words"
+
+
+def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch, caplog):
+    shutil.copytree(finished[0], tmp_path / "run")
+    for name in ("reranking", "export/reranker"):
+        shutil.rmtree(tmp_path / "run" / name)
+    (tmp_path / "run" / "report.json").unlink()
+    config = load_config("synthetic_sdml_smoke")
+    config.devices = 2
+    monkeypatch.setattr(boosting, "MIN_QUERIES", 1000)
+    report = train_and_evaluate(config, tmp_path / "run")
+    assert "no re-ranker: expected 1000 validation questions or more" in caplog.text
+    assert "reranker" not in report
+    # Nor a stacked one, which no later start tries again.
+    scorer = SharedWords(0, "shared words")
+    monkeypatch.setattr(main, "read_scorer", lambda config: scorer)
+    assert train_and_evaluate(config, tmp_path / "run") == report
+    assert caplog.text.count("no re-ranker: expected 1000") == 2
+    monkeypatch.setattr(main, "load_dataset", None)
+    assert train_and_evaluate(config, tmp_path / "run") == report
+    assert "reranked" not in report["test"]
+    assert not (tmp_path / "run" / "export" / "reranker").exists()
