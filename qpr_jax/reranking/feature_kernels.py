@@ -34,7 +34,7 @@ from qpr_jax.reranking.feature_tables import (
     read_grams,
     write_gaps_and_ranks,
 )
-from qpr_jax.reranking.word_weights import write_rows
+from qpr_jax.reranking.word_weights import ONLY, write_rows
 
 # The columns. `_query` is about the words of the query, `_question` about those of the hit; `_gap`
 # is the difference from the best value of the list to this one, `_next` from this one to the next
@@ -148,7 +148,7 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     size: the bytes of all candidates.
     """
     log_count, counters, lexicon, scratch = tables
-    buffers, _, words, slots, similar, _, query_ids, _, _, hashes, _, _ = scratch
+    buffers, _, words, slots, similar, _, query_ids, _, _, _, _, _ = scratch
     entries, vectors, scales = lexicon
     data, offsets = queries
     count, length = read_words(data, offsets[query], offsets[query + 1], buffers)
@@ -158,7 +158,7 @@ def _read_query(queries, query, size, tables):  # type: ignore[no-untyped-def]
     slots[:mask] = -1
     mask, distinct = mask - 1, 0
     for w in range(count):
-        h = hashes[0, w] = buffers[1][w]
+        h = buffers[1][w]
         word = find_word(h, distinct, mask, words, slots, entries, counters[0], log_count)
         distinct = max(distinct, word + 1)
         words[word].count += 1
@@ -173,19 +173,23 @@ def _write_candidate(questions, state, mean_length, tables, weights, out):  # ty
     """Write a row of features; return the number of distinct words of the list so far."""
     row, query_count, distinct, known, word_mask, gram_mask = state
     log_count, counters, lexicon, scratch = tables
-    buffers, _, words, slots, similar, ids, query_ids, found, run, _, _, _ = scratch
+    buffers, _, words, slots, similar, ids, query_ids, found, run, unmatched, rows, _ = scratch
     entries, vectors, scales = lexicon
     hashes, of_words = buffers[1], counters[0]
     data, offsets = questions
     count, length = read_words(data, offsets[row], offsets[row + 1], buffers)
     for i in range(distinct):
         found[i] = 0
+    other = np.int64(0)
     for w in range(count):
         at = find_word(hashes[w], known, word_mask, words, slots, entries, of_words, log_count)
         if at == known:
             compare_word(at, distinct, vectors, scales, words, similar)
             known += 1
         word = words[at]
+        # Without a branch, since the processor would often mispredict it.
+        unmatched[other] = word.key
+        other += np.int64((word.candidate != row) & (word.count == 0) & (other < ONLY))
         word.in_candidate = word.in_candidate + 1 if word.candidate == row else 1
         word.candidate = row
         ids[w] = at
@@ -196,7 +200,7 @@ def _write_candidate(questions, state, mean_length, tables, weights, out):  # ty
     _write_query_words(row, count, distinct, mean_length, words, found, out)
     _write_grams(row, count, length, gram_mask, tables, out)
     _write_order(count, query_count, ids, query_ids, run, out)
-    _write_weights(count, query_count, scratch, weights, out)
+    _write_weights(row, other, distinct, words, unmatched, rows, weights, out)
     return known
 
 
@@ -302,12 +306,14 @@ def _write_order(count, query_count, ids, others, run, out):  # type: ignore[no-
 
 
 @compile_loop(forceinline=True)
-def _write_weights(count, query_count, scratch, weights, out):  # type: ignore[no-untyped-def]
-    """Write the sum of the learned weights."""
-    buffers, _, _, _, _, _, _, _, _, hashes, rows, _ = scratch
+def _write_weights(row, other, distinct, words, unmatched, rows, weights, out):  # type: ignore[no-untyped-def]
+    """Write the sum of the learned weights, after the `other` words that only the candidate has."""
+    count = other
+    for i in range(distinct):
+        unmatched[count] = words[i].key
+        count += np.int64((words[i].candidate != row) & (count < other + ONLY))
     total = np.float32(0)
-    query, question = hashes[0, :query_count], buffers[1][:count]
-    for i in range(write_rows(query, question, hashes[1], rows)):
+    for i in range(write_rows(unmatched, other, count - other, rows)):
         total += weights[rows[i]]
     out[_WEIGHTS] = total
 

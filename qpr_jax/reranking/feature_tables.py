@@ -25,7 +25,7 @@ from qpr_jax.index.text_kernels import (
     next_gram,
 )
 from qpr_jax.loops import compile_loop
-from qpr_jax.reranking.word_weights import MOST
+from qpr_jax.reranking.word_weights import MOST, ONLY
 
 NUMBER, NEGATION, QUESTION_WORD = 1, 2, 4  # flags of words
 _GRAM_SLOTS = 1 << 13  # more than twice the n-grams of a text
@@ -82,8 +82,8 @@ class Scratch(NamedTuple):
     ids, query_ids: int64 [MAX_WORDS], the words of a candidate and of the query.
     found: float32 [MAX_WORDS], the best match of each distinct word of the query.
     run: int64 [2, MAX_WORDS + 1], the table of `common_words`.
-    hashes: uint64 [2, MAX_WORDS], the words of the query, and the working memory of `write_rows`.
-    weight_rows: int32 [MOST], the learned weights of a candidate.
+    unmatched: uint64 [2 * ONLY + 1], words in which query and candidate differ.
+    weight_rows: int32 [MOST], their learned weights.
     norms: float64 [3], the sums of the weights of the query's word pairs, 3-grams, 4-grams.
     """
 
@@ -96,7 +96,7 @@ class Scratch(NamedTuple):
     query_ids: np.ndarray
     found: np.ndarray
     run: np.ndarray
-    hashes: np.ndarray
+    unmatched: np.ndarray
     weight_rows: np.ndarray
     norms: np.ndarray
 
@@ -114,7 +114,7 @@ def make_scratch(candidates: int) -> Scratch:
         np.empty(MAX_WORDS, np.int64),
         np.empty(MAX_WORDS, np.float32),
         np.empty((2, MAX_WORDS + 1), np.int64),
-        np.empty((2, MAX_WORDS), np.uint64),
+        np.empty(2 * ONLY + 1, np.uint64),
         np.empty(MOST, np.int32),
         np.empty(3, np.float64),
     )

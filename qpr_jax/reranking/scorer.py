@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.machine import cpu_count
 from qpr_jax.reranking import network as networks
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.trees import Forest, check_forest, predict
 
 _PREFIX = "network."
+_ROWS = 4096  # that a thread takes at a time
 
 
 class Scorer(NamedTuple):
@@ -24,10 +27,18 @@ class Scorer(NamedTuple):
 
 def score_features(scorer: Scorer, features: np.ndarray) -> np.ndarray:
     """Compute the raw scores of rows of features, float32 [m, f]: float64 [m]."""
-    scores = predict(scorer.forest, features)
-    if scorer.network is not None:
-        scores += networks.predict(scorer.network, features)
-    return scores
+
+    def score(start: int) -> np.ndarray:
+        rows = features[start : start + _ROWS]
+        scores = predict(scorer.forest, rows)
+        if scorer.network is not None:
+            scores += networks.predict(scorer.network, rows)
+        return scores
+
+    if len(features) <= _ROWS:
+        return score(0)
+    with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
+        return np.concatenate([*pool.map(score, range(0, len(features), _ROWS))])
 
 
 def to_tensors(scorer: Scorer) -> dict[str, np.ndarray]:

@@ -17,8 +17,8 @@ from qpr_jax.index.text_kernels import MAX_WORDS, as_bytes, bucket, make_buffers
 from qpr_jax.loops import compile_loop
 
 BITS = 18  # log2 of the number of weights
-_WORDS, _PAIRED = 6, 4  # of each text: the words that only it has, and those that form pairs
-MOST = 2 * _WORDS + _PAIRED**2  # weights of two texts
+ONLY, _PAIRED = 6, 4  # of each text: the words that only it has, and those that form pairs
+MOST = 2 * ONLY + _PAIRED**2  # weights of two texts
 _MIX = np.uint64(0x9FB21C651E98DF25)  # a product with it spreads the bits upwards
 
 
@@ -62,34 +62,33 @@ def _write_rows(queries, questions, starts, buffers, words, out):  # type: ignor
         for row in range(starts[query], starts[query + 1]):
             data, offsets = questions
             others, _ = read_words(data, offsets[row], offsets[row + 1], buffers)
-            write_rows(words[0, :count], buffers[1][:others], words[1], out[row])
+            query_words, other_words = words[0, :count], buffers[1][:others]
+            own = _only_first(query_words, other_words, words[1])
+            other = _only_first(other_words, query_words, words[1, own:])
+            write_rows(words[1], own, other, out[row])
 
 
 @compile_loop(forceinline=True)
-def write_rows(query, question, found, rows):  # type: ignore[no-untyped-def]
-    """Write the rows of the weights of two texts; return their number.
+def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
+    """Write the rows of the weights of two texts to `rows`, int32 [MOST]; return their number.
 
-    Args:
-      query, question: uint64 [n], the hashes of their words.
-      found: uint64 [2 * _WORDS or more], working memory.
-      rows: int32 [MOST].
+    words: uint64 [own + other or more], hashes of the first ONLY words that only one of the texts
+    has, and of those that only the other has.
     """
-    own = _only_first(query, question, found)
-    other = _only_first(question, query, found[own:])
     count = own + other
     for i in range(count):
-        rows[i] = bucket(found[i], BITS)
+        rows[i] = bucket(words[i], BITS)
     for i in range(min(own, _PAIRED)):
         for j in range(own, own + min(other, _PAIRED)):
             # The sum is the same for both orders.
-            rows[count] = bucket((found[i] + found[j]) * _MIX, BITS)
+            rows[count] = bucket((words[i] + words[j]) * _MIX, BITS)
             count += 1
     return count
 
 
 @compile_loop(forceinline=True)
 def _only_first(words, others, out):  # type: ignore[no-untyped-def]
-    """Write the first _WORDS distinct words that `others` lacks to `out`; return their number."""
+    """Write the first ONLY distinct words that `others` lacks to `out`; return their number."""
     count = 0
     for word in words:
         new = True
@@ -100,6 +99,6 @@ def _only_first(words, others, out):  # type: ignore[no-untyped-def]
         if new:
             out[count] = word
             count += 1
-            if count == _WORDS:
+            if count == ONLY:
                 break
     return count
