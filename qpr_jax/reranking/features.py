@@ -18,7 +18,7 @@ from qpr_jax.reranking.feature_tables import Lexicon, Scratch
 
 __all__ = ["FEATURES", "WORD_WEIGHTS", "FeatureExtractor"]
 
-_CHUNK = 64  # queries that a thread takes at a time
+_CHUNK = 32  # queries that a thread takes at a time
 # A word of one letter is what an apostrophe cuts off: "don't" has the words "don" and "t".
 _NEGATIONS = (
     *("not", "no", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "without"),
@@ -45,6 +45,8 @@ class FeatureExtractor:
         self._statistics, self.weights = statistics, weights
         self._lexicon = make_lexicon(*encoder.word_embeddings())
         self._local = threading.local()
+        # Kept, as is the working memory of its threads, which start with the first long call.
+        self._pool = concurrent.futures.ThreadPoolExecutor(cpu_count())
 
     def compute(
         self,
@@ -89,9 +91,8 @@ class FeatureExtractor:
         if len(queries) <= _CHUNK:
             fill(0)
             return out
-        with concurrent.futures.ThreadPoolExecutor(cpu_count()) as pool:
-            for _ in pool.map(fill, range(0, len(queries), _CHUNK)):
-                pass
+        for _ in self._pool.map(fill, range(0, len(queries), _CHUNK)):
+            pass
         return out
 
     def _scratch(self, candidates: int) -> Scratch:
