@@ -19,6 +19,7 @@ from qpr_jax.training.config import TrainConfig, flatten, identity
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import smoke_changes
+from qpr_jax.training.second_stage_config import RerankConfig
 
 log = logging.getLogger("qpr_jax.study")
 
@@ -29,8 +30,14 @@ MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
-    """The config of that name, with changes by the dotted names of settings; of one stage."""
-    return override(load_config(name), {"rerank.kind": "none", **(changes or {}), **more})
+    """The config of that name, with changes by the dotted names of settings.
+
+    It has one stage, and no setting of a second, unless the changes name `rerank.kind`.
+    """
+    config, changes = load_config(name), {**(changes or {}), **more}
+    if "rerank.kind" not in changes:
+        config.rerank = RerankConfig()
+    return override(config, changes)
 
 
 def shrink(config: TrainConfig) -> TrainConfig:

@@ -11,6 +11,7 @@ import pytest
 from experiments import (
     batch_size_scaling,
     distillation,
+    hard_negatives,
     losses_by_task,
     noise,
     openqa_tables,
@@ -20,8 +21,10 @@ from experiments.study import KeptRows, Study
 from experiments.trials import Trial, is_done, load, make_trials, seeded
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.lexical import tfidf_search
-from qpr_jax.files import locked, write_json
+from qpr_jax.files import locked, read_json, write_json
 from qpr_jax.training.config import flatten, identity
+from qpr_jax.training.overrides import load_config
+from qpr_jax.training.second_stage_config import RerankConfig
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row, keep_tasks
 
@@ -244,6 +247,26 @@ def test_every_study_names_its_folders_and_flags(module):
         for trial in study.trials(study.read_flags({"seeds": 2} if "seeds" in study.flags else {}))
     ]
     assert len(set(names)) == len(names) > 10
+
+
+@pytest.mark.parametrize("module", [*STUDIES, hard_negatives], ids=lambda module: module.__name__)
+def test_the_kept_trials_have_the_settings_of_today(module):
+    """Else a study that is repeated would stop at the first trial that is kept."""
+    study = module.STUDY
+    results = pathlib.Path(__file__).parent.parent.parent / "results" / study.results
+    kept = 0
+    for trial in study.trials(study.read_flags({})):
+        path = trial.folder(results)
+        if (path / "config.json").exists():
+            kept += 1
+            sha256 = read_json(path / "config.json").get("data.sha256")
+            assert is_done(path, trial.settings, sha256)
+    assert kept >= 5
+
+
+def test_a_study_has_a_second_stage_only_if_it_asks_for_one():
+    assert load("quora_best").rerank == RerankConfig()
+    assert load("quora_best", {"rerank.kind": "light"}) == load_config("quora_best")
 
 
 def test_seeds_are_in_the_name_but_for_the_first():
