@@ -5,11 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
+from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training import boosting, candidates, main, reranker
+from qpr_jax.training import boosting, candidates, main, rerank_data, reranker
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
+from qpr_jax.training.rerank_data import relevant_hits
 
 
 def test_the_second_stage_is_reported_beside_the_first(finished):
@@ -58,9 +60,28 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     shutil.rmtree(tmp_path / "run" / "reranking")
     shutil.rmtree(tmp_path / "run" / "export" / "reranker")
     (tmp_path / "run" / "report.json").unlink()
+    splits = splits_of_labeled_hits(monkeypatch)
     again = train_and_evaluate(config, tmp_path / "run")
     assert weights.read_bytes() == expected
     assert again["validation"]["reranked"] == report["validation"]["reranked"]
+    # Nothing is learned from test questions, and first weights from training questions alone.
+    (found,), (pretrained,) = splits[reranker], splits[rerank_data]
+    assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
+    assert (pretrained == TRAIN).all()
+
+
+def splits_of_labeled_hits(monkeypatch):
+    """Collect the splits of the hits that a module labels: a list of arrays for each module."""
+    splits = {}
+    for module in (reranker, rerank_data):
+        own = splits[module] = []
+
+        def label(dataset, lists, own=own):
+            own.append(dataset.splits.split_of[lists.rows])
+            return relevant_hits(dataset, lists)
+
+        monkeypatch.setattr(module, "relevant_hits", label)
+    return splits
 
 
 class SharedWords:

@@ -25,7 +25,6 @@ FOLDS = 5
 LEAVES = (7, 15)  # of a tree
 TREES = (100, 200)
 MIN_QUERIES = 50  # with both relevant and other hits; fewer are too few to learn from
-_MIN_FOLDS = 3  # with such queries, since two at a time are left out
 _QUERIES_PER_TREE = 2  # fewer queries get fewer trees
 _DEPTH = 20  # of MRR
 _TRUNCATION = 5  # LightGBM's lambdarank_truncation_level; 20 measured worse, and slower
@@ -107,11 +106,11 @@ def learnable(labels: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return (relevant > 0) & (relevant < counts)
 
 
-def suffices(learned: np.ndarray, folds: np.ndarray) -> bool:
-    """Whether `cross_fit_forests` has enough of learnable queries, bool [q]; folds: int [q]."""
-    return bool(
-        np.count_nonzero(learned) >= MIN_QUERIES and len(np.unique(folds[learned])) >= _MIN_FOLDS
-    )
+def suffices(lists: Lists) -> bool:
+    """Whether there are enough learnable queries, and some are left without any two folds."""
+    parts = (lists.without(*pair) for pair in itertools.combinations(range(FOLDS), 2))
+    enough = learnable(lists.labels, lists.starts).sum() >= MIN_QUERIES
+    return bool(enough) and all(learnable(part.labels, part.starts).any() for part in parts)
 
 
 def cross_fit_forests(lists: Lists, seed: int) -> Forests:

@@ -213,13 +213,17 @@ def _train(
         finder.use_weights(kept["model"].word_weights)
         return TrainedReranker(**kept, folds=folds, finder=finder)
     lists = finder.find(exact_search(vectors), queries)
-    labels = relevant_hits(dataset, lists)
-    learned = boosting.learnable(labels, lists.starts)
-    if not boosting.suffices(learned, folds[queries]):
+    # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
+    learned = dataset.splits.split_of[lists.rows] != TEST
+    labels, no_features = relevant_hits(dataset, lists), np.empty((len(learned), 0), np.float32)
+    known = Lists(no_features, labels, lists.starts, folds[queries], folds[lists.rows])
+    known = known.select(np.full(len(queries), True), learned)
+    if not boosting.suffices(known):
+        useful = boosting.learnable(known.labels, known.starts)
         log.warning(
             "no re-ranker: expected %s validation questions or more, of several clusters, with a "
             "relevant and another question among their hits, got %s of %s clusters; %s",
-            *(boosting.MIN_QUERIES, learned.sum(), len(np.unique(groups[learned]))),
+            *(boosting.MIN_QUERIES, useful.sum(), len(np.unique(groups[useful]))),
             spell("raise {data.held_out_pairs}, or set {rerank.kind=none}"),
         )
         return None
@@ -228,9 +232,7 @@ def _train(
     )
     finder.use_weights(weights)
     features = finder.features(lists)
-    known = Lists(features, labels, lists.starts, folds[queries], folds[lists.rows])
-    # Test questions are among the hits, too: nothing is learned from them.
-    known = known.select(np.full(len(queries), True), dataset.splits.split_of[lists.rows] != TEST)
+    known = known._replace(features=features[learned])
     fitted = cross_fit(known, add_word_weights(network, features), config.seed)
     model = LightModel(
         encoder=encoder,

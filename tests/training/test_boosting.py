@@ -62,13 +62,17 @@ def test_scores_out_of_fold_find_nothing_where_there_is_nothing():
 
 def test_folds_that_say_nothing_do_not_suffice():
     every = made_lists()
-    learned = learnable(every.labels, every.starts)
-    assert suffices(learned, every.folds)
+    assert suffices(every)
     few = every._replace(folds=every.folds % 3)  # as of a validation split of three clusters
-    assert suffices(learned, few.folds)
+    assert suffices(few)
     assert len(cross_fit_forests(few, 0).forests) == FOLDS + 1
-    assert not suffices(learned, every.folds % 2)
-    assert not suffices(learned[:49], every.folds[:49])
+    assert not suffices(every._replace(folds=every.folds % 2))
+    hits = np.full(len(every.labels), True)
+    assert not suffices(every.select(np.arange(120) < 49, hits))
+    # Of each fold, only the relevant hits are left without the questions of the next two.
+    owners = np.repeat(few.folds, HITS)
+    hit_folds = np.where(few.labels, owners, (owners + 1) % 3)
+    assert not suffices(few._replace(hit_folds=hit_folds))
 
 
 def test_a_list_whose_hits_are_all_relevant_says_nothing():
