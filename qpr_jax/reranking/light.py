@@ -117,31 +117,37 @@ def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:
 def read_light(folder: StrPath) -> LightModel:
     """Read and verify a model; UserError if it is damaged or of another version."""
     manifest = read_manifest(folder, format=FORMAT)
-    tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
-    own: dict[str, Any] = {}
-    for name in (_CALIBRATION, _WORD_WEIGHTS):
-        if name not in tensors:
-            raise UserError(f"{folder}: {WEIGHTS}: expected `{name}`, got none", remedy=_REMEDY)
-        own[name] = tensors.pop(name)
     for name, expected in _FACTS.items():
         if type(manifest.get(name)) is not expected:
             what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r}"
             raise UserError(f"{folder}: {what}", remedy=_REMEDY)
     known = {name: manifest[name] for name in _FACTS}
     known["features"] = tuple(manifest["features"])
+    _check_features(known["features"], known["cross_encoder"], str(folder))
+    tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
+    own: dict[str, Any] = {}
+    for name in (_CALIBRATION, _WORD_WEIGHTS):
+        if name not in tensors:
+            raise UserError(f"{folder}: {WEIGHTS}: expected `{name}`, got none", remedy=_REMEDY)
+        own[name] = tensors.pop(name)
     scorer = from_tensors(tensors, len(known["features"]), f"{folder}: {WEIGHTS}")
     model = LightModel(**known, **scorer._asdict(), **own)
     _check(model, str(folder))
     return model
 
 
-def _check(model: LightModel, where: str) -> None:
-    if model.features != features_of(model.cross_encoder):
+def _check_features(features: tuple[str, ...], cross_encoder: str, where: str) -> None:
+    expected = features_of(cross_encoder)
+    if features != expected:
         raise UserError(
             f"{where}: expected a re-ranker over the features of this version, "
-            f"{len(features_of(model.cross_encoder))} columns, got {len(model.features)} others",
+            f"{len(expected)} columns, got {len(features)} others",
             remedy="train it again with this version",
         )
+
+
+def _check(model: LightModel, where: str) -> None:
+    _check_features(model.features, model.cross_encoder, where)
     if model.candidates < 1 or model.lexical_candidates < 0:
         raise UserError(f"{where}: expected 1 candidate or more, got {model.candidates}")
     check_scorer(model.scorer, len(model.features), where)
@@ -186,7 +192,7 @@ def rank_hits(
     owners = owners_of(starts)
     order = np.lexsort((-scores, owners))
     ordered = scores[order]
-    ties = (ordered[1:] == ordered[:-1]) & (owners[1:] == owners[:-1])
+    ties = ~(ordered[1:] < ordered[:-1]) & (owners[1:] == owners[:-1])  # NaN, which is last, too
     # The other keys double the time, and are seldom needed.
     return np.lexsort((ids, distances, -scores, owners)) if ties.any() else order
 

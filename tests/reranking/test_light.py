@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
@@ -17,6 +18,7 @@ from qpr_jax.reranking.light import (
     LightReranker,
     calibrate,
     features_of,
+    rank_hits,
     read_light,
     save_light,
 )
@@ -108,6 +110,22 @@ def test_another_manifest_is_refused(tmp_path, name, value, message):
         read_light(tmp_path / "r")
 
 
+def test_a_model_with_fewer_features_says_so_and_nothing_else(tmp_path):
+    """As those from before the word weights."""
+    save_light(tmp_path / "r", model())
+    facts = json.loads((tmp_path / "r" / MANIFEST).read_text())
+    tensors = load_file(tmp_path / "r" / WEIGHTS)
+    del tensors["word_weights"]
+    save_file(tensors, tmp_path / "r" / WEIGHTS)
+    del facts["files"]
+    write_manifest(tmp_path / "r", [WEIGHTS], **facts | {"features": facts["features"][:-2]})
+    with pytest.raises(UserError, match=r"of this version, 51 columns, got 49 others; train it"):
+        read_light(tmp_path / "r")
+    write_manifest(tmp_path / "r", [WEIGHTS], **facts)
+    with pytest.raises(UserError, match="expected `word_weights`, got none; train the run again"):
+        read_light(tmp_path / "r")
+
+
 @pytest.mark.parametrize(
     "points", [[[1.0, 0.0], [0.1, 0.2]], [[0.0, 1.0], [0.3, 0.2]], [[0.0], [1.5]]]
 )
@@ -136,6 +154,22 @@ def test_shuffled_hits_have_the_same_order():
     for seed in range(5):
         mixed = [hits[i] for i in np.random.default_rng(seed).permutation(len(hits))]
         assert whole.rerank(["q"], [mixed]) == [expected]
+
+
+def test_ties_and_scores_that_are_no_numbers_have_one_order():
+    scores = np.array([np.nan, 1.0, np.inf, np.nan, np.inf, 1.0, -np.inf])
+    distances = np.array([0.2, 0.5, 0.4, 0.1, 0.4, 0.3, 0.0], np.float32)
+    for kept, expected in (
+        (np.arange(7), [2, 4, 5, 1, 6, 3, 0]),
+        (np.array([0, 1, 3]), [1, 3, 0]),
+        (np.array([4, 2]), [2, 4]),
+    ):
+        for seed in range(5):
+            at = kept[np.random.default_rng(seed).permutation(len(kept))]
+            found = rank_hits(scores[at], distances[at], at, np.array([0, len(at)]))
+            assert at[found].tolist() == expected
+    assert rank_hits(*np.zeros((3, 0)), np.array([0])).tolist() == []
+    assert rank_hits(*np.zeros((3, 2)), np.array([0, 0, 1, 1, 2])).tolist() == [0, 1]
 
 
 def test_explain_gives_features_score_and_probability():
