@@ -19,7 +19,6 @@ from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.tables import difference_cell, table_lines
 from experiments.trials import Trial, load, seeded
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.training.presets import PRESETS
 
 # Name -> trained by seed; as it is, the transformer has nothing to draw.
 CONFIGS = {"quora_sdml": True, "quora_distilled": True, "quora_minilm": False}
@@ -36,7 +35,7 @@ def trials(flags: Flags) -> list[Trial]:
         for name, trained in CONFIGS.items():
             if seed and not trained:
                 continue
-            changes: dict[str, Any] = {"rerank.kind": PRESETS[name]["rerank.kind"], "seed": seed}
+            changes: dict[str, Any] = {"rerank.kind": "light", "seed": seed}
             if name == CROSSED:
                 changes["rerank.cross_encoder"] = flags.cross_encoder
             found.append(Trial(seeded(name, seed), load(name, changes)))

@@ -260,7 +260,8 @@ def _train(
 def _facts(fitted: CrossFit, model: LightModel, known: Lists) -> dict[str, Any]:
     """Collect the facts for the report, and log how well the queries are ranked."""
     log.info(
-        "re-ranker: %s trees of %s leaves; MRR@20 of %s validation questions %.4f, reranked %.4f",
+        "re-ranker: %s trees of %s leaves; MRR@20 of %s validation questions, without hits of the "
+        "test split, %.4f, reranked %.4f",
         *(fitted.shipped_size.trees, fitted.shipped_size.leaves, f"{len(known.folds):,}"),
         boosting.reciprocal_ranks(-known.features[:, 0], known.labels, known.starts).mean(),
         boosting.reciprocal_ranks(fitted.scores, known.labels, known.starts).mean(),

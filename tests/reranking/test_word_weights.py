@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.text_kernels import word_hashes
+from qpr_jax.index.text_kernels import MAX_WORDS, word_hashes
 from qpr_jax.reranking.word_weights import BITS, MOST, check_weights, weight_rows
 from qpr_jax.text.tokenizer import tokenize
 
@@ -16,12 +16,14 @@ TEXTS = [
     "one two three four five six seven eight",
     "nine ten eleven, twelve thirteen fourteen fifteen",
     "Naïve café",
+    " ".join(f"w{i}" for i in range(70)),
+    "w69 w63 w62",
     "",
 ]
 
 
 def expected_rows(query: str, question: str) -> list[int]:
-    words = [[*dict.fromkeys(tokenize(text))] for text in (query, question)]
+    words = [[*dict.fromkeys(tokenize(text)[:MAX_WORDS])] for text in (query, question)]
     own, other = (
         word_hashes([w for w in a if w not in b][:6]).tolist() for a, b in (words, words[::-1])
     )

@@ -9,16 +9,24 @@ from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.statistics import Statistics
+from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LightReranker, rank_hits, read_light
+from qpr_jax.reranking.network import predict
 from qpr_jax.retriever import Retriever
-from qpr_jax.training import candidates
+from qpr_jax.training import candidates, rerank_data
 from qpr_jax.training.candidates import Candidates, LogitCache
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import PRESETS
-from qpr_jax.training.rerank_data import relevant_hits, training_queries
+from qpr_jax.training.rerank_data import (
+    add_word_weights,
+    pretrain,
+    relevant_hits,
+    training_queries,
+)
+from qpr_jax.training.rerank_network import init_network
 from qpr_jax.training.sources import SOURCES
 
 
@@ -63,6 +71,58 @@ def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
     assert relevant_hits(made, found).tolist() == [0, 1, 0, 0, 1]
     with pytest.raises(UserError, match="clusters or a teacher"):
         relevant_hits(dataset([-1] * 4, [VALIDATION] * 4, pairs=False), found)
+
+
+class MadeFinder:
+    """Two random hits of each training query, its partner, and a test question like it.
+
+    The distance, and the word weight 5, say which hit is relevant.
+    """
+
+    def find(self, first, queries, dense):
+        others = (queries[:, None] + 2 * np.array([3, 8])) % 120
+        hits = np.column_stack([others, queries ^ 1, 120 + queries // 2])
+        return lists(queries, hits.tolist())
+
+    def features(self, found, *, logits):
+        assert not logits
+        features = np.random.default_rng(0).normal(size=(len(found.rows), len(FEATURES)))
+        features[:, 0] = self.is_partner(found)
+        features[:, -2:] = 0  # the word weights
+        return features.astype(np.float32)
+
+    def weight_rows(self, found):
+        rows = np.where(self.is_partner(found), 5, 6).astype(np.int32)
+        return rows, np.arange(len(rows) + 1)
+
+    def is_partner(self, found):
+        assert (found.rows < 120).all()
+        return found.rows == found.queries[found.owners] ^ 1
+
+
+def test_first_weights_are_of_training_questions_and_not_of_their_distances(monkeypatch):
+    finder, config = MadeFinder(), load_config("synthetic_sdml")
+    clusters = np.concatenate([np.arange(120) // 2, np.arange(60)])
+    made = dataset(clusters, [TRAIN] * 120 + [TEST] * 60)
+    features = np.random.default_rng(1).normal(size=(50, len(FEATURES))).astype(np.float32)
+    features[:, -2:] = 0
+    start, vectors = init_network(features), np.zeros((180, 2), np.float32)
+    network, weights = pretrain(config, made, finder, vectors, start)
+    assert not network.linear[[name.startswith("distance") for name in FEATURES]].any()
+    assert network.linear[FEATURES.index("bm25")]
+    assert weights[5] > 0 > weights[6]
+    # Their sum is added to the score as it was in training.
+    features[:, -2] = np.random.default_rng(2).uniform(-1, 1, 50)
+    both = predict(add_word_weights(network, features), features)
+    added = both - predict(network, features)
+    np.testing.assert_allclose(added - added[0], features[:, -2] - features[0, -2], atol=1e-5)
+    monkeypatch.setattr(rerank_data, "MIN_PRETRAINED", 121)
+    same, weights = pretrain(config, made, finder, vectors, start)
+    assert same is start
+    assert not weights.any()
+    features[:, -2] = 0
+    unweighted = predict(add_word_weights(start, features), features)
+    np.testing.assert_array_equal(unweighted, predict(start, features))
 
 
 class Scorer:
