@@ -53,7 +53,7 @@ class Lists(NamedTuple):
         return Lists(*kept, self.folds[queries], self.hit_folds[hits])
 
     def without(self, *folds: int) -> Lists:
-        """Leave out the queries of these folds, and these questions among the hits of others."""
+        """Leave out the queries of these folds, and their questions among the hits of others."""
         return self.select(~np.isin(self.folds, folds), ~np.isin(self.hit_folds, folds))
 
 

@@ -48,9 +48,9 @@ def init_network(features: np.ndarray, seed: int = 0) -> Network:
 def train_network(
     start: Network, lists: Lists, *, epochs: int, seed: int = 0, words: WordRows | None = None
 ) -> tuple[Network, np.ndarray]:
-    """Train a network and, if `words` are given, word weights, whose sums it is added to.
+    """Train a network and, if `words` are given, word weights.
 
-    With p the softmax over the hits of a query, its loss is the mean of two terms: -log of the sum
+    The score of a hit is the output of the network plus the sum of its word weights. With p the softmax over the hits of a query, its loss is the mean of two terms: -log of the sum
     of p over the relevant hits, and the mean of -log p over them. Queries without a relevant hit
     are left out.
 

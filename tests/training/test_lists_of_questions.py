@@ -6,6 +6,7 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
+from qpr_jax.training import boosting
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
@@ -25,7 +26,8 @@ def listed(tmp_path):
     return tmp_path
 
 
-def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
+def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monkeypatch):
+    monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
     config = load_config("distill:smoke")
     config = override(
         config,
@@ -42,6 +44,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
             "max_steps": 0,
             "early_stopping.every_steps": 100,
             "checkpoint_every": 100,
+            "rerank.kind": "light",
         },
     )
     config.teacher.vectors = str(listed / "no.npy")
@@ -58,6 +61,9 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed):
     assert isinstance(retriever.encoder, CnnEncoder)
     vectors = retriever.encode(["how can i cook rice", ""])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    # Its re-ranker learns to find the nearest question of the teacher.
+    assert 20 <= report["reranker"]["relevant_hits"] <= report["reranker"]["queries"]
+    assert retriever.search(["how can i cook"])[0][0].score is not None
     # A student is like its teacher on what it never saw.
     assert len(retriever.search(["how can i learn to cook"], k=3)[0]) == 3
 
