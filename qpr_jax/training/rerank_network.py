@@ -50,9 +50,10 @@ def train_network(
 ) -> tuple[Network, np.ndarray]:
     """Train a network and, if `words` are given, word weights.
 
-    The score of a hit is the output of the network plus the sum of its word weights. With p the softmax over the hits of a query, its loss is the mean of two terms: -log of the sum
-    of p over the relevant hits, and the mean of -log p over them. Queries without a relevant hit
-    are left out.
+    The score of a hit is the output of the network plus the sum of its word weights. With p the
+    softmax over the hits of a query, the loss of the query is the mean of two terms: -log of the
+    sum of p over the relevant hits, and the mean of -log p over them. Queries without a relevant
+    hit are left out.
 
     Args:
       start: the initial network; its mean and scale are kept.
