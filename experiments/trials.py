@@ -7,7 +7,7 @@ import logging
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from qpr_jax.training.config import TrainConfig, flatten, identity
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import smoke_changes
+from qpr_jax.training.second_stage_config import RerankConfig
 
 log = logging.getLogger("qpr_jax.study")
 
@@ -30,7 +31,8 @@ MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
     """The config of that name, with changes by the dotted names of settings; of one stage."""
-    return override(load_config(name), {"rerank.kind": "none", **(changes or {}), **more})
+    config = replace(load_config(name), rerank=RerankConfig())
+    return override(config, {**(changes or {}), **more})
 
 
 def shrink(config: TrainConfig) -> TrainConfig:
