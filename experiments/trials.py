@@ -7,7 +7,7 @@ import logging
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,9 @@ MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
-    """The config of that name, with changes by the dotted names of settings.
-
-    It has one stage, and no setting of a second, unless the changes name `rerank.kind`.
-    """
-    config, changes = load_config(name), {**(changes or {}), **more}
-    if "rerank.kind" not in changes:
-        config.rerank = RerankConfig()
-    return override(config, changes)
+    """The config of that name, with changes by the dotted names of settings; of one stage."""
+    config = replace(load_config(name), rerank=RerankConfig())
+    return override(config, {**(changes or {}), **more})
 
 
 def shrink(config: TrainConfig) -> TrainConfig:

@@ -17,8 +17,9 @@ import numpy as np
 
 from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.tables import difference_cell, table_lines
-from experiments.trials import Trial, load, seeded
+from experiments.trials import Trial, seeded
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.training.overrides import load_config, override
 
 # Name -> trained by seed; as it is, the transformer has nothing to draw.
 CONFIGS = {"quora_sdml": True, "quora_distilled": True, "quora_minilm": False}
@@ -35,10 +36,10 @@ def trials(flags: Flags) -> list[Trial]:
         for name, trained in CONFIGS.items():
             if seed and not trained:
                 continue
-            changes: dict[str, Any] = {"rerank.kind": "light", "seed": seed}
+            changes: dict[str, Any] = {"seed": seed}
             if name == CROSSED:
                 changes["rerank.cross_encoder"] = flags.cross_encoder
-            found.append(Trial(seeded(name, seed), load(name, changes)))
+            found.append(Trial(seeded(name, seed), override(load_config(name), changes)))
     return found
 
 

@@ -67,7 +67,7 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
     if config.rerank.kind == "none":
-        unused |= _of_section("rerank")
+        unused |= _of_section("rerank") - {"rerank.candidates"}  # which presets set
     return unused
 
 

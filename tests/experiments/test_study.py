@@ -23,8 +23,6 @@ from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.lexical import tfidf_search
 from qpr_jax.files import locked, read_json, write_json
 from qpr_jax.training.config import flatten, identity
-from qpr_jax.training.overrides import load_config
-from qpr_jax.training.second_stage_config import RerankConfig
 from tests.distant.rows import log_rows, write_rows
 from tests.runs import keep_row, keep_tasks
 
@@ -262,11 +260,6 @@ def test_the_kept_trials_have_the_settings_of_today(module):
             sha256 = read_json(path / "config.json").get("data.sha256")
             assert is_done(path, trial.settings, sha256)
     assert kept >= 5
-
-
-def test_a_study_has_a_second_stage_only_if_it_asks_for_one():
-    assert load("quora_best").rerank == RerankConfig()
-    assert load("quora_best", {"rerank.kind": "light"}) == load_config("quora_best")
 
 
 def test_seeds_are_in_the_name_but_for_the_first():

@@ -160,8 +160,9 @@ def test_which_presets_have_a_re_ranker():
 
 
 def test_settings_without_effect_and_settings_that_cannot_be():
-    changes = {"rerank.kind": "none", "rerank.candidates": 30}
-    assert "rerank.candidates" in unused_settings(override(load_config("quora_sdml"), changes))
+    changes = {"rerank.kind": "none", "rerank.lexical_candidates": 30}
+    unused = unused_settings(override(load_config("quora_sdml"), changes))
+    assert unused == ["rerank.lexical_candidates"]
     assert unused_settings(load_config("quora_sdml")) == []
     changes = {"data.source": "questions", "encoder.kind": "bert", "encoder.pretrained": "minilm"}
     changes |= {"max_epochs": 0, "early_stopping.metric": "agreement", "rerank.kind": "light"}
