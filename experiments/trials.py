@@ -15,7 +15,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.files import locked, read_json, replace_folder, write_atomically, write_json
-from qpr_jax.training.config import TrainConfig, flatten, identity
+from qpr_jax.training.config import TrainConfig, flatten, identity, trains
 from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import smoke_changes
@@ -131,11 +131,13 @@ def _make_training(trial: Trial, workdir: pathlib.Path, kept: pathlib.Path) -> N
     run = (workdir.parent if trial.keep_run else workdir / trial.group) / trial.name
     train_and_evaluate(trial.config, run)
     with replace_folder(kept) as part:
-        for file in ("report.json", "evaluations.jsonl", "ranks.npz"):
+        for file in ("report.json", "ranks.npz"):
             shutil.copy(run / file, part / file)
-        steps = _thinned(read_json_lines(run / "metrics.jsonl"), trial.kept_steps)
-        with write_atomically(part / "metrics.jsonl", "w") as lines:
-            lines.writelines(f"{json.dumps(step)}\n" for step in steps)
+        if trains(trial.config):  # else there were no steps
+            shutil.copy(run / "evaluations.jsonl", part / "evaluations.jsonl")
+            steps = _thinned(read_json_lines(run / "metrics.jsonl"), trial.kept_steps)
+            with write_atomically(part / "metrics.jsonl", "w") as lines:
+                lines.writelines(f"{json.dumps(step)}\n" for step in steps)
         for file, value_of in trial.files.items():
             write_json(part / file, value_of(run))
         shutil.copy(run / "run.json", part / "config.json")

@@ -5,7 +5,8 @@
     python -m experiments.two_stages --rebuild                the page from the rows kept
 
 The cross-encoder is one of `python -m experiments.main --config=quora_cross_encoder`; it reorders
-hits of `quora_distilled`.
+hits of `quora_distilled`. Rows of it that are kept without a cross-encoder stay as they are: remove
+them before.
 """
 
 from __future__ import annotations

@@ -18,12 +18,13 @@ from experiments import (
     paper_tables,
 )
 from experiments.study import KeptRows, Study
-from experiments.trials import Trial, is_done, load, make_trials, seeded
+from experiments.trials import Trial, is_done, load, make_trials, seeded, shrink
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.lexical import tfidf_search
 from qpr_jax.files import locked, read_json, write_json
 from qpr_jax.training.config import flatten, identity
 from tests.distant.rows import log_rows, write_rows
+from tests.encoders.examples import TINY
 from tests.runs import keep_row, keep_tasks
 
 STUDIES = (batch_size_scaling, distillation, losses_by_task, noise, openqa_tables, paper_tables)
@@ -260,6 +261,15 @@ def test_the_kept_trials_have_the_settings_of_today(module):
             sha256 = read_json(path / "config.json").get("data.sha256")
             assert is_done(path, trial.settings, sha256)
     assert kept >= 5
+
+
+def test_an_encoder_that_is_not_trained_is_kept_without_steps(tmp_path):
+    changes = {"encoder.kind": "bert", "encoder.pretrained": str(TINY), "max_epochs": 0}
+    trial = Trial("as_it_is", shrink(load("synthetic_sdml", changes)))
+    assert make_trials([trial], tmp_path / "runs", tmp_path / "results", (None, None)) == []
+    kept = tmp_path / "results" / "rows" / "as_it_is"
+    assert {path.name for path in kept.iterdir()} == {"config.json", "report.json", "ranks.npz"}
+    assert is_done(kept, trial.settings, None)
 
 
 def test_seeds_are_in_the_name_but_for_the_first():
