@@ -34,7 +34,7 @@ from qpr_jax.reranking.feature_tables import (
     read_grams,
     write_gaps_and_ranks,
 )
-from qpr_jax.reranking.word_weights import ONLY, write_rows
+from qpr_jax.reranking.word_weights import UNMATCHED, write_rows
 
 # The columns. `_query` is about the words of the query, `_question` about those of the hit; `_gap`
 # is the difference from the best value of the list to this one, `_next` from this one to the next
@@ -189,7 +189,7 @@ def _write_candidate(questions, state, mean_length, tables, weights, out):  # ty
         word = words[at]
         # Without a branch, since the processor would often mispredict it.
         unmatched[other] = word.key
-        other += np.int64((word.candidate != row) & (word.count == 0) & (other < ONLY))
+        other += np.int64((word.candidate != row) & (word.count == 0) & (other < UNMATCHED))
         word.in_candidate = word.in_candidate + 1 if word.candidate == row else 1
         word.candidate = row
         ids[w] = at
@@ -311,7 +311,7 @@ def _write_weights(row, other, distinct, words, unmatched, rows, weights, out): 
     count = other
     for i in range(distinct):
         unmatched[count] = words[i].key
-        count += np.int64((words[i].candidate != row) & (count < other + ONLY))
+        count += np.int64((words[i].candidate != row) & (count < other + UNMATCHED))
     total = np.float32(0)
     for i in range(write_rows(unmatched, other, count - other, rows)):
         total += weights[rows[i]]

@@ -25,7 +25,7 @@ from qpr_jax.index.text_kernels import (
     next_gram,
 )
 from qpr_jax.loops import compile_loop
-from qpr_jax.reranking.word_weights import MOST, ONLY
+from qpr_jax.reranking.word_weights import MOST, UNMATCHED
 
 NUMBER, NEGATION, QUESTION_WORD = 1, 2, 4  # flags of words
 _GRAM_SLOTS = 1 << 13  # more than twice the n-grams of a text
@@ -82,7 +82,7 @@ class Scratch(NamedTuple):
     ids, query_ids: int64 [MAX_WORDS], the words of a candidate and of the query.
     found: float32 [MAX_WORDS], the best match of each distinct word of the query.
     run: int64 [2, MAX_WORDS + 1], the table of `common_words`.
-    unmatched: uint64 [2 * ONLY + 1], words in which query and candidate differ; the last place is
+    unmatched: uint64 [2 * UNMATCHED + 1], words in which query and candidate differ; the last place is
       for a word too many, which is written before it is known to be one.
     weight_rows: int32 [MOST], their learned weights.
     norms: float64 [3], the sums of the weights of the query's word pairs, 3-grams, 4-grams.
@@ -115,7 +115,7 @@ def make_scratch(candidates: int) -> Scratch:
         np.empty(MAX_WORDS, np.int64),
         np.empty(MAX_WORDS, np.float32),
         np.empty((2, MAX_WORDS + 1), np.int64),
-        np.empty(2 * ONLY + 1, np.uint64),
+        np.empty(2 * UNMATCHED + 1, np.uint64),
         np.empty(MOST, np.int32),
         np.empty(3, np.float64),
     )

@@ -17,8 +17,9 @@ from qpr_jax.index.text_kernels import MAX_WORDS, as_bytes, bucket, make_buffers
 from qpr_jax.loops import compile_loop
 
 BITS = 18  # log2 of the number of weights
-ONLY, _PAIRED = 6, 4  # of each text: the words that only it has, and those that form pairs
-MOST = 2 * ONLY + _PAIRED**2  # weights of two texts
+# The most words of each text that count: those that the other lacks, and those that form pairs.
+UNMATCHED, _PAIRED = 6, 4
+MOST = 2 * UNMATCHED + _PAIRED**2  # weights of two texts
 _MIX = np.uint64(0x9FB21C651E98DF25)  # a product with it spreads the bits upwards
 
 
@@ -72,7 +73,7 @@ def _write_rows(queries, questions, starts, buffers, words, out):  # type: ignor
 def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
     """Write the rows of the weights of two texts to `rows`, int32 [MOST]; return their number.
 
-    words: uint64 [own + other or more], hashes of the first ONLY words that only one of the texts
+    words: uint64 [own + other or more], hashes of the first UNMATCHED words that only one of the texts
     has, and of those that only the other has.
     """
     count = own + other
@@ -88,7 +89,7 @@ def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
 
 @compile_loop(forceinline=True)
 def _only_first(words, others, out):  # type: ignore[no-untyped-def]
-    """Write the first ONLY distinct words that `others` lacks to `out`; return their number."""
+    """Write the first UNMATCHED distinct words that `others` lacks to `out`; return their number."""
     count = 0
     for word in words:
         new = True
@@ -99,6 +100,6 @@ def _only_first(words, others, out):  # type: ignore[no-untyped-def]
         if new:
             out[count] = word
             count += 1
-            if count == ONLY:
+            if count == UNMATCHED:
                 break
     return count
