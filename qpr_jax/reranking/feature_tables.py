@@ -82,8 +82,8 @@ class Scratch(NamedTuple):
     ids, query_ids: int64 [MAX_WORDS], the words of a candidate and of the query.
     found: float32 [MAX_WORDS], the best match of each distinct word of the query.
     run: int64 [2, MAX_WORDS + 1], the table of `common_words`.
-    unmatched: uint64 [2 * UNMATCHED + 1], words in which query and candidate differ; the last place is
-      for a word too many, which is written before it is known to be one.
+    unmatched: uint64 [2 * UNMATCHED + 1], words in which query and candidate differ; the last place
+      is for a word too many, which is written before it is known to be one.
     weight_rows: int32 [MOST], their learned weights.
     norms: float64 [3], the sums of the weights of the query's word pairs, 3-grams, 4-grams.
     """

@@ -73,8 +73,8 @@ def _write_rows(queries, questions, starts, buffers, words, out):  # type: ignor
 def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
     """Write the rows of the weights of two texts to `rows`, int32 [MOST]; return their number.
 
-    words: uint64 [own + other or more], hashes of the first UNMATCHED words that only one of the texts
-    has, and of those that only the other has.
+    words: uint64 [own + other or more], hashes of the first UNMATCHED words that only one of the
+    texts has, and of those that only the other has.
     """
     count = own + other
     for i in range(count):
@@ -89,7 +89,7 @@ def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
 
 @compile_loop(forceinline=True)
 def _only_first(words, others, out):  # type: ignore[no-untyped-def]
-    """Write the first UNMATCHED distinct words that `others` lacks to `out`; return their number."""
+    """Write the first distinct words that `others` lacks, up to UNMATCHED; return their number."""
     count = 0
     for word in words:
         new = True
