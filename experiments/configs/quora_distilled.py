@@ -5,7 +5,8 @@
 On 2 cores of an AMD EPYC (Zen 3), beside other jobs, with version 0.1: 12 minutes, after 12 in
 which the teacher encodes all questions. By exact search, H@1 and MRR:
 validation 0.816 and 0.878 per pair, 0.833 and 0.888 per query; test 0.824 and 0.880, 0.853 and
-0.899. What each part is worth: results/distillation/README.md.
+0.899. Re-ranked, means of three seeds: test 0.879 and 0.920 per query (`python -m
+experiments.two_stages`). What each part is worth: results/distillation/README.md.
 """
 
 from qpr_jax.training.config import TrainConfig
