@@ -65,6 +65,18 @@ def owners_of(starts: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
+def starts_of(counts: np.ndarray) -> np.ndarray:
+    """Return where each of q lists begins, int64 [q + 1], from their lengths, int [q]."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def none_if_unknown(probabilities: np.ndarray) -> list[float | None]:
+    """Replace the NaN of unknown probabilities, float64 [m], by None."""
+    return [None if p != p else p for p in probabilities.tolist()]
+
+
 def pair_texts(
     queries: Sequence[str], questions: Sequence[str], starts: np.ndarray
 ) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.models.bert_shape import BertShape
-from qpr_jax.reranking.base import find_copies, pair_texts
+from qpr_jax.reranking.base import find_copies, none_if_unknown, pair_texts
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -188,8 +188,7 @@ class CrossReranker:
         """Return the logit and the probability of each hit, in the order given."""
         questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
         logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
-        probabilities = [None if p != p else p for p in known.tolist()]
-        parts = zip(logits.tolist(), probabilities, strict=True)
+        parts = zip(logits.tolist(), none_if_unknown(known), strict=True)
         return [{"score": logit, "probability": probability} for logit, probability in parts]
 
 

@@ -24,7 +24,14 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
-from qpr_jax.reranking.base import Reranker, find_copies, owners_of, pair_texts
+from qpr_jax.reranking.base import (
+    Reranker,
+    find_copies,
+    none_if_unknown,
+    owners_of,
+    pair_texts,
+    starts_of,
+)
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.network import Network
 from qpr_jax.reranking.scorer import (
@@ -215,11 +222,11 @@ def rerank_hits(
     """Implement `Reranker.rerank` by `Reranker.score`."""
     most = reranker.candidates + reranker.lexical_candidates
     first = [found[:most] for found in hits]
-    starts = np.cumsum([0, *map(len, first)])
+    starts = starts_of(np.array([*map(len, first)], np.int64))
     flat = [hit for found in first for hit in found]
     texts, distances = _texts_and_distances(flat)
     scores, known = reranker.score(queries, texts, distances, starts)
-    probabilities = [None if p != p else p for p in known.tolist()]  # NaN: unknown
+    probabilities = none_if_unknown(known)
     ids = np.array([hit.id for hit in flat], np.int64)
     order = rank_hits(scores, distances, ids, starts).tolist()
     ordered = []

@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.reranking.base import Reranker
+from qpr_jax.reranking.base import Reranker, none_if_unknown, starts_of
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import rank_hits
 
@@ -123,12 +123,11 @@ class Stage:
             return [[] for _ in rows]
         ids, texts = self._index.store.fields(rows[found])
         near = distances[found]
-        starts = np.concatenate([[0], np.cumsum(found.sum(axis=1))])
+        starts = starts_of(found.sum(axis=1))
         squares = 2 + 2 * near if self._products else near
         raw, known = self._reranker.score(queries, texts, squares, starts)
         order = rank_hits(raw, near, np.array(ids, np.int64), starts).tolist()
-        scores = [None if score != score else score for score in known.tolist()]
-        facts = [*zip(ids, texts, near.tolist(), scores, strict=True)]
+        facts = [*zip(ids, texts, near.tolist(), none_if_unknown(known), strict=True)]
         return [
             [Hit(*facts[i]) for i in order[start : min(start + k, stop)]]
             for start, stop in itertools.pairwise(starts.tolist())

@@ -15,6 +15,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.index.text_kernels import MAX_WORDS, as_bytes, bucket, make_buffers, read_words
 from qpr_jax.loops import compile_loop
+from qpr_jax.reranking.base import starts_of
 
 BITS = 18  # log2 of the number of weights
 # The most words of each text that count: those that the other lacks, and those that form pairs.
@@ -51,7 +52,7 @@ def weight_rows(
     rows = np.full((len(questions), MOST), -1, np.int32)
     _write_rows(as_bytes(queries), as_bytes(questions), starts, make_buffers(), words, rows)
     used = rows >= 0
-    return rows[used], np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+    return rows[used], starts_of(used.sum(axis=1))
 
 
 @compile_loop()

@@ -16,7 +16,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.machine import cpu_count
-from qpr_jax.reranking.base import owners_of
+from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.trees import Forest, parse_forest, predict
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,7 @@ class Lists(NamedTuple):
         owners = owners_of(self.starts)
         hits = hits & queries[owners]
         counts = np.bincount(owners[hits], minlength=len(queries))[queries]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        kept = self.features[hits], self.labels[hits], starts
+        kept = self.features[hits], self.labels[hits], starts_of(counts)
         return Lists(*kept, self.folds[queries], self.hit_folds[hits])
 
     def without(self, *folds: int) -> Lists:

@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import write_atomically
-from qpr_jax.reranking.base import owners_of
+from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.features import FeatureExtractor
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import PairScorer
@@ -50,8 +50,8 @@ class Candidates:
     def select(self, kept: np.ndarray) -> Candidates:
         """Keep some candidates, bool [m]."""
         counts = np.bincount(self.owners[kept], minlength=len(self.queries))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        return Candidates(self.queries, self.rows[kept], self.distances[kept], starts)
+        kept_rows, distances = self.rows[kept], self.distances[kept]
+        return Candidates(self.queries, kept_rows, distances, starts_of(counts))
 
 
 class LogitCache:
@@ -143,7 +143,7 @@ class Finder:
             known = (more[:, :, None] == found[:, None, :]).any(axis=2)
             found = np.concatenate([found, np.where(known, -1, more)], axis=1)
         valid = found >= 0
-        starts = np.concatenate([[0], np.cumsum(valid.sum(axis=1))])
+        starts = starts_of(valid.sum(axis=1))
         distances = np.empty(found.shape, np.float32)
         for start in range(0, len(found), _BLOCK):
             block = slice(start, start + _BLOCK)

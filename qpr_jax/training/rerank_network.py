@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.loops import compile_loop
-from qpr_jax.reranking.base import owners_of
+from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.network import Network, standardize
 from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training.boosting import Lists
@@ -98,7 +98,7 @@ def train_network(
 def _members(starts: np.ndarray, lists: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the members of some lists, one list after the other, and where each list starts."""
     counts = starts[lists + 1] - starts[lists]
-    bounds = np.concatenate([[0], np.cumsum(counts)])
+    bounds = starts_of(counts)
     return np.arange(bounds[-1]) + np.repeat(starts[lists] - bounds[:-1], counts), bounds
 
 
