@@ -16,20 +16,8 @@ from qpr_jax.reranking.light import (
 )
 from qpr_jax.retriever import Retriever
 from tests.reranking.test_light import stump
-from tests.retriever.test_rerank import ASKED, QUESTIONS
+from tests.retriever.two_stages.conftest import ASKED, QUESTIONS
 from tests.runs import write_encoder, write_reranker
-
-
-@pytest.fixture
-def run(tmp_path):
-    write_encoder(tmp_path / "run")
-    write_reranker(tmp_path / "run", candidates=6)
-    return tmp_path / "run"
-
-
-@pytest.fixture
-def retriever(run):
-    return Retriever.build([*QUESTIONS.values()], [*QUESTIONS], run=run)
 
 
 def test_it_goes_wherever_the_encoder_goes(retriever, run, tmp_path):
