@@ -38,7 +38,7 @@ class FeatureExtractor:
     """
 
     def __init__(self, encoder: Encoder, statistics: Statistics, weights: np.ndarray) -> None:
-        """Make the table of the encoder's words; `statistics` are read anew in each call.
+        """Make the table of the encoder's words; each call reads the current `statistics`.
 
         weights: the learned weights of `word_weights`, float32 [2 ** BITS].
         """

@@ -98,7 +98,7 @@ def pretrain(
 
 
 def add_word_weights(network: Network, features: np.ndarray) -> Network:
-    """Make the sum of the word weights a term of a network that was trained beside them.
+    """Make the sum of the word weights a term of a network that was trained together with them.
 
     features: float32 [m, f], with the trained word weights.
     """

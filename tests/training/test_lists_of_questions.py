@@ -16,7 +16,7 @@ from qpr_jax.training.overrides import load_config, override
 def listed(tmp_path):
     """A list of 400 questions, some of them twice, and vectors: sums of those of their words."""
     rng = np.random.default_rng(0)
-    words = ["how", "can", "i", "learn", "python", "cook", "rice", "mend", "my", "bike", "now"]
+    words = ["how", "can", "i", "learn", "python", "cook", "rice", "fix", "my", "bike", "now"]
     questions = [" ".join(rng.choice(words, rng.integers(2, 6))) for _ in range(390)]
     questions += questions[:10]
     (tmp_path / "questions.txt").write_text("".join(f"{question}\n" for question in questions))
