@@ -8,25 +8,17 @@ A test holds that the page is what this prints.
 from __future__ import annotations
 
 import pathlib
-import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from qpr_jax.old_names import OLD_NAMES
 from qpr_jax.training.config import TrainConfig, declarations, read
 from qpr_jax.training.declaration import Setting
+from qpr_jax.training.describe import bounds, choices, section_help, type_word
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
-from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS
-from qpr_jax.training.sources import SOURCES
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
-# Choices that a registry has and the declaration has not.
-CHOICES = {
-    "data.source": tuple(SOURCES),
-    "encoder.kind": tuple(MODEL_FAMILIES),
-    "loss.names": LOSS_NAMES,
-}
 _HEAD = """# Settings
 
 Written by `python docs/settings.py` from the declarations in `qpr_jax/training/config.py`.
@@ -47,9 +39,9 @@ kernel_sizes = [1, 3, 5]
 ```
 
 A flag goes before the config, and the config before the defaults below. An unknown name is refused
-with the nearest one. A training warns of changed settings that it does not read. A run may be
-resumed with another value of the settings marked `*`; with another value of any other setting it is
-refused.
+with the nearest one. `qpr settings` prints this list, `qpr settings --toml` a file to start from. A
+training warns of changed settings that it does not read. A run may be resumed with another value of
+the settings marked `*`; with another value of any other setting it is refused.
 """
 
 
@@ -61,8 +53,7 @@ def page() -> str:
         here = name.rpartition(".")[0]
         if here != section or lines[-1] == "":
             if here:
-                about = type(read(TrainConfig(), here)).__doc__
-                lines += [""] * (lines[-1] != "") + [f"## `{here}`", "", str(about), ""]
+                lines += [""] * (lines[-1] != "") + [f"## `{here}`", "", section_help(here), ""]
             lines += ["| setting | type | default | allowed | what it is |", "|---" * 5 + "|"]
             section = here
         lines.append(_row(name, setting, kind))
@@ -71,13 +62,11 @@ def page() -> str:
 
 
 def _row(name: str, setting: Setting, kind: Any) -> str:
-    several = typing.get_origin(kind) is tuple
-    word = (typing.get_args(kind)[0] if several else kind).__name__
     cells = (
         f"`{name}`{'' if setting.result else ' `*`'}",
-        f"{word}, several" if several else word,
+        type_word(kind),
         _value(read(TrainConfig(), name)),
-        _allowed(setting, CHOICES.get(name, setting.choices)),
+        ", ".join([*(f"`{choice}`" for choice in choices(name)), *filter(None, [bounds(setting)])]),
         setting.help,
     )
     return f"| {' | '.join(cells)} |"
@@ -87,19 +76,6 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"`{','.join(map(str, value))}`" if value else "none"
     return "empty" if value == "" else f"`{value}`"
-
-
-def _allowed(setting: Setting, choices: Sequence[str]) -> str:
-    bounds = (
-        ("at least", setting.min),
-        ("more than", setting.above),
-        ("at most", setting.max),
-        ("less than", setting.below),
-    )
-    texts = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
-    if setting.unset is not None:
-        texts.append(f"or {setting.unset:g}")
-    return ", ".join([*(f"`{choice}`" for choice in choices), *texts])
 
 
 def _losses() -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import sys
@@ -16,6 +17,8 @@ from qpr_jax.errors import Interrupted, UserError, set_spelling
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.overrides import from_flat, load_config, require_name
 from qpr_jax.training.presets import PRESETS
+
+log = logging.getLogger("qpr_jax")
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", "", "Where the run is kept, and resumed from. Default: runs/NAME of the config."
@@ -89,10 +92,13 @@ def run() -> int:
 def train(config: TrainConfig) -> int:
     """Run the experiment; the exit status."""
     # Imported late, so that a wrong flag is reported at once.
+    from qpr_jax.costs.estimate import Stopwatch
     from qpr_jax.training.main import train_and_evaluate
 
+    watch = Stopwatch(_WORKDIR.value)
     try:
-        train_and_evaluate(config, _WORKDIR.value)
+        train_and_evaluate(config, _WORKDIR.value, say_costs=True)
+        log.info("%s", watch.line())
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return 0

@@ -1,4 +1,21 @@
-"""Large-scale question paraphrase retrieval with smoothed deep metric learning, in JAX."""
+"""Large-scale question paraphrase retrieval with smoothed deep metric learning, in JAX.
+
+    from qpr_jax import Retriever
+
+    retriever = Retriever.build(questions, run="minilm")
+    print(retriever.search(["how can i learn french quickly"], k=3))
+
+Retriever: finds the indexed questions that mean the same as a query; build, load, save, add, ...
+Results, Hits, Hit: what a search returns; `to_pandas()` and `to_arrow()` make tables of it.
+Explanation: what the stages of a search think of two questions.
+Recipe: how to index.
+Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
+read_questions, Columns: the questions of a file of any format, and which columns to read.
+Id, Payload: the types of an id (int or str) and of what is kept with a question.
+TrainConfig, load_config, train_and_evaluate: a training from Python.
+losses: loss functions of JAX arrays.
+UserError: a mistake that the caller can fix, in one line.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +23,73 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qpr_jax import losses
+    from qpr_jax.data.columns import Columns
+    from qpr_jax.data.questions import Payload, read_questions
+    from qpr_jax.encoders.base import Encoder
+    from qpr_jax.encoders.load import read_encoder
     from qpr_jax.errors import UserError
-    from qpr_jax.retriever import Hit, Recipe, Retriever
+    from qpr_jax.ids import Id
+    from qpr_jax.index.base import Hit
+    from qpr_jax.index.recipe import Recipe
+    from qpr_jax.reranking.stage import Explanation
+    from qpr_jax.results import Hits, Results
+    from qpr_jax.retriever import Retriever
+    from qpr_jax.training.config import TrainConfig
+    from qpr_jax.training.main import train_and_evaluate
+    from qpr_jax.training.overrides import load_config
 
-__all__ = ["Hit", "Recipe", "Retriever", "UserError"]
+__all__ = [
+    "Columns",
+    "Encoder",
+    "Explanation",
+    "Hit",
+    "Hits",
+    "Id",
+    "Payload",
+    "Recipe",
+    "Results",
+    "Retriever",
+    "TrainConfig",
+    "UserError",
+    "load_config",
+    "losses",
+    "read_encoder",
+    "read_questions",
+    "train_and_evaluate",
+]
 __version__ = "0.2.0"
 
+_MODULES = {
+    "Columns": "data.columns",
+    "Encoder": "encoders.base",
+    "Explanation": "reranking.stage",
+    "Hit": "index.base",
+    "Hits": "results",
+    "Id": "ids",
+    "Payload": "data.questions",
+    "Recipe": "index.recipe",
+    "Results": "results",
+    "Retriever": "retriever",
+    "TrainConfig": "training.config",
+    "UserError": "errors",
+    "load_config": "training.overrides",
+    "read_encoder": "encoders.load",
+    "read_questions": "data.questions",
+    "train_and_evaluate": "training.main",
+}
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: a retriever must not pay for JAX, nor a training for FAISS."""
-    if name not in __all__:
-        raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
-    module = "errors" if name == "UserError" else "retriever"
-    return getattr(importlib.import_module(f"qpr_jax.{module}"), name)
+if not TYPE_CHECKING:  # else a type checker would find every name
+
+    def __getattr__(name: str) -> Any:
+        """Import on first use: a retriever must not pay for JAX, nor a training for FAISS."""
+        if name == "losses":
+            return importlib.import_module("qpr_jax.losses")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
+        return getattr(importlib.import_module(f"qpr_jax.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The names for users, not those of the rooms that happen to be imported."""
+    return [*__all__, "__version__"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# How a program writes a setting or an option: (name, value or None) -> text.
+# How a program writes a setting or an option: (name, value or None) -> text; "" for what it lacks.
 Spelling = Callable[[str, str | None], str]
 
+_ALTERNATIVE = re.compile(r", or |, ")
 _MARKUP = re.compile(r"\{([a-z_.]+)(?:=([^{}]*))?\}")
 
 
@@ -27,7 +28,9 @@ class UserError(ValueError):
       what: what was expected and what came; printed as it is.
       setting: the setting or option that is wrong, by its name (`batch.encode_chunk`), or "".
       remedy: what to do. `{name}` and `{name=value}` in it are settings or options, which each
-        program spells its own way (`spell`). A literal; `ref` writes a value known only later.
+        program spells its own way (`spell`). A literal; `ref` writes a value known only later. Of
+        several ways, "do this, or that with {name}", a program that lacks an option leaves out its
+        way.
     """
 
     def __init__(self, what: str, *, setting: str = "", remedy: str = "") -> None:
@@ -36,8 +39,8 @@ class UserError(ValueError):
 
     def line(self, spelling: Spelling) -> str:
         """The whole message, with settings and options as `spelling` writes them."""
-        start = f"{spelling(self.setting, None)}: " if self.setting else ""
-        end = f"; {_spelled(self.remedy, spelling)}" if self.remedy else ""
+        start = f"{_word(self.setting, None, spelling)}: " if self.setting else ""
+        end = f"; {_spelled(_possible(self.remedy, spelling), spelling)}" if self.remedy else ""
         return f"{start}{self.what}{end}"
 
     def __str__(self) -> str:
@@ -54,8 +57,13 @@ def ref(name: str, value: object) -> str:
     return f"{{{name}={value}}}"
 
 
+# Options that in Python are a value of an argument.
+_ARGUMENTS = {"no_ids": "id_column=''", "no_payload": "payload=False"}
+
+
 def python_spelling(name: str, value: str | None) -> str:
     """`name`, or `name=value`, in backquotes."""
+    name = _ARGUMENTS.get(name, name)
     return f"`{name}`" if value is None else f"`{name}={value}`"
 
 
@@ -86,4 +94,21 @@ def format_error(error: BaseException) -> tuple[str, int] | None:
 
 
 def _spelled(text: str, spelling: Spelling) -> str:
-    return _MARKUP.sub(lambda match: spelling(match[1], match[2]), text)
+    return _MARKUP.sub(lambda match: _word(match[1], match[2], spelling), text)
+
+
+def _word(name: str, value: str | None, spelling: Spelling) -> str:
+    return spelling(name, value) or python_spelling(name, value)
+
+
+def _possible(remedy: str, spelling: Spelling) -> str:
+    """The remedy without the ways whose options the program lacks, if any are left."""
+
+    def is_possible(text: str) -> bool:
+        return all(spelling(match[1], match[2]) for match in _MARKUP.finditer(text))
+
+    if is_possible(remedy):
+        return remedy
+    left = [*filter(is_possible, _ALTERNATIVE.split(remedy))]
+    start = ", ".join(left[:-1])
+    return f"{start}, or {left[-1]}" if start else left[0] if left else remedy

@@ -1,13 +1,15 @@
 """Ids of questions: read from files, checked, given out, and kept distinct.
 
-An id is a whole number from 0 to 2^63 - 1. Files of an index can hold strings as well, which the
-commands and the functions of `Retriever` do not take yet.
+An id is a whole number from 0 to 2^63 - 1, or a string of 1 to 1,024 bytes of UTF-8. It goes out as
+it came. Ids that print alike, such as 7 and "7", are one id: they have the same `id_key`.
 """
 
 from __future__ import annotations
 
 import array
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +18,31 @@ from qpr_jax.errors import UserError
 Id = int | str
 
 LARGEST_ID = 2**63 - 1
+LARGEST_BYTES = 1024  # of a string
 _DIGITS = len(str(LARGEST_ID))
+_EXACT = 2**53  # from here on, a float can be another number than it was written as
+_EXPECTED = "expected whole numbers or strings"
+
+
+def id_key(value: Id) -> Id:
+    """What equal ids have in common: the number that a string spells, else the id itself."""
+    if isinstance(value, str):
+        number = parse_id(value)
+        if number is not None and str(number) == value:
+            return number
+    return value
+
+
+def cell_id(text: str) -> Id | None:
+    """The id in a cell of a text file; None where the cell is blank.
+
+    A number if it is written as Python prints it, else the string as it stands: 007 is no number.
+    """
+    return id_key(text) if text.strip() else None
 
 
 def parse_id(value: object) -> int | None:
-    """The id that a cell or a JSON value of a file holds, None where it is none."""
+    """The number that a cell or a JSON value of a file holds, None where it is no id."""
     if isinstance(value, str):
         text = value.strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
@@ -29,61 +51,137 @@ def parse_id(value: object) -> int | None:
     return value
 
 
-def check_id(value: object, where: str) -> int:
-    """Return an id as a Python int; a UserError, which says `where`, refuses anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise UserError(f"`ids`: expected whole numbers, got {value!r} {where}")
-    if not 0 <= value <= LARGEST_ID:
-        raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {value} {where}")
-    return int(value)
+def parse_key(value: object) -> Id | None:
+    """The `id_key` of a cell or a JSON value, to look a question up; None where it is no id."""
+    try:
+        return id_key(check_id(value, ""))
+    except UserError:
+        return None
 
 
-def check_ids(ids: Sequence[int] | None, count: int, next_id: int) -> np.ndarray:
-    """Return `count` distinct ids as int64 [count]; the next free ones where `ids` is None.
+def check_id(value: object, where: str) -> Id:
+    """Return an id as a Python int or str; a UserError, which says `where`, refuses anything else.
 
-    Every id that a question has had is below `next_id`. UserError for anything but distinct ids.
+    A whole float, as columns of numbers with missing values have them, is the number.
+    """
+    if isinstance(value, str | uuid.UUID):
+        return _check_string(str(value), where)
+    number = _whole(value)
+    if number is None:
+        raise UserError(f"`ids`: {_EXPECTED}, got {_short(value)} {where}")
+    if not 0 <= number <= LARGEST_ID:
+        raise UserError(f"`ids`: expected 0 to {LARGEST_ID}, got {_short(value)} {where}")
+    return number
+
+
+def _whole(value: object) -> int | None:
+    match value:
+        case bool():
+            return None
+        case int() | np.integer():
+            return int(value)
+        case float() | np.floating():
+            number = float(value)
+            return int(number) if abs(number) < _EXACT and number == int(number) else None
+    return None
+
+
+def _check_string(value: str, where: str) -> str:
+    size = len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= LARGEST_BYTES:
+        got = f"got a string of {size:,} {where}"
+        raise UserError(f"`ids`: expected strings of 1 to {LARGEST_BYTES:,} bytes, {got}")
+    return value
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with too many digits to print
+        return "a greater number"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_each(ids: Iterable[object]) -> list[Id]:
+    """Return ids as of `check_id`; a UserError names the position of anything else."""
+    if isinstance(ids, str | bytes):
+        kind = type(ids).__name__
+        raise UserError(f"`ids`: expected a list of ids, got a {kind}", remedy="pass [ids]")
+    ids = ids.tolist() if hasattr(ids, "tolist") else ids
+    return [
+        value
+        if type(value) is int and 0 <= value <= LARGEST_ID  # most are
+        else check_id(value, f"at position {i}")
+        for i, value in enumerate(ids)
+    ]
+
+
+def check_ids(ids: Iterable[object] | None, count: int | None, next_id: int) -> list[Id]:
+    """Return `count` distinct ids, any number where None; the next free numbers if `ids` is None.
+
+    Every number that a question has had is below `next_id`. UserError for anything but distinct
+    ids.
     """
     if ids is None:
+        count = count or 0
         if next_id + count > LARGEST_ID + 1:
             got = f"got none, and fewer than {count} are left above the greatest"
             raise UserError(f"`ids`: expected ids, {got}")
-        return np.arange(count) + next_id if count else np.zeros(0, np.int64)
-    checked = [check_id(value, f"at position {i}") for i, value in enumerate(ids)]
-    if len(checked) != count:
+        return [*range(next_id, next_id + count)]
+    checked = check_each(ids)
+    if count is not None and len(checked) != count:
         raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")
-    result = np.array(checked, np.int64)
-    if (repeated := first_repeated(result)) is not None:
-        raise UserError(f"`ids`: expected distinct ids, got {result[repeated]} twice")
-    return result
+    if (repeated := first_repeated(checked)) is not None:
+        raise UserError(f"`ids`: expected distinct ids, got {checked[repeated]} twice")
+    return checked
 
 
-def first_repeated(ids: np.ndarray) -> int | None:
-    """The first position of int64 [n] whose id stands at an earlier one; None where all differ."""
-    order = np.argsort(ids, kind="stable")
-    repeated = order[1:][np.diff(ids[order]) == 0]
-    return int(repeated.min()) if len(repeated) else None
+def first_repeated(ids: Iterable[Id]) -> int | None:
+    """The first position whose id stands at an earlier one; None where all differ."""
+    seen: set[Id] = set()
+    for position, key in enumerate(map(id_key, ids)):
+        if key in seen:
+            return position
+        seen.add(key)
+    return None
 
 
-def refuse_repeated(ids: np.ndarray, lines: Sequence[int], source: str) -> None:
-    """Raise a UserError, which names the line, where an id of int64 [n] stands twice."""
+def refuse_repeated(ids: Sequence[Id], lines: Sequence[int], where: str) -> None:
+    """Raise a UserError, which names the line, where an id stands twice."""
     if (repeated := first_repeated(ids)) is not None:
-        what = f"{source}, line {lines[repeated]}: the id {ids[repeated]} stands twice"
-        raise UserError(what, remedy="give each question its own")
+        raise repeated_id(ids[repeated], lines[repeated], where)
+
+
+def repeated_id(value: Id, line: int, where: str) -> UserError:
+    """The error of an id that an earlier line of a file has, too."""
+    what = f"{where} {line}: the id {value} stands twice"
+    remedy = "give each its own, name another column with {id_column}, or read none with {no_ids}"
+    return UserError(what, remedy=remedy)
+
+
+def unknown_ids(ids: Sequence[Id]) -> UserError:
+    """The error of ids, one or more, that no question has."""
+    others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
+    got = f"got {_short(ids[0])}{others} that no question has"
+    return UserError(f"`ids`: expected ids of indexed questions, {got}", remedy="leave them out")
 
 
 def number_entries(
-    entries: Iterable[tuple[int, int | None, str]], lines: array.array[int], source: str
-) -> Iterator[tuple[int, str]]:
-    """Yield (id, question) of entries that all have an id, or all have none: then 0, 1, 2, ...
+    entries: Iterable[tuple[Any, ...]], lines: array.array[int], where: str
+) -> Iterator[tuple[Id, str, Any]]:
+    """Yield (id, question, payload) of entries that all have an id, or none: then 0, 1, 2, ...
 
-    Takes (line, id, question) and appends each line to `lines`; messages name `source` as the file.
+    Takes (line, id, question) or (line, id, question, payload), and appends each line to `lines`.
+
+    where: what a message says before the line, as `tickets.csv, line`.
     """
     with_ids = False
-    for number, (line, value, question) in enumerate(entries):
+    for number, (line, value, question, *rest) in enumerate(entries):
         with_ids = with_ids if number else value is not None
         if with_ids != (value is not None):
             kind = "an" if with_ids else "no"
-            what = f"{source}, line {line}: expected {kind} id, as in the rows before"
-            raise UserError(what, remedy="give one to every question, or to none")
+            what = f"{where} {line}: expected {kind} id, as in the rows before"
+            raise UserError(what, remedy="give one to every question, or read none with {no_ids}")
         lines.append(line)
-        yield number if value is None else check_id(value, f"in {source}, line {line}"), question
+        given = number if value is None else check_id(value, f"in {where} {line}")
+        yield given, question, rest[0] if rest else None

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
-import operator
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.questions import as_entries, as_queries, given_ids
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import check_ids, number_entries, refuse_repeated
-from qpr_jax.index.base import Hit, StoredQuestion, stored_questions
+from qpr_jax.ids import Id, check_ids, unknown_ids
+from qpr_jax.index.base import (
+    Check,
+    Hit,
+    Payload,
+    StoredQuestion,
+    check_k,
+    stored_entries,
+)
+from qpr_jax.index.built_questions import accept
 from qpr_jax.index.folder import (
     new_build,
     new_files,
@@ -25,10 +33,8 @@ from qpr_jax.index.folder import (
     write_index,
     write_store,
 )
-from qpr_jax.index.format4 import read_old_index
 from qpr_jax.index.question_index import (
     QuestionIndex,
-    build_index,
     build_vectors,
     index_in_memory,
     log_build,
@@ -39,9 +45,9 @@ from qpr_jax.locks import WriteLock
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
 from qpr_jax.reranking.stage import Explanation
-from qpr_jax.text.base import as_texts
+from qpr_jax.results import Results
 
-__all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe", "upgrade_index"]
+__all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
 
 Log = Callable[[str], object]
 
@@ -53,7 +59,7 @@ class Retriever:
     was loaded or saved keeps its folder up to date: a change is on disk when the call returns, and
     a kill at any point leaves the questions before it or after it.
 
-        retriever = Retriever.load("runs/quora_sdml")
+        retriever = Retriever.build(table, run="minilm")  # or Retriever.load("runs/quora_sdml")
         for hit in retriever.search(["how can i learn python quickly"], k=5)[0]:
             print(hit.distance, hit.id, hit.question)
     """
@@ -117,92 +123,89 @@ class Retriever:
     @classmethod
     def build(
         cls,
-        questions: Sequence[str],
-        ids: Sequence[int] | None = None,
+        questions: Any,
+        ids: Iterable[Id] | None = None,
+        payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath,
+        run: StrPath = "minilm",
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
+        text_column: str | None = None,
+        id_column: str | None = None,
+        skip_bad_rows: bool = False,
         log: Log = lambda line: None,
     ) -> Retriever:
         """An index of one's own questions, in memory, with the encoder and re-rankers of `run`.
 
         Args:
-          questions: one or more strings.
-          ids: distinct, 0 to 2^63 - 1, one a question; 0, 1, 2, ... where None.
+          questions: strings; or a table of pandas, Polars, PyArrow or with an Arrow C stream; or
+            mappings from names of columns to values.
+          ids: distinct, one a question, numbers from 0 to 2^63 - 1 or strings of at most 1,024
+            bytes; None: those of the table, else 0, 1, 2, ...
+          payload: kept with a question and returned with a hit. Of a table: its other columns
+            (True), none (False), or those of these names. Of strings: a mapping for each.
           run, cross_encoder: as of `load`; their files stay as they are.
           recipe: how to index; as the run says where None.
+          text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
+          id_column: of the ids; None: `id`, `qid`, ..., if there is one; "": none.
+          skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
           log: gets a line that says what is built, and a warning where its recall is low.
         """
-        encoder, stages = read_stages(run, cross_encoder)
-        index = build_index(
-            encoder.encode,
-            as_texts(questions),
-            ids,
-            recipe=recipe or run_recipe(encoder),
-            encoder=encoder.identity,
-            log=log,
+        entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
+        where = "`questions`, position"
+        return cls.build_in(
+            *(None, entries, run), cross_encoder=cross_encoder, recipe=recipe, where=where, log=log
         )
-        return cls(encoder, index, second_stages=stages)
 
     @classmethod
     def build_in(
         cls,
-        folder: StrPath,
-        entries: Iterable[tuple[int, int | None, str]],
+        folder: StrPath | None,
+        entries: Iterable[tuple[int, Id | None, str, Payload | None]],
+        run: StrPath = "minilm",
         *,
-        run: StrPath,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
-        source: str = "questions",
+        where: str = "`entries`, line",
         log: Log = lambda line: None,
     ) -> Retriever:
         """An index in `folder` of more questions than memory holds; see `build`.
 
         Args:
-          folder: gets index/ and, where it has none, the encoder.
-          entries: (line, id, question), as of `data.tables.read_questions`: either all with
-            distinct ids, or all with None, for 0, 1, 2, ...
+          folder: gets index/ and, where it has none, the encoder; None: in memory.
+          entries: (line, id, question, payload), as of `data.questions.read_questions`: either
+            all with distinct ids, or all with None, for 0, 1, 2, ...
           run, cross_encoder, recipe, log: as of `build`.
-          source: the name of the input, which a UserError names beside the line.
+          where: what a UserError says before the line, as `tickets.csv, line`.
         """
         encoder, stages = read_stages(run, cross_encoder)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
-        where, lines = pathlib.Path(folder, "index"), array.array("q")
-
-        def check(ids: np.ndarray) -> None:
-            refuse_repeated(ids, lines, source)
-            if not len(ids):
-                raise UserError(f"{source}: expected questions to index, got none")
-
-        questions = stored_questions(number_entries(entries, lines, source), lines, source)
+        questions, check = stored_entries(entries, where)
         retriever = cls(encoder, _empty_index(encoder, recipe), second_stages=stages)
-        with retriever._lock.hold(where):
-            retriever._rebuild(where, questions, log, check=check)
+        path = pathlib.Path(folder, "index") if folder is not None else None
+        with retriever._lock.hold(path):
+            retriever._rebuild(path, questions, log, check=check)
         return retriever
 
     def search(
-        self, queries: Sequence[str], k: int = 5, *, rerank: Rerank = None
-    ) -> list[list[Hit]]:
+        self, queries: Any, k: int = 5, *, text_column: str | None = None, rerank: Rerank = None
+    ) -> Results:
         """Find the `k` best questions of each query, best first; all if there are fewer.
 
+        queries, text_column: as `questions` of `build`.
         rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
           hits are sorted by distance; None: light, if there is one.
         """
-        try:
-            count = operator.index(k)
-        except TypeError:
-            raise UserError(f"`k`: expected a whole number, got {k!r}") from None
-        if count < 1:
-            raise UserError(f"`k`: expected 1 or more, got {k}")
-        texts, index = as_texts(queries, "queries"), self.index
+        count = check_k(k)
+        texts, index = as_queries(queries, text_column), self.index
         stage = self.second_stages.stage(rerank, index)
         vectors = self.encoder.encode(texts)
-        return stage.search(texts, vectors, count) if stage else index.find(vectors, count)
+        hits = stage.search(texts, vectors, count) if stage else index.find(vectors, count)
+        return Results.of(texts, hits)
 
     def explain(
-        self, text: str, other: str | None = None, *, id: int | None = None, rerank: Rerank = None
+        self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
     ) -> Explanation:
         """What the stages of a search for `text` think of another text, or of a question by `id`.
 
@@ -210,46 +213,55 @@ class Retriever:
         """
         return self.second_stages.explain(rerank, self.index, text, other, id)
 
-    def encode(self, queries: Sequence[str]) -> np.ndarray:
-        """Vectors of any strings, float32 [n, d]."""
-        return self.encoder.encode(as_texts(queries, "queries"))
+    def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
+        """Vectors of strings or of the questions of a table, float32 [n, d]; see `build`."""
+        return self.encoder.encode(as_queries(queries, text_column))
 
     def __len__(self) -> int:
         """How many questions can be found."""
         return len(self.index)
 
-    def add(self, questions: Sequence[str], ids: Sequence[int] | None = None) -> list[int]:
+    def __repr__(self) -> str:
+        where = self._lock.folder.parent if self._lock.folder else "memory"
+        parts = f"{self.encoder!r}, {self.index.vectors!r}, {self.second_stages!r}"
+        return f"<Retriever of {len(self):,} questions in {where}: {parts}>"
+
+    def add(
+        self,
+        questions: Any,
+        ids: Iterable[Id] | None = None,
+        payload: bool | Iterable[Any] = True,
+        *,
+        text_column: str | None = None,
+        id_column: str | None = None,
+        skip_bad_rows: bool = False,
+    ) -> list[Id]:
         """Add questions; one whose id is there replaces the old one. Returns the ids.
 
-        ids: distinct, 0 to 2^63 - 1, one a question; where None, numbers that no question has had.
+        Arguments as of `build`; questions without ids get numbers that no question has had.
         """
-        questions = as_texts(questions)
+        entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         with self._changing():
-            numbers: list[int] = check_ids(ids, len(questions), self.index.next_id).tolist()
-            if numbers:
-                vectors = self.encoder.encode(questions)
-                self.index.put([*map(StoredQuestion, numbers, questions)], vectors)
-            return numbers
+            checked = check_ids(given_ids(entries), len(entries), self.index.next_id)
+            if checked:
+                texts = [entry.question for entry in entries]
+                payloads = [entry.payload for entry in entries]
+                added = [*map(StoredQuestion, checked, texts, payloads)]
+                self.index.put(added, self.encoder.encode(texts))
+            return checked
 
-    def remove(self, ids: Iterable[int], *, ignore_missing: bool = False) -> int:
+    def remove(self, ids: Iterable[Id], *, ignore_missing: bool = False) -> int:
         """Remove the questions of these ids; UserError, and no change, where one is not there.
 
         ignore_missing: pass over those that are not there instead. Returns how many are removed.
         """
-        given = list(ids)
         with self._changing():
-            checked = check_ids(given, len(given), 0)
-            missing = self.index.missing(checked)
-            if ignore_missing:
-                checked = np.setdiff1d(checked, missing)
-            elif missing:
-                others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
-                raise UserError(
-                    f"`ids`: expected ids of indexed questions, got {missing[0]}{others} that no "
-                    "question has",
-                    remedy="leave them out",
-                )
-            if len(checked):
+            checked = check_ids(ids, None, 0)
+            missing = {*self.index.missing(checked)}
+            if missing and not ignore_missing:
+                raise unknown_ids([value for value in checked if value in missing])
+            checked = [value for value in checked if value not in missing]
+            if checked:
                 self.index.remove(checked)
             return len(checked)
 
@@ -285,13 +297,15 @@ class Retriever:
         questions: Iterable[StoredQuestion],
         log: Log,
         *,
-        check: Callable[[np.ndarray], object] = len,
+        check: Check = accept,
     ) -> None:
         """Index questions in place of the present ones, in `folder` if there is one."""
         old, build = self.index, new_build()
         if folder is None:
             self.index = index_in_memory(
-                questions, self.encoder.encode, old.requested, old.encoder, old.next_id, log
+                *(questions, self.encoder.encode, old.requested, old.encoder, old.next_id),
+                log=log,
+                check=check,
             )
             return
         folder = folder.absolute()
@@ -328,21 +342,6 @@ class Retriever:
             self.index.catch_up()
         else:
             self.index, self._build = read_index(folder, encoder=self.encoder.identity)
-
-
-def upgrade_index(run: StrPath, log: Log = lambda line: None) -> bool:
-    """Build the index of a folder again where it is of the format before; whether it was."""
-    folder = pathlib.Path(run, "index")
-    old = read_old_index(folder)
-    if old is None:
-        return False
-    encoder, stages = read_stages(run)
-    empty = index_in_memory([], encoder.encode, old.requested, encoder.identity, old.next_id)
-    retriever = Retriever(encoder, empty, second_stages=stages)
-    with retriever._lock.hold(folder):
-        if (old := read_old_index(folder)) is not None:  # else another process was faster
-            retriever._rebuild(folder, old.questions(), log)
-    return True
 
 
 def _empty_index(encoder: Encoder, recipe: Recipe | None = None) -> QuestionIndex:

@@ -115,6 +115,7 @@ def test_two_processes_train_like_one_with_as_many_devices(alone, tmp_path):
     assert "batch:" not in errors[1]
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, tmp_path):
     processes = start_two(tmp_path / "run", "--config.distributed.heartbeat=3")
     wait_for_step(tmp_path / "run", 6, processes)

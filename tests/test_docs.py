@@ -9,7 +9,7 @@ import tomllib
 import click
 import pytest
 
-from qpr_jax.cli.main import qpr
+from qpr_jax.cli.commands import qpr
 from qpr_jax.training.config import declarations
 from qpr_jax.training.overrides import load_config, override, require_name
 from qpr_jax.training.presets import PRESETS

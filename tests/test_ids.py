@@ -4,14 +4,25 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.ids import check_ids, first_repeated, number_entries, parse_id, refuse_repeated
+from qpr_jax.ids import (
+    cell_id,
+    check_id,
+    check_ids,
+    first_repeated,
+    id_key,
+    number_entries,
+    parse_id,
+    parse_key,
+    refuse_repeated,
+    unknown_ids,
+)
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(0, 0), ("7", 7), (" 7\t", 7), (2**63 - 1, 2**63 - 1), (f"{2**63 - 1}", 2**63 - 1)],
 )
-def test_ids_of_a_file(value, expected):
+def test_numbers_of_a_file(value, expected):
     assert parse_id(value) == expected
 
 
@@ -19,15 +30,52 @@ def test_ids_of_a_file(value, expected):
     "value",
     [None, "", "x", "-1", "1.0", "٣", "9" * 19, "0" * 20, -1, 2**63, 1.0, True, [1]],
 )
-def test_what_is_no_id_of_a_file(value):
+def test_what_is_no_number_of_a_file(value):
     assert parse_id(value) is None
 
 
+@pytest.mark.parametrize("number", [0, 7, 10, 2**63 - 1])
+def test_ids_that_print_alike_are_one(number):
+    assert id_key(number) == id_key(str(number)) == cell_id(str(number)) == number
+    assert parse_key(str(number)) == parse_key(np.int64(number)) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["007", "-1", "+1", "1.0", " 7", "7\n", "1_0", "٣", str(2**63), "00", "a", "\ud800", "é"],
+)
+def test_any_other_string_is_an_id_of_its_own(text):
+    assert id_key(text) == cell_id(text) == check_id(text, "") == parse_key(text) == text
+
+
+def test_cells_without_an_id():
+    assert [cell_id(text) for text in ("", " ", "\t\r\n")] == [None] * 3
+    assert [parse_key(value) for value in ("", None, True, -1, 2**63, 1.5, [])] == [None] * 7
+
+
+def test_ids_go_out_as_they_came():
+    given = ["7", "x", 8, np.int32(9), np.str_("y"), np.float64(10), 11.0, "\ud800"]
+    found = check_ids(given, 8, 0)
+    assert found == ["7", "x", 8, 9, "y", 10, 11, "\ud800"]
+    assert [type(value) for value in found] == [str, str, int, int, str, int, int, str]
+    assert check_ids(np.array([5, 3], np.uint8), 2, 0) == [5, 3]
+    assert check_ids(np.array(["a", "5"]), 2, 0) == ["a", "5"]
+
+
+@pytest.mark.parametrize("text", ["a" * 1024, "é" * 512, "\ud800" * 341])
+def test_the_longest_strings_are_ids_and_a_byte_more_is_none(text):
+    assert check_id(text, "") == text
+    with pytest.raises(UserError, match=r"1 to 1,024 bytes, got a string of 1,02[56] in line 3"):
+        check_id(text + "é", "in line 3")
+    with pytest.raises(UserError, match="got a string of 1,025 in line 3"):
+        check_id("a" * 1025, "in line 3")
+
+
 def test_the_last_ids_are_given_and_no_more():
-    assert check_ids(None, 2, 2**63 - 2).tolist() == [2**63 - 2, 2**63 - 1]
+    assert check_ids(None, 2, 2**63 - 2) == [2**63 - 2, 2**63 - 1]
     with pytest.raises(UserError, match="expected ids, got none, and fewer than 2 are left"):
         check_ids(None, 2, 2**63 - 1)
-    assert check_ids(None, 0, 2**63).tolist() == []
+    assert check_ids(None, 0, 2**63) == []
 
 
 @pytest.mark.parametrize(
@@ -35,36 +83,50 @@ def test_the_last_ids_are_given_and_no_more():
     [
         ([1], r"`ids`: expected one a question \(2\), got 1"),
         ([1, 1], "`ids`: expected distinct ids, got 1 twice"),
+        ([1, "1"], "`ids`: expected distinct ids, got 1 twice"),
+        (["a", "a"], "`ids`: expected distinct ids, got a twice"),
         ([1, -1], "`ids`: expected 0 to 9223372036854775807, got -1 at position 1"),
         ([2**63, 1], "got 9223372036854775808 at position 0"),
-        ([1, 1.5], "`ids`: expected whole numbers, got 1.5 at position 1"),
+        ([10**5000, 1], "got a greater number at position 0"),
+        ([1, 1.5], "`ids`: expected whole numbers or strings, got 1.5 at position 1"),
+        ([2.0**53, 1], "got 9007199254740992.0 at position 0"),
+        ([1, float("nan")], "got nan at position 1"),
+        ([1, float("inf")], "got inf at position 1"),
         ([True, 1], "got True at position 0"),
-        (["1", 1], "got '1' at position 0"),
+        ([1, None], "got None at position 1"),
+        ([1, b"x"], "got b'x' at position 1"),
+        ([1, ""], "expected strings of 1 to 1,024 bytes, got a string of 0 at position 1"),
     ],
 )
 def test_wrong_ids_are_refused(ids, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as error:
         check_ids(ids, 2, 0)
-
-
-def test_ids_of_numpy_are_ids():
-    assert check_ids(np.array([5, 3], np.uint8), 2, 0).tolist() == [5, 3]
+    assert "\n" not in str(error.value)
 
 
 def test_the_first_repeated_id():
-    assert first_repeated(np.array([3, 1, 2, 1, 3])) == 3
-    assert first_repeated(np.array([3, 1, 2])) is None
-    assert first_repeated(np.zeros(0, np.int64)) is None
+    assert first_repeated([3, 1, 2, 1, 3]) == 3
+    assert first_repeated([3, "a", "007", 7, "b", "7"]) == 5
+    assert first_repeated([3, 1, "x"]) is None
+    assert first_repeated([]) is None
     with pytest.raises(UserError, match="questions, line 9: the id 3 stands twice"):
-        refuse_repeated(np.array([3, 1, 3]), [2, 4, 9], "questions")
+        refuse_repeated([3, 1, "3"], [2, 4, 9], "questions, line")
+
+
+def test_unknown_ids_are_named():
+    assert "got 'x' that no question has; leave them out" in str(unknown_ids(["x"]))
+    assert "got 7 and 2 others that no question has" in str(unknown_ids([7, 8, 9]))
 
 
 def test_all_entries_have_ids_or_none_has():
     lines = array.array("q")
-    assert [*number_entries([(2, None, "a"), (5, None, "b")], lines, "f")] == [(0, "a"), (1, "b")]
+    entries = [(2, None, "a", None), (5, None, "b", {"tag": 1})]
+    assert [*number_entries(entries, lines, "f, line")] == [(0, "a", None), (1, "b", {"tag": 1})]
     assert lines.tolist() == [2, 5]
-    assert [*number_entries([(2, 7, "a")], lines, "f")] == [(7, "a")]
+    assert [*number_entries([(2, "x", "a", None)], lines, "f, line")] == [("x", "a", None)]
     with pytest.raises(UserError, match="f, line 3: expected an id, as in the rows before"):
-        [*number_entries([(2, 7, "a"), (3, None, "b")], lines, "f")]
+        [*number_entries([(2, 7, "a", None), (3, None, "b", None)], lines, "f, line")]
     with pytest.raises(UserError, match="f, line 3: expected no id, as in the rows before"):
-        [*number_entries([(2, None, "a"), (3, 7, "b")], lines, "f")]
+        [*number_entries([(2, None, "a", None), (3, 7, "b", None)], lines, "f, line")]
+    with pytest.raises(UserError, match="got True in f, line 4"):
+        [*number_entries([(4, True, "a", None)], lines, "f, line")]

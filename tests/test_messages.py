@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from qpr_jax.cli.main import qpr
+from qpr_jax.cli.commands import qpr
 from qpr_jax.cli.spelling import setting_of
 from qpr_jax.errors import _MARKUP
 

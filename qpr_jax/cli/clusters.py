@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from qpr_jax.cli.command import Command, Output
 from qpr_jax.cli.options import FiniteRange, NamedPath
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.distant.method import LEAST, Method
@@ -15,7 +16,7 @@ from qpr_jax.distant.method import LEAST, Method
 log = logging.getLogger("qpr_jax")
 
 
-@click.command()
+@click.command(cls=Command, stopped="the output folder is whole, or not there")
 @click.argument("logs", nargs=-1)
 @click.option("--out", type=NamedPath(file_okay=False), help="Output folder, new.")
 @click.option("--coherence", type=click.Choice(list(LEAST)), default="pairwise")
@@ -45,7 +46,7 @@ def clusters(
     skip_bad_rows: bool,
     spark: str | None,
     verdicts: str | None,
-) -> None:
+) -> Output | dict[str, Any]:
     """Make clusters and pairs of questions from LOGS of questions and answers.
 
     Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
@@ -64,8 +65,8 @@ def clusters(
     if verdicts is not None:
         from qpr_jax.distant.report import score_verdicts
 
-        click.echo(json.dumps(score_verdicts(verdicts)))
-        return
+        scores = score_verdicts(verdicts)
+        return Output(json.dumps(scores) + "\n", [scores])
     from qpr_jax.distant import make_folder
     from qpr_jax.distant.logs import Logs, log_files
 
@@ -80,6 +81,7 @@ def clusters(
     for line in _summary(report):
         log.info("%s", line)
     log.info("%s: see report.html, and judge the clusters of sample.tsv", out)
+    return {"out": out, **report}
 
 
 def _summary(report: dict[str, Any]) -> list[str]:

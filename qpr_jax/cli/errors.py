@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax.cli.command import Command
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.splits import HELD_OUT, read_pairs
 from qpr_jax.errors import UserError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 
-@click.command()
+@click.command(cls=Command, stopped="{out} is whole, or as it was before")
 @click.argument("run", type=NamedPath())
 @click.argument("other", required=False, type=NamedPath())
 @click.option("--split", type=click.Choice(HELD_OUT), default="test")
@@ -26,7 +27,7 @@ log = logging.getLogger("qpr_jax")
     "--out", required=True, type=NamedPath(dir_okay=False), help="A .html, .md or .json file."
 )
 @click.option("--examples", type=click.IntRange(min=0), default=10, help="Shown of each group.")
-def errors(run: str, other: str | None, split: str, out: str, examples: int) -> None:
+def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
     """Show the held-out queries at which RUN fails, grouped by what differs, with examples.
 
     RUN is a work directory with splits/ and index/. A query fails if its first hit, without the
@@ -39,7 +40,12 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     Example: qpr errors runs/quora_sdml --out errors.html
              qpr errors runs/quora_sdml runs/quora_best --split validation --out errors.md
     """
-    from qpr_jax.failures.analysis import analyze, questions_of_pairs, require_same_questions
+    from qpr_jax.failures.analysis import (
+        analyze,
+        query_counts,
+        questions_of_pairs,
+        require_same_questions,
+    )
     from qpr_jax.failures.pages import check_ending, summarize, write_failures
 
     check_ending(out)
@@ -60,6 +66,9 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     )
     write_failures(out, analysis, examples=examples)
     log.info("%s: %s", out, summarize(analysis))
+    every, *_ = query_counts(analysis)
+    failing = dict(zip(analysis.runs, every.failing, strict=True))
+    return {"out": out, "split": split, "queries": every.queries, "failing": failing}
 
 
 def _load_other(folder: str) -> Retriever:

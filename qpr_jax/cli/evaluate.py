@@ -8,13 +8,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
+from qpr_jax.cli.command import Command, Output
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
-from qpr_jax.ids import parse_id
+from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.base import Rerank
@@ -24,14 +24,20 @@ log = logging.getLogger("qpr_jax")
 TASKS = ("retrieval", "classification", "mining")
 
 
-@click.command()
+@click.command(cls=Command, stopped="nothing was changed")
 @click.argument("folder", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
 @click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
 @click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS and --validation.")
-@click.option("--column", default="question", help="Column of the query (retrieval).")
+@click.option(
+    "--text-column",
+    "--column",
+    "column",
+    default="question",
+    help="Column of the query (retrieval).",
+)
 @click.option("--other-texts", is_flag=True, help="Skip hits with the text of the query.")
 @click.option("--beir", type=NamedPath(), help="A folder in BEIR's format, instead of PAIRS.")
 @click.option("--split", help="Of --beir.  [default: test]")
@@ -50,7 +56,7 @@ def evaluate(
     split: str | None,
     cross_encoder: str | None,
     trec: str | None,
-) -> None:
+) -> Output:
     """Score the run or index of FOLDER on PAIRS, or a run on a BEIR data set; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
@@ -82,7 +88,7 @@ def evaluate(
     if (task == "classification") is (validation is None):
         raise click.UsageError("--validation goes with --task classification, and with no other")
     if task != "retrieval" and (other_texts or column != "question" or cross_encoder):
-        names = "--column, --other-texts and --cross-encoder"
+        names = "--text-column, --other-texts and --cross-encoder"
         raise click.UsageError(f"{names} go with --task retrieval only")
     if duplicates is not None and (task != "mining" or format):
         raise click.UsageError("--duplicates goes with --task mining, and without --format")
@@ -98,7 +104,7 @@ def evaluate(
         scores = _score_retrieval(folder, pairs, format, column, other_texts, cross_encoder)
     else:
         scores = _score_pairs(folder, pairs, validation, duplicates, format)
-    click.echo(json.dumps(scores))
+    return Output(json.dumps(scores) + "\n", [scores])
 
 
 def _score_retrieval(
@@ -112,22 +118,23 @@ def _score_retrieval(
     from qpr_jax.evaluation.retrieval import relevance_scores
 
     retriever = load_index(folder, cross_encoder)
-    relevant: dict[str, set[int]] = {}
-    line_of: dict[int, int] = {}
+    relevant: dict[str, set[Id]] = {}
+    line_of: dict[Id, int] = {}
 
-    def parse(query: object, cell: object) -> tuple[str, int] | None:
-        value = parse_id(cell)
+    def parse(query: object, cell: object) -> tuple[str, Id] | None:
+        value = parse_key(cell)
         return (query, value) if isinstance(query, str) and value is not None else None
 
     columns, expected = [column, "id"], "a query and an id"
-    rows = read_values(pairs, columns, parse, expected=expected, format=format or "")
+    remedy = "name the query's column with {column}, the format with {format}, or another {task}"
+    rows = read_values(pairs, columns, parse, expected=expected, format=format or "", remedy=remedy)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
     # No search could find these.
-    if missing := retriever.index.missing(np.array([*line_of], np.int64)):
+    if missing := retriever.index.missing([*line_of]):
         first = min(missing, key=line_of.__getitem__)
         raise UserError(
             f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
@@ -165,7 +172,7 @@ def _score_pairs(
             "labelled_pairs": len(test.pairs),
             "non_duplicates": int((~test.is_duplicate).sum()),
         }
-        return counts | score_mining(encode, test, log.info)
+        return counts | score_mining(encode, test)
     chosen_on = read_labeled(validation, format=format or "")
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")

@@ -14,13 +14,14 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.cli import options
+from qpr_jax.cli.command import Command
 from qpr_jax.cli.options import FiniteRange, NamedPath
 from qpr_jax.data.labeled_pairs import LabeledPairs, read_labeled
-from qpr_jax.data.quora import is_quora_file, read_quora
+from qpr_jax.data.pairs import IDS, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
 from qpr_jax.data.tables import FORMATS, input_name
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
+from qpr_jax.files import read_json, sha256_of, write_atomically
 
 if TYPE_CHECKING:
     from qpr_jax.index.negatives import Rerank, Rules, Score
@@ -32,7 +33,7 @@ _RANK = click.IntRange(1)
 _NAMES = ("query", "negative", "rank", "distance", "positive", "id", "score")
 
 
-@click.command()
+@click.command(cls=Command, stopped="{out} is whole, or as it was before")
 @click.argument("run", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--out", required=True, type=NamedPath(dir_okay=False), help="A .tsv or .jsonl file.")
@@ -75,7 +76,7 @@ def negatives(
     cross_encoder: str | None,
     max_score: float | None,
     **rules: Any,
-) -> None:
+) -> dict[str, Any]:
     """Mine hard negatives: near hits of questions of PAIRS that are not known paraphrases.
 
     PAIRS has question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a
@@ -121,6 +122,7 @@ def negatives(
         names = _NAMES if score or rerank else _NAMES[:-1]
         _write(out, names, rows, lambda: show(counts["queries"], ""))
     _summarize(out, kept, counts)
+    return {"out": out, **counts}
 
 
 def _write(
@@ -180,12 +182,8 @@ def _read_pairs(
     if split is None:
         labeled = read_labeled(path, format=format or "")
     else:
-        if not is_quora_file(path):
-            raise UserError(
-                f"expected {path} in Quora's format, whose ids say which split a question is in",
-                setting="split",
-            )
-        data = read_quora(path)
+        _check_ids(run, path, format or "")
+        data = read_question_pairs(path, format=format or "")
         rows = np.flatnonzero(np.isin(data.ids, read_split(run, split)))
         position = np.full(len(data.questions), -1)
         position[rows] = np.arange(len(rows))
@@ -196,6 +194,20 @@ def _read_pairs(
     same = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), same)
     return labeled, group_questions(labeled.questions, clusters)
+
+
+def _check_ids(run: str, path: str, format: str) -> None:
+    """UserError unless the ids of these pairs are those of the run, which say the splits."""
+    if {*IDS} <= {*pair_columns(path, format=format)} or not pathlib.Path(path).is_file():
+        return  # a file that is not there is an error of its reader
+    facts = pathlib.Path(run, "run.json")
+    if not facts.is_file() or read_json(facts).get("data.sha256") != sha256_of(path):
+        raise UserError(
+            f"expected {path} to be the file that {run} was trained on, or to have the columns "
+            f"{' and '.join(IDS)}, which say which split a question is in",
+            setting="split",
+            remedy="give the file of the training",
+        )
 
 
 def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) -> Retriever:

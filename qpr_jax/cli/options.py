@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
+from qpr_jax.data.quoted_tsv import tsv_cell
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.text.tokenizer import replace_surrogates
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from qpr_jax.reranking.base import Rerank
     from qpr_jax.retriever import Retriever
 
+_IDS = ("id", "id1", "id2")  # keys of output whose values go out as they came
 CHUNK = 1024  # questions that are searched or added together
 Command = Callable[..., Any]
 
@@ -37,21 +40,68 @@ class FiniteRange(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number", param, ctx)
 
 
-def questions_input(command: Command) -> Command:
-    """Add the options of a command that reads questions."""
-    format_help = "Of the input.  [default: by the file's suffix, or lines]"
-    for option in (
-        click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
-        click.option("--column", default="question", help="Column of the question."),
-        click.option("--format", type=click.Choice(FORMATS), help=format_help),
-    ):
+def _add_options(command: Command, *options: Command) -> Command:
+    """The command with these options, whose order in its help is the reverse."""
+    for option in options:
         command = option(command)
     return command
 
 
-def read_input(path: str, format: str | None, column: str, skip_bad_rows: bool) -> Iterator[Entry]:
-    """Read questions with the options of `questions_input`."""
-    return read_questions(path, format=format or "", column=column, skip_bad_rows=skip_bad_rows)
+def questions_input(command: Command) -> Command:
+    """Add the options of a command that reads questions."""
+    format_help = "Of the input.  [default: by the file's suffix, or lines]"
+    text_help = "Column of the question.  [default: question, text, query, title, ...]"
+    return _add_options(
+        command,
+        click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows."),
+        click.option("--text-column", "--column", "text_column", help=text_help),
+        click.option("--format", type=click.Choice(FORMATS), help=format_help),
+    )
+
+
+def ids_input(command: Command) -> Command:
+    """Add the options of a command that reads questions with ids."""
+    id_help = "Column of the id.  [default: id, qid, ..., if there is one]"
+    return _add_options(
+        command,
+        click.option("--no-ids", is_flag=True, help="Number the questions instead."),
+        click.option("--id-column", help=id_help),
+    )
+
+
+def payload_input(command: Command) -> Command:
+    """Add the options of a command that reads questions with ids and payload."""
+    payload_help = "Columns to keep with a question, as a,b.  [default: all others]"
+    kept = _add_options(
+        command,
+        click.option("--no-payload", is_flag=True, help="Keep no other columns."),
+        click.option("--payload", metavar="NAMES", help=payload_help),
+    )
+    return ids_input(kept)
+
+
+def read_input(
+    path: str,
+    *,
+    format: str | None,
+    text_column: str | None,
+    skip_bad_rows: bool,
+    id_column: str | None = None,
+    no_ids: bool = True,
+    payload: str | None = None,
+    no_payload: bool = True,
+    say: Callable[[str], object] | None = None,
+) -> Iterator[Entry]:
+    """Read questions with the options of `questions_input`, `ids_input` and `payload_input`."""
+    if id_column and no_ids:
+        raise click.UsageError("--id-column and --no-ids exclude each other")
+    if payload and no_payload:
+        raise click.UsageError("--payload and --no-payload exclude each other")
+    kept = tuple(filter(None, map(str.strip, (payload or "").split(",")))) or not no_payload
+    columns = Columns(text_column or "", None if no_ids else id_column or "", kept)
+    return read_questions(
+        path, format=format or "", columns=columns, skip_bad_rows=skip_bad_rows, say=say
+    )
 
 
 def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
@@ -63,16 +113,15 @@ def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
 
 def second_stage(command: Command) -> Command:
     """Add the options of a command that may search in two stages."""
-    for option in (
+    return _add_options(
+        command,
         click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder."),
         click.option(
             "--rerank",
             type=click.Choice(["false", "light", "cross_encoder"]),
             help="The re-ranker of the first hits.  [default: light, if there is one]",
         ),
-    ):
-        command = option(command)
-    return command
+    )
 
 
 def parse_rerank(word: str | None) -> Rerank:
@@ -92,7 +141,17 @@ def as_json(fields: Mapping[str, object]) -> str:
 
 
 def as_tsv(fields: Mapping[str, object]) -> str:
-    """A line of cells, of None an empty one; whitespace in a text becomes spaces."""
-    values = ("" if v is None else v for v in fields.values())
-    cells = (" ".join(v.split()) if isinstance(v, str) else f"{v}" for v in values)
+    """A line of cells that `data.tables` reads.
+
+    Whitespace in a text, which is no id, becomes spaces; None an empty cell; a mapping JSON.
+    """
+    cells = (tsv_cell(_cell(name, value)) for name, value in fields.items())
     return replace_surrogates("\t".join(cells)) + "\n"
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value if name in _IDS else " ".join(value.split())
+    return "" if value is None else f"{value}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from qpr_jax.errors import UserError, format_error
@@ -24,7 +26,9 @@ def show_log() -> None:
 def run_program(main: Callable[[], int]) -> int:
     """Run `main`; print a `UserError` as one line and return the exit status."""
     show_log()
+    before, sys.unraisablehook = sys.unraisablehook, _keep_interrupt
     try:
+        unblock_interrupts()
         return main()
     except (Exception, KeyboardInterrupt) as error:
         line_and_status = format_error(error)
@@ -33,6 +37,25 @@ def run_program(main: Callable[[], int]) -> int:
         log.debug("traceback:", exc_info=True)
         print(line_and_status[0], file=sys.stderr)
         return line_and_status[1]
+    finally:
+        sys.unraisablehook = before
+
+
+def unblock_interrupts() -> None:
+    """Let Ctrl-C interrupt this program again after `use_huge_pages` has restarted it."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _keep_interrupt(ignored: sys.UnraisableHookArgs) -> None:
+    """Raise a KeyboardInterrupt again that came where Python ignores errors, as in `__del__`."""
+    if ignored.exc_type is KeyboardInterrupt:
+        # A moment later, since it would be ignored here too; to this thread, so that a call that
+        # waits ends.
+        main = threading.main_thread().ident
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def run_absl(main: Callable[[], int], arguments: list[str], *, hint: str = "--") -> int:
@@ -78,4 +101,6 @@ def use_huge_pages(**variables: str) -> None:
     """
     required = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **variables}
     if sys.platform == "linux" and not os.environ.keys() >= required.keys():
+        # Ctrl-C waits for `unblock_interrupts`, since Python, while it starts, prints a traceback.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], required | os.environ)

@@ -10,8 +10,9 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli import options
+from qpr_jax.cli.command import Command
 from qpr_jax.cli.options import CHUNK, NamedPath
-from qpr_jax.data.labeled_pairs import COLUMNS
+from qpr_jax.data.pairs import COLUMNS
 from qpr_jax.data.tables import FORMATS, read_values
 
 log = logging.getLogger("qpr_jax")
@@ -19,7 +20,7 @@ log = logging.getLogger("qpr_jax")
 QUESTIONS = COLUMNS[:2]
 
 
-@click.command()
+@click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
 @click.argument("model", type=NamedPath())
 @click.argument("pairs", default="-")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of PAIRS.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import json
 import logging
 import os
 import pathlib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
@@ -28,7 +30,7 @@ TOKEN = "QPR_TOKEN"
 _LIMIT = click.IntRange(min=1)
 
 
-@click.command()
+@click.command(cls=Command, stopped="changes that were answered are on disk")
 @click.argument("folder", type=NamedPath())
 @click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
 @click.option("--port", default=8000, type=click.IntRange(0, 65535))
@@ -92,11 +94,12 @@ def serve(
             app, http=Protocol, ws="none", log_level="error", timeout_graceful_shutdown=30, **off
         )
         gc.freeze()  # the index stays until the end, so the collector need not scan it
-        log.info(
-            "%s: %s questions at http://%s:%d, writing %s",
-            *(folder, f"{len(retriever):,}", f"[{host}]" if ":" in host else host),
-            *(listening.getsockname()[1], "with the token" if token else "off"),
-        )
+        name, port = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
+        url, writing = f"http://{name}:{port}", "with the token" if token else "off"
+        log.info("%s: %s questions at %s, writing %s", folder, f"{len(retriever):,}", url, writing)
+        if wants_json():
+            facts = {"folder": folder, "questions": len(retriever), "url": url}
+            click.echo(json.dumps(facts | {"writing": bool(token)}))
         if len(hosts) == len(LOOPBACK):
             log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         uvicorn.Server(config).run([listening])

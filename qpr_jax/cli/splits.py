@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from qpr_jax.cli.command import Command
 from qpr_jax.cli.options import NamedPath
+from qpr_jax.data.tables import FORMATS
 from qpr_jax.data.task_splits import Sizes
 
 log = logging.getLogger("qpr_jax")
 
 
-@click.command()
+@click.command(cls=Command, stopped="{out} is whole, or not there")
 @click.argument("pairs", type=NamedPath())
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
 @click.option("--dev", type=float, default=Sizes.dev, help="Share of questions.")
@@ -21,13 +23,16 @@ log = logging.getLogger("qpr_jax")
 @click.option("--dev-queries", type=int, default=Sizes.dev_queries)
 @click.option("--test-queries", type=int, default=Sizes.test_queries)
 @click.option("--seed", type=int, default=Sizes.seed, help="Of all samples.")
+@click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS.")
 @click.option("--skip-bad-rows", is_flag=True, help="Skip and count bad rows.")
-def splits(pairs: str, out: str, skip_bad_rows: bool, **sizes: Any) -> None:
+def splits(
+    pairs: str, out: str, format: str | None, skip_bad_rows: bool, **sizes: Any
+) -> dict[str, Any]:
     """Divide labeled PAIRS into train, dev and test for three tasks, without shared questions.
 
-    PAIRS has the format of Quora's question pairs. Duplicates, by transitivity, and questions with
-    the same words go to one part; pairs of two parts are left out. At most --dev-queries and
-    --test-queries questions become queries. Writes to --out:
+    PAIRS has question1, question2 and is_duplicate, as Quora's file. Duplicates, by transitivity,
+    and questions with the same words go to one part; pairs of two parts are left out. At most
+    --dev-queries and --test-queries questions become queries. Writes to --out:
 
     \b
     classification/  pairs with their labels, of train, dev and test
@@ -43,16 +48,18 @@ def splits(pairs: str, out: str, skip_bad_rows: bool, **sizes: Any) -> None:
                  --validation parts/classification/dev_pairs.tsv
              qpr evaluate runs/mine --beir parts/beir
     """
-    from qpr_jax.data.quora import read_quora
+    from qpr_jax.data.pairs import read_question_pairs
     from qpr_jax.data.task_splits import make_tasks, write_tasks
     from qpr_jax.files import refuse_existing
 
     checked = Sizes(**sizes)
     refuse_existing(out)
-    report = write_tasks(out, make_tasks(read_quora(pairs, skip_bad_rows=skip_bad_rows), checked))
+    data = read_question_pairs(pairs, format=format or "", skip_bad_rows=skip_bad_rows)
+    report = write_tasks(out, make_tasks(data, checked))
     for name, counts in report["parts"].items():
         log.info("%s: %s", name, ", ".join(f"{n:,} {what}" for what, n in counts.items()))
     log.info(
         "left out: non-duplicates of two parts: %s, of one cluster: %s; pairs with blanks: %s",
         *(f"{count:,}" for count in report["dropped"].values()),
     )
+    return {"out": out, **report}

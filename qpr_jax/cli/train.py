@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from qpr_jax import progress
+from qpr_jax.cli.command import Command
+from qpr_jax.cli.completion import complete_config, complete_setting
+from qpr_jax.cli.costs import Costs, Stopwatch, dry_run
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.cli.spelling import command_spelling
@@ -16,71 +20,109 @@ from qpr_jax.errors import Interrupted, UserError, set_spelling
 log = logging.getLogger("qpr_jax")
 
 
-@click.command()
-@click.argument("workdir", metavar="FOLDER", type=NamedPath(file_okay=False))
-@click.argument("pairs", type=NamedPath())
-@click.option("--config", default="quora_sdml", help="A preset, or a TOML file.")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
-def train(workdir: str, pairs: str, config: str, changes: tuple[str, ...]) -> int:
-    """Train on a file of labeled PAIRS, then index and score its questions, in FOLDER.
+@click.command(cls=Command, stopped="the same command, without overwrite, resumes {workdir}")
+@click.argument("workdir", metavar="RUN", type=NamedPath(file_okay=False))
+@click.argument("pairs", required=False, type=NamedPath())
+@click.option(
+    "--config",
+    default="quora_sdml",
+    metavar="SPEC",
+    shell_complete=complete_config,
+    help="A preset, or a TOML file.",
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_setting,
+    help="Change a setting; repeatable.",
+)
+@dry_run
+def train(
+    workdir: str, pairs: str | None, config: str, changes: tuple[str, ...], dry_run: bool
+) -> int | dict[str, Any]:
+    """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
 
-    PAIRS has the format of Quora's question pairs, with or without `id`. The same command resumes
-    after a kill. Presets are the names of experiments/configs, NAME:smoke for a tiny run; PAIRS
-    replaces their data. docs/settings.md lists the settings.
+    SPEC is the NAME of a preset (`qpr presets` lists them), NAME:smoke for a tiny run, or the path
+    of a TOML file (`qpr settings --toml` writes one). Without PAIRS the data are those of the
+    preset or file; PAIRS (question1, question2, is_duplicate; CSV or another format) replace them.
+    The same command resumes after a kill.
 
     \b
-    Example: qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
+    Example: qpr train runs/synthetic --config synthetic_sdml
+             qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
              qpr train runs/mine pairs.tsv --config mine.toml
     """
     use_huge_pages()
-    set_spelling(command_spelling(train, config if config.endswith(".toml") else ""))
+    toml = config.partition(":")[0]
+    absent = {"pairs"} if pairs is None else set()
+    spelling = command_spelling(train, toml if toml.endswith(".toml") else "", absent=absent)
+    set_spelling(spelling)
     from qpr_jax.training.overrides import load_config, override, parse_value
 
-    settings = load_config(config, {"data.source": "quora", "data.path": pairs})
+    own = {} if pairs is None else {"data.source": "quora", "data.path": pairs}
+    settings = load_config(config, own)
     for change in changes:
         name, equals, text = change.partition("=")
         if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: parse_value(name, text)})
+    if dry_run:
+        from qpr_jax.training.costs import dry_run_of
+
+        estimate = dry_run_of(settings)
+        log.info("%s", estimate.line())
+        return asdict(estimate)
     from qpr_jax.training.main import train_and_evaluate
 
+    watch = Stopwatch(workdir)
     try:
-        train_and_evaluate(settings, workdir)
+        report = train_and_evaluate(settings, workdir, say_costs=True)
+        log.info("%s", watch.line())
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
-    return 0
+    return {"run": workdir, "report": report}
 
 
-@click.command()
+@click.command(cls=Command, stopped="the same command resumes {out}")
 @click.argument("folder", type=NamedPath())
 @click.argument("questions", default="-")
 @click.option("--out", type=NamedPath(dir_okay=False), required=True, help="Output file, .npy.")
+@dry_run
 @questions_input
-def encode(folder: str, questions: str, out: str, **how: Any) -> None:
+def encode(folder: str, questions: str, out: str, dry_run: bool, **how: Any) -> dict[str, Any]:
     """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
 
     np.load(OUT, mmap_mode="r") opens it in NumPy. The same command resumes after a kill.
 
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
     """
+    from qpr_jax.costs.encoding import encode_estimate
     from qpr_jax.index.vectors_file import encode_to_file
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)
-    texts = (entry.question for entry in progress.count(read_input(questions, **how), "encoded"))
+    costs = Costs(out, encode_estimate(out, encoder), stop=dry_run)
+    entries = costs.begin(questions, lambda: read_input(questions, **how))
+    if entries is None:
+        return costs.facts
+    texts = (entry.question for entry in progress.count(entries, "encoded", costs.count))
     dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(
         out, texts, encoder.encode, dimension=dimension, encoder=identity, log=log.info
     )
+    costs.end()
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
+    return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
 
 
-@click.command()
+@click.command(cls=Command, stopped="{to} is whole, or not there")
 @click.argument("run", type=NamedPath())
 @click.option("--to", required=True, type=NamedPath(file_okay=False), help="New folder.")
 @click.option("--licence", help="Of the weights: an identifier such as apache-2.0.")
 @click.option("--data", help="The training data and its terms, in a sentence.")
-def publish(run: str, to: str, licence: str | None, data: str | None) -> None:
+def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:
     """Write the encoder of RUN and a model card to a new folder that others can load.
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
@@ -95,3 +137,4 @@ def publish(run: str, to: str, licence: str | None, data: str | None) -> None:
 
     path = publishing.publish(run, to, licence=licence or "", data=data or "")
     log.info("%s: see its README.md", path)
+    return {"folder": str(path)}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 
 def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
@@ -26,6 +24,10 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 
     Returns int64 [count], numbers in order of first appearance.
     """
+    # Imported late: it is slow to import, and each start of `qpr` and each completion imports this.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     ones = np.ones(len(links), np.int8)
     graph = coo_array((ones, (links[:, 0], links[:, 1])), shape=(count, count))
     _, labels = connected_components(graph, directed=False)

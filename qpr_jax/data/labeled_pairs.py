@@ -6,15 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.columns import is_missing
+from qpr_jax.data.pairs import COLUMNS, IDS, parse_label
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import input_name, read_values
 from qpr_jax.errors import UserError
-from qpr_jax.ids import parse_id
-
-COLUMNS = ("question1", "question2", "is_duplicate")
-DUPLICATES = ("qid1", "qid2")
-_LABELS = {"1": True, "0": False, "true": True, "false": False}
+from qpr_jax.ids import Id, id_key, parse_key
 
 
 class LabeledPairs(NamedTuple):
@@ -43,10 +41,11 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
     positions: dict[str, int] = {}
 
     def parse(first: object, second: object, cell: object) -> tuple[int, int, bool] | None:
-        label = _LABELS.get(str(cell).strip().lower())
-        if not isinstance(first, str) or not isinstance(second, str) or label is None:
+        texts = ["" if is_missing(text) else text for text in (first, second)]
+        label = parse_label(cell)
+        if label is None or not all(isinstance(text, str) for text in texts):
             return None
-        a, b = (positions.setdefault(text, len(positions)) for text in (first, second))
+        a, b = (positions.setdefault(str(text), len(positions)) for text in texts)
         return a, b, label
 
     expected = "two questions and 0 or 1"
@@ -63,22 +62,23 @@ def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
     The files have the columns `qid` and `question`, and `qid1` and `qid2`. A UserError names the
     line of a row that cannot be read, or that has a question outside the corpus.
     """
-    positions: dict[int, int] = {}
+    positions: dict[Id, int] = {}  # by `id_key`
     questions: list[str] = []
     for entry in read_questions(corpus):
-        if entry.id is None or entry.id in positions:
+        key = None if entry.id is None else id_key(entry.id)
+        if key is None or key in positions:
             what = "an id" if entry.id is None else f"an id of its own, got {entry.id} again"
             what = f"{input_name(corpus)}, line {entry.line}: expected {what}"
             raise UserError(what, remedy="give a file with the header `qid question`")
-        positions[entry.id] = len(questions)
+        positions[key] = len(questions)
         questions.append(entry.question)
 
     def parse(*cells: object) -> list[int] | None:
-        found = [positions[i] for i in map(parse_id, cells) if i in positions]
-        return found if len(set(found)) == len(DUPLICATES) else None
+        found = [positions[i] for i in map(parse_key, cells) if i in positions]
+        return found if len(set(found)) == len(IDS) else None
 
     rows = read_values(
-        *(duplicates, DUPLICATES, parse),
+        *(duplicates, IDS, parse),
         expected=f"two questions of {input_name(corpus)}",
         remedy="give all pairs of duplicates",
     )

@@ -6,6 +6,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ PAIRS_HEADER = HEADER[1:]  # of the pair files that `qpr splits` writes
 
 _REMEDY = "name another file with {data.path}"
 
+R = TypeVar("R")
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
 
 
@@ -51,22 +53,9 @@ def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0)
     Stops after `max_rows` good rows, if not 0. The first bad row is a UserError with the line where
     it starts, unless `skip_bad_rows`, which counts them.
     """
-    if max_rows < 0:
-        raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
-    lines = _read_lines(path)
-    header, body = _check_header(path, lines)
-    rows: list[Row] = []
-    skipped = 0
-    for start, row in _parse_rows(lines, header, body):
-        if not isinstance(row, str):
-            rows.append(row)
-        elif skip_bad_rows:
-            skipped += 1
-        else:
-            what = f"{path}, line {start + 1}: {row}"
-            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
-        if len(rows) == max_rows > 0:
-            break
+    rows, skipped = collect_rows(
+        _numbered_rows(path), str(path), skip_bad_rows=skip_bad_rows, max_rows=max_rows
+    )
     if not rows:
         expected = "expected rows of question pairs below the header"
         raise UserError(
@@ -75,6 +64,30 @@ def read_quora(path: StrPath, *, skip_bad_rows: bool = False, max_rows: int = 0)
     data = gather_pairs(rows)
     data.report["skipped_rows"] = skipped
     return data
+
+
+def collect_rows(
+    rows: Iterable[tuple[int, R | str]], source: str, *, skip_bad_rows: bool, max_rows: int
+) -> tuple[list[R], int]:
+    """The first `max_rows` good rows (0: all), and how many bad ones were skipped.
+
+    Takes (line, row, or what is wrong with it); other arguments and errors as of `read_quora`.
+    """
+    if max_rows < 0:
+        raise UserError(f"expected 0 (all) or more, got {max_rows}", setting="max_rows")
+    good: list[R] = []
+    skipped = 0
+    for line, row in rows:
+        if not isinstance(row, str):
+            good.append(row)
+        elif skip_bad_rows:
+            skipped += 1
+        else:
+            what = f"{source}, line {line}: {row}"
+            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
+        if len(good) == max_rows > 0:
+            break
+    return good, skipped
 
 
 def is_quora_file(path: StrPath) -> bool:
@@ -140,15 +153,17 @@ def _check_header(path: StrPath, lines: list[str]) -> tuple[list[str], int]:
     return fields, body
 
 
-def _parse_rows(lines: list[str], header: list[str], start: int) -> Iterator[tuple[int, Row | str]]:
-    """Yield, for each row, the index of its first line and the row, or what is wrong with it."""
+def _numbered_rows(path: StrPath) -> Iterator[tuple[int, Row | str]]:
+    """Yield, for each row, the number of its first line and the row, or what is wrong with it."""
+    lines = _read_lines(path)
+    header, start = _check_header(path, lines)
     # Without `id`, a line of a question may begin like a row; then the quotes alone end a row.
     row_start = _ROW_START if header == HEADER else None
     for at, fields in quoted_tsv.parse_rows(lines, start, len(header), row_start=row_start):
         try:
-            yield at, fields if isinstance(fields, str) else _parse_fields(header, fields)
+            yield at + 1, fields if isinstance(fields, str) else _parse_fields(header, fields)
         except ValueError as error:
-            yield at, str(error)
+            yield at + 1, str(error)
 
 
 def _parse_fields(header: list[str], fields: list[str]) -> Row:

@@ -38,28 +38,12 @@ def write_rows(file: IO[str], header: Sequence[str], rows: Iterable[Sequence[obj
     """Write a header and rows of numbers and texts; `parse_rows` reads back the same."""
     file.write("\t".join(header) + "\n")
     for row in rows:
-        file.write("\t".join(_cell(f"{value}") for value in row) + "\n")
+        file.write("\t".join(tsv_cell(f"{value}") for value in row) + "\n")
 
 
-def _cell(text: str) -> str:
+def tsv_cell(text: str) -> str:
+    """A text as a cell that is read back as it is."""
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
-
-
-def read_questions_table(path: StrPath) -> Iterator[tuple[int, int, str] | tuple[int, None, str]]:
-    """Yield (line, qid, question) for each row of a file with the header QUESTIONS.
-
-    For a row that cannot be read: (line, None, the reason).
-    """
-    lines = decode_lines(pathlib.Path(path).read_bytes())
-    for start, fields in parse_rows(lines, 1, len(QUESTIONS)):
-        try:
-            if isinstance(fields, str):
-                raise ValueError(fields)
-            qid = parse_qid("qid", fields[0])
-            check_utf8("question", fields[1])
-            yield start + 1, qid, fields[1]
-        except ValueError as error:
-            yield start + 1, None, str(error)
 
 
 def decode_lines(data: bytes) -> list[str]:
@@ -101,6 +85,18 @@ def parse_rows(
         start = end
 
 
+def hide_returns(line: str) -> str:
+    """A line for `csv`, for which a carriage return outside quotes would end a row."""
+    if "\r" in line[:-1]:
+        line = line[:-1].replace("\r", _RETURN) + line[-1]
+    return line + "\n"
+
+
+def show_returns(row: list[str]) -> list[str]:
+    """The cells of a row of lines from `hide_returns`, as they were."""
+    return [cell.replace(_RETURN, "\r") for cell in row]
+
+
 def split_row(
     lines: list[str], start: int, row_start: re.Pattern[str] | None = None
 ) -> tuple[list[str], int]:
@@ -121,8 +117,7 @@ def split_row(
             "expected a tab after a closing quote (a quote inside a quoted field is doubled), got "
             f"{short(text[good.end() :] if good else text)} in {short(lines[start])}"
         ) from None
-    fields = [field.replace(_RETURN, "\r") for field in fields]
-    return fields, start + reader.line_num
+    return show_returns(fields), start + reader.line_num
 
 
 def _lines_of_row(lines: list[str], start: int, row_start: re.Pattern[str] | None) -> Iterator[str]:
@@ -131,9 +126,7 @@ def _lines_of_row(lines: list[str], start: int, row_start: re.Pattern[str] | Non
         line = lines[index]
         if index > start and row_start and row_start.match(line):
             return
-        if "\r" in line[:-1]:  # outside quotes it would end the row for `csv`
-            line = line[:-1].replace("\r", _RETURN) + line[-1]
-        yield line + "\n"
+        yield hide_returns(line)
 
 
 def parse_qid(name: str, text: str) -> int:

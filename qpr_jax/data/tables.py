@@ -1,66 +1,85 @@
-"""Rows of a file or of standard input: lines, TSV, CSV, JSON lines or Parquet, gzip or zstd."""
+"""Rows of a file or of standard input, in any of FORMATS, as they are or by gzip or zstd."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
+import functools
 import gzip
 import io
 import json
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
+from qpr_jax.data.cells import NOT_UTF8, Cells, csv_rows, fit_header, read_lines, tsv_rows
+from qpr_jax.data.columns import TEXT_NAMES
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.errors import UserError
 
-FORMATS = ("lines", "tsv", "csv", "jsonl", "parquet")
+FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 STANDARD_INPUT = "-"
-_LONGEST_CELL = 1 << 24  # characters
-_NOT_UTF8 = "expected UTF-8"
-_REMEDY = "name the column with {column}, or another format with {format}"
-_FIXED_REMEDY = "name its columns so, or another format with {format}"
+_SUFFIXES = {
+    "ndjson": "jsonl",
+    "feather": "arrow",
+    "ipc": "arrow",
+    "arrows": "arrow",
+    "pq": "parquet",
+}
+# The first bytes of files that are not read.
+_OTHER_FILES = {b"\xfd7z": "xz", b"BZh": "bzip2", b"PK\x03": "a zip file"}
+_SPREADSHEETS = (".xlsx", ".xls", ".ods")
+_REMEDY = "name its columns so, or another format with {format}"
 
-Fields = dict[str, object]
+Fields = Mapping[str, object]
+Rows = Iterator[tuple[int, Fields | str]]
+# From the names of all columns to those that are read; of JSON all keys are.
+Choose = Callable[[Sequence[str]], Iterable[str]]
 T = TypeVar("T")
 
 
 def read_rows(
-    path: str, columns: Sequence[str], *, format: str = "", remedy: str = _REMEDY
-) -> Iterator[tuple[int, Fields | str]]:
+    path: str, columns: Sequence[str] | Choose, *, format: str = "", remedy: str = _REMEDY
+) -> Rows:
     """Yield the line number and the fields of each row, or the reason why it cannot be read.
 
     Args:
       path: of a file, or "-" for standard input.
-      columns: that each row must have. A row of the format "lines" has one, its text.
+      columns: that each row must have; or which of the columns to read. A row of the format "lines"
+        has one, its text.
       format: one of FORMATS; if empty, the suffix of the file's name decides, else "lines". In
-        "parquet" the line number is that of the row.
+        "json" (an array of objects), "parquet" and "arrow" the line number is that of the row.
       remedy: of the UserError for a missing column.
     """
-    kind = format or format_of(path) or "lines"
+    kind, source = format or format_of(path) or "lines", input_name(path)
     if kind not in FORMATS:
         raise UserError(f"expected one of {', '.join(FORMATS)}, got {format!r}", setting="format")
-    if kind == "lines" and len(columns) > 1:
-        what = f"{input_name(path)}: expected columns {', '.join(columns)}, got lines of text"
-        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with {format}")
+    if path.lower().endswith(_SPREADSHEETS) and not format:
+        what = f"{source}: expected text, Parquet or Arrow, got a spreadsheet"
+        raise UserError(what, remedy="save it as CSV")
+    if callable(columns):
+        choose: Choose = columns
+    else:
+        choose = functools.partial(_require, columns=columns, source=source, remedy=remedy)
     with _open_input(path) as file:
         try:
-            if kind == "parquet":
-                yield from _parquet_rows(file, path, columns, remedy)
+            if kind in ("parquet", "arrow"):
+                yield from _arrow_rows(file, path, kind, choose)
             elif kind == "lines":
-                for number, line in _lines(file):
-                    if line is None or line.strip():
-                        yield number, _NOT_UTF8 if line is None else {columns[0]: line}
-            elif kind == "jsonl":
-                yield from _json_rows(file, columns)
+                names = [*columns(["line"])] if callable(columns) else columns
+                yield from _line_rows(file, source, names, sniff=not format)
+            elif kind == "csv":
+                yield from _cell_rows(csv_rows(file, source), source, choose)
+            elif kind == "tsv":
+                yield from _cell_rows(tsv_rows(file), source, choose)
             else:
-                yield from _cell_rows(file, path, columns, kind, remedy)
+                rows = _json_array(file, source) if kind == "json" else _json_lines(file)
+                yield from _json_rows(rows, () if callable(columns) else columns)
         except (OSError, EOFError, zlib.error) as error:
             gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
             what = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{input_name(path)}: {what} ({_first_line(error)})"
+            what = f"{source}: {what} ({_first_line(error)})"
             raise UserError(what, remedy="fetch it again") from None
 
 
@@ -71,7 +90,7 @@ def read_values(
     *,
     expected: str,
     format: str = "",
-    remedy: str = _FIXED_REMEDY,
+    remedy: str = _REMEDY,
 ) -> Iterator[tuple[int, T]]:
     """Yield the line number of each row and what `parse` makes of its values of `columns`.
 
@@ -91,13 +110,22 @@ def read_values(
 def format_of(path: str | os.PathLike[str]) -> str:
     """The format that the suffix of a file's name says, compressed or not; empty for none."""
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
-    kind = os.path.splitext(base)[1].removeprefix(".").replace("ndjson", "jsonl")
+    kind = os.path.splitext(base)[1].removeprefix(".")
+    kind = _SUFFIXES.get(kind, kind)
     return kind if kind in FORMATS[1:] else ""
 
 
 def input_name(path: str) -> str:
     """The name of an input in messages."""
     return "standard input" if path == STANDARD_INPUT else path
+
+
+def compression(start: bytes) -> str:
+    """The compression, gzip or zstd, of a file with these first bytes, 4 or more; else empty."""
+    if start[:2] == b"\x1f\x8b":
+        return "gzip"
+    skippable = start[1:4] == b"\x2a\x4d\x18"  # a frame before those of the data
+    return "zstd" if skippable or start[:4] == b"\x28\xb5\x2f\xfd" else ""
 
 
 @contextlib.contextmanager
@@ -117,9 +145,13 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
         if not hasattr(file, "peek"):
             file = io.BufferedReader(file)
         start = file.peek(4)[:4]
-        if start[:2] == b"\x1f\x8b":
+        kind = compression(start)
+        if kind == "gzip":
             file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        elif start == b"\x28\xb5\x2f\xfd" or start[1:] == b"\x2a\x4d\x18":  # or a skippable frame
+        elif other := _OTHER_FILES.get(start[:3]):
+            what = f"{input_name(path)}: expected text, Parquet or Arrow, got {other}"
+            raise UserError(what, remedy="decompress it; gzip and zstd are read as they are")
+        elif kind == "zstd":
             arrow = _pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
@@ -131,26 +163,37 @@ def _pyarrow(path: str) -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        what = f"{input_name(path)}: Parquet and zstd need another package"
+        what = f"{input_name(path)}: Parquet, Arrow and zstd need another package"
         raise UserError(what, remedy="pip install 'qpr_jax[parquet]'") from None
     return pyarrow
 
 
-def _parquet_rows(
-    file: BinaryIO, path: str, columns: Sequence[str], remedy: str
-) -> Iterator[tuple[int, Fields | str]]:
-    arrow = _pyarrow(path)
+def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
+    arrow, source = _pyarrow(path), input_name(path)
     try:
-        table = arrow.parquet.ParquetFile(
-            arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
-        )
-        names = table.schema_arrow.names
-        _check_columns(path, names, columns, remedy)
-        read = [name for name in dict.fromkeys((*columns, "id")) if name in names]
-        yield from enumerate(_batch_rows(table.iter_batches(columns=read)), start=1)
+        data = arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
+        if kind == "parquet":
+            table = arrow.parquet.ParquetFile(data)
+            names = [*choose(distinct_names(table.schema_arrow.names, source))]
+            # A name with a dot would be a field of a struct.
+            batches = (batch.select(names) for batch in table.iter_batches())
+            if not any("." in name for name in names):
+                batches = table.iter_batches(columns=names)
+        else:
+            is_file = data.read(6) == b"ARROW1"
+            data.seek(0)
+            read = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
+            reader = read(data)
+            names = [*choose(distinct_names(reader.schema.names, source))]
+            every = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+            batches = (batch.select(names) for batch in every)
+        yield from enumerate(_batch_rows(batches), start=1)
     except arrow.ArrowException as error:
-        what = f"{input_name(path)}: expected Parquet ({_first_line(error)})"
-        raise UserError(what, remedy="fetch it again") from None
+        what = f"{source}: expected {kind.capitalize()} ({_first_line(error)})"
+        raise UserError(
+            what, remedy="fetch it again, or name another format with {format}"
+        ) from None
 
 
 def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
@@ -160,94 +203,113 @@ def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
             yield from batch.to_pylist()
         except UnicodeDecodeError:
             if len(batch) == 1:
-                yield _NOT_UTF8
+                yield NOT_UTF8
             else:
                 yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
 
 
-def _check_columns(path: str, names: Sequence[str], columns: Sequence[str], remedy: str) -> None:
-    """UserError where one of the columns is missing or repeated."""
-    for name in (*columns, "id"):
-        if (count := names.count(name)) > 1:
-            what = f"{input_name(path)}: expected one column `{name}`, got {count}"
+def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
+    """Return the names of columns; a UserError names one that two columns have."""
+    for name in names:
+        if name and names.count(name) > 1:
+            what = f"{source}: expected one column `{name}`, got {names.count(name)}"
             raise UserError(what, remedy="rename some")
-        if not count and name in columns:
-            what = f"{input_name(path)}: expected a column `{name}`, got {short(names)}"
+    return names
+
+
+def _require(
+    names: Sequence[str], *, columns: Sequence[str], source: str, remedy: str
+) -> Sequence[str]:
+    """Return `columns`; a UserError names the first that is not among the names."""
+    for name in columns:
+        if name not in names:
+            what = f"{source}: expected a column `{name}`, got {short([*names])}"
             raise UserError(what, remedy=remedy)
+    return columns
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, str | None]]:
-    """Yield the number and the text of each line; None for one that is not UTF-8."""
-    for number, data in enumerate(file, start=1):
-        if number == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield number, data.removesuffix(b"\n").removesuffix(b"\r").decode()
-        except UnicodeDecodeError:
-            yield number, None
+def _line_rows(file: BinaryIO, source: str, names: Sequence[str], *, sniff: bool) -> Rows:
+    """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
+    if len(names) > 1:
+        what = f"{source}: expected columns {', '.join(names)}, got lines of text"
+        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with {format}")
+    for number, line in read_lines(file):
+        if number == 1 and sniff and line and (kind := _table_format(line)):
+            what = f"{source}: expected lines of text, got what looks like {kind}"
+            raise UserError(what, remedy="name its format with {format}, lines if it is text")
+        if line is None or line.strip():
+            yield number, NOT_UTF8 if line is None else {names[0]: line}
 
 
-def _json_rows(file: BinaryIO, columns: Sequence[str]) -> Iterator[tuple[int, Fields | str]]:
-    for number, line in _lines(file):
+def _table_format(line: str) -> str:
+    """The format of a table that begins with this line, if it looks like one; else empty."""
+    if line.startswith(("PAR1", "ARROW1")):
+        return "parquet" if line.startswith("PAR1") else "arrow"
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(line)
+        if isinstance(value, dict) and value:
+            return "jsonl"
+    for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
+        cells = [cell.strip('" ').lower() for cell in line.split(separator)]
+        names = {*cells} & {*TEXT_NAMES, "question1"}
+        if len(cells) > 1 and names and all(len(c.split()) <= 3 and "?" not in c for c in cells):
+            return kind
+    return ""
+
+
+def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
+    header, body = fit_header(rows, source)
+    names = [*choose(distinct_names(header, source))]
+    places = [header.index(name) for name in names]
+    for line, row in body:
+        if isinstance(row, str):
+            yield line, row
+        else:
+            yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
+
+
+def _json_lines(file: BinaryIO) -> Iterator[tuple[int, object]]:
+    """Yield the values of lines, or the reason, a string, why one cannot be read."""
+    for number, line in read_lines(file):
         if line is None:
-            yield number, _NOT_UTF8
+            yield number, NOT_UTF8
         elif line.strip():
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
                 yield number, f"expected a JSON object ({error})"
-                continue
-            if not isinstance(value, dict):
-                yield number, f"expected a JSON object, got {short(value)}"
-            elif missing := [name for name in columns if name not in value]:
-                yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
             else:
-                yield number, value
+                yield number, value if isinstance(value, dict) else [value]
 
 
-def _cell_rows(
-    file: BinaryIO, path: str, columns: Sequence[str], kind: str, remedy: str
-) -> Iterator[tuple[int, Fields | str]]:
-    last_read = last_broken = 0
+def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
+    """Yield the values of one array; lines of JSON, which some call .json, are read as such."""
+    data = file.read()
+    if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
+        yield from _json_lines(io.BytesIO(data))
+        return
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        what = f"{source}: expected an array of JSON objects ({_first_line(error)})"
+        raise UserError(what, remedy="correct it, or name another format with {format}") from None
+    if not isinstance(values, list):
+        what = f"{source}: expected an array of JSON objects, got {short(values)}"
+        raise UserError(what, remedy="give an array, or name another format with {format}")
+    for number, value in enumerate(values, start=1):
+        yield number, value if isinstance(value, dict) else [value]
 
-    def text() -> Iterator[str]:
-        nonlocal last_read, last_broken
-        for number, line in _lines(file):
-            last_read = number
-            if line is None:
-                last_broken = number
-            yield f"{line or ''}\n"
 
-    csv.field_size_limit(_LONGEST_CELL)
-    if kind == "tsv":
-        rows: Iterator[list[str]] = (line.removesuffix("\n").split("\t") for line in text())
-    else:
-        rows = csv.reader(text(), strict=True)
-    header: list[str] | None = None
-    while True:
-        start = last_read + 1
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            if "end of data" in str(error):  # else the rest of the file would be one bad row
-                what = f"{input_name(path)}, line {start}: not CSV (a quote is not closed)"
-                raise UserError(what, remedy="close it") from None
-            yield start, f"not CSV ({error}), up to line {last_read}"
-            continue
-        if row is None:
-            break
-        if header is None:
-            header = [name.strip() for name in row]
-            _check_columns(path, header, columns, remedy)
-        elif last_broken >= start:
-            yield start, _NOT_UTF8
-        elif len(row) != len(header):
-            if row not in ([], [""]):
-                yield start, f"expected {len(header)} fields, as the header, got {len(row)}"
+def _json_rows(values: Iterator[tuple[int, object]], columns: Sequence[str]) -> Rows:
+    for number, value in values:
+        if isinstance(value, str):
+            yield number, value
+        elif not isinstance(value, dict):
+            yield number, f"expected a JSON object, got {short(value[0])}"  # type: ignore[index]
+        elif missing := [name for name in columns if name not in value]:
+            yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
         else:
-            yield start, dict(zip(header, row, strict=True))
-    if header is None:
-        raise UserError(f"{input_name(path)}: expected a header with `{columns[0]}`, got nothing")
+            yield number, value
 
 
 def _first_line(error: Exception) -> str:

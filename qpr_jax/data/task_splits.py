@@ -24,7 +24,7 @@ from qpr_jax.data.clusters import (
     pair_count,
     transitive_clusters,
 )
-from qpr_jax.data.labeled_pairs import DUPLICATES
+from qpr_jax.data.pairs import IDS
 from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
 from qpr_jax.data.splits import group_questions
@@ -151,7 +151,7 @@ def write_tasks(folder: StrPath, tasks: Tasks) -> dict[str, Any]:
             _write(part / "mining" / f"{name}_corpus.tsv", QUESTIONS, _question_rows(data, there))
             of_part = np.where(tasks.part_of == number, tasks.clusters, -1)
             duplicates = _sort_rows(np.sort(ids[cluster_pairs(of_part)], axis=1))
-            _write(part / "mining" / f"{name}_duplicates.tsv", DUPLICATES, duplicates.tolist())
+            _write(part / "mining" / f"{name}_duplicates.tsv", IDS, duplicates.tolist())
         _write(part / "retrieval" / "corpus.tsv", QUESTIONS, _question_rows(data, corpus))
         for name, rows in relevant.items():
             questions = _question_rows(data, tasks.queries[name])

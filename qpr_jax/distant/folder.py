@@ -7,7 +7,7 @@ import dataclasses
 import json
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -230,7 +230,7 @@ def read_report(folder: StrPath) -> dict[str, Any]:
     return report
 
 
-def _rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: pathlib.Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for line, fields in read_rows(str(path), columns):
         if isinstance(fields, str):
             raise UserError(f"{path}, line {line}: {fields}", remedy=_REMEDY)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.errors import UserError
 
 CARD = "README.md"  # the model card in the folder of a published encoder
+_PART = 16_384  # questions that are encoded between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class EncoderSummary:
     library: str
     description: str
     vocabulary_size: int
-    words: tuple[str, ...] | None = None
+    words: tuple[str, ...] | None = field(default=None, repr=False)  # many
     limits: tuple[str, ...] = ()
 
 
@@ -74,6 +76,27 @@ class Encoder(Protocol):
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words with an embedding of their own, and these, float32 [n, e]."""
+
+
+def encode_in_parts(
+    encode: Callable[[Sequence[str]], np.ndarray],
+    texts_of: Callable[[slice], Sequence[str]],
+    count: int,
+    dimension: int,
+) -> np.ndarray:
+    """Encode many questions with a bar: float32 [count, dimension].
+
+    texts_of: the questions of a slice of them.
+    """
+    if count <= _PART:
+        return encode(texts_of(slice(0, count)))
+    vectors = np.empty((count, dimension), np.float32)
+    with progress.bar("encoded", count) as show:
+        for start in range(0, count, _PART):
+            part = slice(start, min(start + _PART, count))
+            vectors[part] = encode(texts_of(part))
+            show(part.stop, "")
+    return vectors
 
 
 def parse_tensors(data: bytes, where: str) -> dict[str, np.ndarray]:

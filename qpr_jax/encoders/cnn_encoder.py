@@ -46,6 +46,13 @@ class CnnEncoder:
     settings: dict[str, Any]
     normalize: bool = False
 
+    def __repr__(self) -> str:
+        widths = ", ".join(str(len(kernel)) for kernel in self.kernels)
+        return (
+            f"<CnnEncoder: {self.dimension} dimensions, {len(self.vocabulary.words):,} words, "
+            f"windows of {widths}, reads {self.max_tokens} tokens>"
+        )
+
     @functools.cached_property
     def identity(self) -> str:
         """Hash of weights, vocabulary, `max_tokens` and `normalize`."""

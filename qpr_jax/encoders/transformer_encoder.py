@@ -56,6 +56,11 @@ class TransformerEncoder:
     settings: dict[str, Any]
     compute_dtype: str = "float32"
 
+    def __repr__(self) -> str:
+        layers = self.model.shape.num_hidden_layers
+        sizes = f"{self.dimension} dimensions, {layers} layers, reads {self.max_tokens} tokens"
+        return f"<TransformerEncoder: {sizes}>"
+
     @functools.cached_property
     def identity(self) -> str:
         """Hash of the files."""

@@ -15,7 +15,6 @@ from qpr_jax.index.mining import Pairs, closest_pairs, pair_distances
 NO_THRESHOLD = -1.0  # below every distance
 
 Encode = Callable[[list[str]], np.ndarray]
-Log = Callable[[str], object]
 
 
 def score_classification(
@@ -35,21 +34,17 @@ def score_classification(
     }
 
 
-def score_mining(
-    encode: Encode, labeled: LabeledPairs, log: Log = lambda line: None
-) -> dict[str, float]:
+def score_mining(encode: Encode, labeled: LabeledPairs) -> dict[str, float]:
     """`mining_scores` of the closest pairs among all of the labeled questions."""
-    return mining_scores(*mine_labeled_questions(encode, labeled, log))
+    return mining_scores(*mine_labeled_questions(encode, labeled))
 
 
-def mine_labeled_questions(
-    encode: Encode, labeled: LabeledPairs, log: Log = lambda line: None
-) -> tuple[Pairs, np.ndarray]:
+def mine_labeled_questions(encode: Encode, labeled: LabeledPairs) -> tuple[Pairs, np.ndarray]:
     """The closest of all pairs of the labeled questions, and their clusters by the labels."""
     duplicates = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), duplicates)
     depth = 100_000 + 10 * pair_count(clusters)
-    return closest_pairs(encode(labeled.questions), depth, log=log), clusters
+    return closest_pairs(encode(labeled.questions), depth), clusters
 
 
 def threshold_of_precision(mined: Pairs, clusters: np.ndarray, precision: float) -> float:

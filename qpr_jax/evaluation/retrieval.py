@@ -16,6 +16,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
+from qpr_jax.ids import Id, id_key
 from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.reranking.base import Rerank
@@ -100,7 +101,7 @@ def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarr
 
 def relevance_scores(
     search: Callable[[Sequence[str], int], Sequence[Sequence[Any]]],
-    relevant: Mapping[str, Set[int]],
+    relevant: Mapping[str, Set[Id]],
     *,
     other_texts: bool = False,
 ) -> dict[str, float]:
@@ -108,7 +109,7 @@ def relevance_scores(
 
     Args:
       search: (queries, k) -> hits of each query, as `Retriever.search`.
-      relevant: query -> ids of the questions that mean the same.
+      relevant: query -> `id_key` of each question that means the same.
       other_texts: ignore hits that have the text of the query.
     """
     queries = list(relevant)
@@ -117,7 +118,7 @@ def relevance_scores(
         block = queries[start : start + _BLOCK]
         for row, (query, hits) in enumerate(zip(block, search(block, 2 * DEPTH), strict=True)):
             seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
-            relevance[start + row, : len(seen)] = [i in relevant[query] for i in seen]
+            relevance[start + row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
     counts = np.array([len(relevant[query]) for query in queries])
     return {
         "queries": len(queries),

@@ -17,6 +17,7 @@ from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.failures.differences import Group, make_groups, overlap
+from qpr_jax.ids import id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 
@@ -147,28 +148,29 @@ def find_answers(
         block = ids[start : start + _BLOCK]
         results = search([queries[query] for query in block], DEPTH + 1)
         for query, hits in zip(block, results, strict=True):
-            others = [hit for hit in hits if hit.id != query][:DEPTH]
+            others = [hit for hit in hits if id_key(hit.id) != query][:DEPTH]
             if not others:
                 raise UserError(
                     f"question {query}: expected another question among its hits, got none",
                     remedy="build the index again",
                 )
             paraphrases = {*known[query]}
-            place = next((i for i, hit in enumerate(others, 1) if hit.id in paraphrases), 0)
+            place = next((i for i, hit in enumerate(others, 1) if id_key(hit.id) in paraphrases), 0)
             answers.append(Answer(others[0], others[place - 1] if place else None, place))
     return answers
 
 
 def questions_of_pairs(index: QuestionIndex, pairs: np.ndarray, source: str) -> dict[int, str]:
     """The text of each id in pairs int64 [P, 2] of the file `source`; UserError without one."""
-    ids = np.unique(pairs)
-    texts = dict(zip(ids.tolist(), index.questions(ids), strict=True))
-    for value, text in texts.items():
+    ids: list[int] = np.unique(pairs).tolist()
+    texts: dict[int, str] = {}
+    for value, text in zip(ids, index.questions(ids), strict=True):
         if text is None:
             raise UserError(
                 f"{source}: question {value} is not in the index",
                 remedy="give a run from whose index no question was removed",
             )
+        texts[value] = text
     return texts
 
 
@@ -181,7 +183,7 @@ def require_same_questions(index: QuestionIndex, other: QuestionIndex, folder: s
     ids = index.live_ids()
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
-        texts = zip(block.tolist(), index.questions(block), other.questions(block), strict=True)
+        texts = zip(block, index.questions(block), other.questions(block), strict=True)
         for value, text, other_text in texts:
             if text != other_text:
                 got = "none" if other_text is None else f"{other_text!r:.80}"

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import array
+import operator
 import pathlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from qpr_jax.data.questions import Payload
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id
+from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.text.base import as_texts
 
 if TYPE_CHECKING:
     from qpr_jax.index.recipe import Recipe
 
+# Called with the number of questions and the first row, with its id, that has the id of an earlier
+# row; None where all ids differ.
+Check = Callable[[int, tuple[int, Id] | None], object]
 VectorsOf = Callable[[np.ndarray], np.ndarray]  # rows int64 [n] to vectors float32 [n, d]
 
 # The class of an index by what `Recipe.factory` begins with; imported when it is used.
@@ -27,35 +33,52 @@ SHARDS = "shards"  # the beginning of the names of folders that hold parts of a 
 
 
 class Hit(NamedTuple):
-    """An indexed question; `distance` is squared Euclidean, or the inner product times -1.
+    """An indexed question.
 
+    distance: the encoder's: squared Euclidean, or the inner product times -1.
     score: the probability that it means the same as the query, by the second stage, where that
       ordered it; None where it is in the order of distances.
+    payload: what was given with the question; None where nothing was.
     """
-
-    id: int
-    question: str
-    distance: float
-    score: float | None = None
-
-
-class StoredQuestion(NamedTuple):
-    """A question as the store keeps it; `payload` is any string, or None."""
 
     id: Id
     question: str
-    payload: str | None = None
+    distance: float
+    score: float | None = None
+    payload: Payload | None = None
 
 
-def stored_questions(
-    entries: Iterable[tuple[Id, str]], lines: Sequence[int], source: str
-) -> Iterator[StoredQuestion]:
-    """The questions to store; a UserError names the line of what is no string.
+class StoredQuestion(NamedTuple):
+    """A question as the store keeps it."""
 
-    lines: the last is that of the entry before it is yielded.
+    id: Id
+    question: str
+    payload: Payload | None = None
+
+
+def stored_entries(
+    entries: Iterable[tuple[int, Id | None, str, Payload | None]], where: str
+) -> tuple[Iterator[StoredQuestion], Check]:
+    """The questions to store of (line, id, question, payload), and the check of their ids.
+
+    All entries have ids, or none: then they are 0, 1, 2, ...
+
+    where: what a UserError says before the line, as `tickets.csv, line`.
     """
-    for value, question in entries:
-        yield StoredQuestion(value, *as_texts([question], f"{source}, line {lines[-1]}"))
+    lines = array.array("q")
+
+    def stored() -> Iterator[StoredQuestion]:
+        for value, question, payload in number_entries(entries, lines, where):
+            (text,) = as_texts([question], f"{where} {lines[-1]}")
+            yield StoredQuestion(value, text, payload)
+
+    def check(count: int, repeated: tuple[int, Id] | None) -> None:
+        if repeated is not None:
+            raise repeated_id(repeated[1], lines[repeated[0]], where)
+        if not count:
+            raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")
+
+    return stored(), check
 
 
 class VectorIndex(Protocol):
@@ -125,13 +148,25 @@ class VectorIndex(Protocol):
         ...
 
 
+def check_k(k: object) -> int:
+    """How many hits a search returns; UserError unless it is a whole number from 1 on."""
+    try:
+        count = operator.index(k)  # type: ignore[arg-type]
+    except TypeError:
+        raise UserError(f"`k`: expected a whole number, got {k!r}") from None
+    if count < 1:
+        raise UserError(f"`k`: expected 1 or more, got {k}")
+    return count
+
+
 def backend(factory: str) -> type[VectorIndex]:
     """The class of BACKENDS that indexes by this factory."""
     prefixes = [p for p in BACKENDS if isinstance(factory, str) and factory.startswith(p)]
     if not prefixes:
         raise UserError(
-            f"index `factory`: expected a text that begins with {', '.join(BACKENDS)}, as "
-            f"`IVF2000,Flat`, got {factory!r}"
+            f"expected a text that begins with {', '.join(BACKENDS)}, as `IVF2000,Flat`, got "
+            f"{factory!r}",
+            setting="factory",
         )
     found: type[VectorIndex] = pkgutil.resolve_name(BACKENDS[max(prefixes, key=len)])
     return found

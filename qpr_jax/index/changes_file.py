@@ -45,7 +45,7 @@ CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, id, text, payload, vect
 class Change(NamedTuple):
     """A question that was added as `row`, or, without its text, the `row` that was removed.
 
-    vector: the bytes of float32 [d] of a question that was added.
+    payload: its JSON; vector: the bytes of float32 [d]; both of a question that was added.
     """
 
     sequence: int
@@ -181,6 +181,8 @@ class ChangesFile:
 
 def _to_row(change: Change) -> tuple[Value, ...]:
     sequence, row, value, text, payload, vector = change
+    if type(value) not in (int, str):  # SQLite would store the bytes of a number of NumPy
+        raise TypeError(f"an id is an int or a str, got {type(value).__name__}")
     stored: tuple[Value, ...] = (
         *(sequence, row, value if isinstance(value, int) else to_sql(value)),
         *(to_sql(text), to_sql(payload) if payload is not None else None, vector),

@@ -81,3 +81,17 @@ class ExactTopK:
                     rows[query, tied].tolist(), key=self.tie_key, reverse=True
                 )
         self.distances[queries], self.rows[queries] = distances[:, : self.k], rows[:, : self.k]
+
+
+def recall_of(queries: np.ndarray, exact: np.ndarray, found: np.ndarray, count: int) -> float:
+    """The share of the `count` nearest other rows that are among those found, int64 [n, k] each.
+
+    queries: int64 [n], the row of each query, which is no other row.
+    """
+    shares = []
+    for query, nearest, rows in zip(queries, exact.tolist(), found.tolist(), strict=True):
+        others = [row for row in nearest if row not in (query, -1)][:count]
+        if not others:
+            return 1.0  # one row has no others
+        shares.append(sum(row in rows for row in others) / len(others))
+    return float(np.mean(shares))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from typing import Self
 import faiss
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import SHARDS, VectorsOf
-from qpr_jax.index.exact import FAISS_METRICS, ExactTopK
+from qpr_jax.index.exact import FAISS_METRICS, ExactTopK, recall_of
 from qpr_jax.index.recipe import (
     Recipe,
     check_faiss,
@@ -22,15 +24,14 @@ from qpr_jax.index.recipe import (
     training_points,
 )
 
+log = logging.getLogger(__name__)
 _CHUNK = 32_768
 # A list doubles its memory when it grows, so building in one go may take twice the memory. Above
-# this many bytes it is built in shards on disk, whose sizes say how much each list of the whole
-# takes.
-_SHARD_BYTES = 1 << 30
+# this many bytes it is built in shards on disk, whose sizes say how much each list takes.
+SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
 _CODE_POINTS = 100_000  # vectors that scalar codes are trained on; FAISS takes no more
 _PROBED = 1 << 22  # lists of all queries that are held at once
-
 _Chunks = Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
@@ -44,6 +45,10 @@ class FaissIndex:
         self._removed = np.zeros(self._rows, bool)
         self._removed_count = 0
         self._live_bits: np.ndarray | None = None  # for FAISS; None while no row is removed
+
+    def __repr__(self) -> str:
+        kind = f"{self.recipe.factory}, {self.recipe.metric}"
+        return f"<FaissIndex: {kind}, {len(self):,} vectors of {self.dimension} dimensions>"
 
     check = staticmethod(check_faiss)
     fit = staticmethod(fit_faiss)
@@ -75,15 +80,15 @@ class FaissIndex:
         training = np.ascontiguousarray(vectors_of(sample), np.float32)
         dimension = training.shape[1]
         check_recipe(recipe, dimension)
-        width = _width(recipe, dimension)
-        index = faiss.index_factory(width, recipe.factory, FAISS_METRICS[recipe.metric])
+        index = untrained_index(recipe, dimension)
         queries = _sample(rng, count, RECALL_QUERIES)
         query_vectors = np.ascontiguousarray(vectors_of(queries), np.float32)
         exact = ExactTopK(query_vectors, RECALL_AT + 1, recipe.metric)
         if not index.is_trained:
-            index.train(_padded(training, width))
+            log.info("training %s on %d questions", recipe.factory, len(sample))
+            index.train(_padded(training, index.d))
         if recipe.assignments > 1 and isinstance(index, faiss.IndexIVFScalarQuantizer):
-            _train_codes(index, _padded(training, width), recipe.assignments)
+            _train_codes(index, _padded(training, index.d), recipe.assignments)
         whole = len(sample) == count
 
         def chunks(start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -92,20 +97,22 @@ class FaissIndex:
                 vectors = training[rows] if whole else vectors_of(rows)
                 exact.add(rows, vectors)
                 yield rows, np.ascontiguousarray(vectors, np.float32)
+                show(int(rows[-1]) + 1, "")
 
         if not whole:
             training = training[:0].copy()  # a view would keep it all
         code = index.code_size + 8 if isinstance(index, faiss.IndexIVF) else 0
-        if count * code * recipe.assignments <= _SHARD_BYTES:
-            for rows, vectors in chunks(0, count):
-                _add(index, vectors, rows, recipe.assignments)
-        else:
-            size = max(_CHUNK, _SHARD_BYTES // (4 * code * recipe.assignments))
-            with tempfile.TemporaryDirectory(dir=folder, prefix=SHARDS) as parts:
-                _add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
+        with progress.bar("indexed", count) as show:
+            if count * code * recipe.assignments <= SHARD_BYTES:
+                for rows, vectors in chunks(0, count):
+                    _add(index, vectors, rows, recipe.assignments)
+            else:
+                size = max(_CHUNK, SHARD_BYTES // (4 * code * recipe.assignments))
+                with tempfile.TemporaryDirectory(dir=folder, prefix=SHARDS) as parts:
+                    _add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
         built = cls(index, recipe, 1.0, dimension)
         found = built.search(exact.queries, RECALL_AT + 1)[1]
-        built.recall = _recall(queries, exact.rows, found)
+        built.recall = recall_of(queries, exact.rows, found, RECALL_AT)
         return built
 
     @classmethod
@@ -283,16 +290,20 @@ def _add_in_shards(
 
 
 def _add(index: faiss.Index, vectors: np.ndarray, rows: np.ndarray, assignments: int) -> None:
-    """Store vectors float32 [n, d] as rows int64 [n], those after the last, in the nearest lists.
-
-    An index without lists numbers its rows itself, in order.
-    """
+    """Store vectors float32 [n, d] in the nearest lists, as rows int64 [n], the next in order."""
     vectors = _padded(vectors, index.d)
     if not isinstance(index, faiss.IndexIVF):
         index.add(vectors)
         return
     for lists in np.ascontiguousarray(_nearest_lists(index, vectors, assignments).T):
         index.add_core(len(vectors), *map(faiss.swig_ptr, (vectors, rows, lists)))
+
+
+def untrained_index(recipe: Recipe, dimension: int) -> faiss.Index:
+    """An index of FAISS without vectors, for those of this dimension."""
+    # "np": else product codes take minutes to be put in an order that no search reads.
+    factory = recipe.factory + ("np" if ",PQ" in recipe.factory else "")
+    return faiss.index_factory(_width(recipe, dimension), factory, FAISS_METRICS[recipe.metric])
 
 
 def _width(recipe: Recipe, dimension: int) -> int:
@@ -329,17 +340,3 @@ def _sample(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
     if size >= count:
         return np.arange(count)
     return np.sort(rng.choice(count, size, replace=False))
-
-
-def _recall(queries: np.ndarray, exact: np.ndarray, found: np.ndarray) -> float:
-    """The share of the nearest other rows int64 [n, k] that are among those found int64 [n, k].
-
-    queries: int64 [n], the row of each query.
-    """
-    shares = []
-    for query, nearest, rows in zip(queries, exact.tolist(), found.tolist(), strict=True):
-        others = [row for row in nearest if row not in (query, -1)][:RECALL_AT]
-        if not others:
-            return 1.0  # one row has no others
-        shares.append(sum(row in rows for row in others) / len(others))
-    return float(np.mean(shares))

@@ -3,7 +3,7 @@
     manifest.json           what there is: facts, and size and SHA-256 of each file of the build;
                             `sha256` is of all else that it says
     vectors-BUILD.faiss     as the index of vectors writes it
-    texts-BUILD.bin, rows-BUILD.npy, questions-BUILD.sqlite
+    texts-BUILD.bin, rows-BUILD.npy, order-BUILD.npy
                             the questions of the build (see `built_questions`)
     changes-BUILD.sqlite    what was added and removed since (see `changes_file`)
     statistics-BUILD.safetensors
@@ -26,8 +26,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -40,8 +38,8 @@ from qpr_jax.files import (
     write_json,
 )
 from qpr_jax.index import changes_file
-from qpr_jax.index.base import SHARDS, StoredQuestion, backend
-from qpr_jax.index.built_questions import FILES, read_questions, write_questions
+from qpr_jax.index.base import SHARDS, Check, StoredQuestion, backend
+from qpr_jax.index.built_questions import FILES, accept, read_questions, write_questions
 from qpr_jax.index.changes_file import ChangesFile
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.question_store import QuestionStore
@@ -50,13 +48,13 @@ from qpr_jax.index.recipe import Recipe
 if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics
 
-FORMAT, OLD_FORMAT = "qpr_jax index 5", "qpr_jax index 4"
+FORMAT, OLD_FORMATS = "qpr_jax index 6", ("qpr_jax index 4", "qpr_jax index 5")
 SEAL = "sha256"
 _VECTORS = "vectors-{}.faiss"
 _STATISTICS = "statistics-{}.safetensors"
 _BUILD = re.compile(r"[0-9a-f]{16}")
 _OURS = re.compile(
-    r"\.?(vectors|texts|rows|questions|changes|statistics|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
+    r"\.?(vectors|texts|rows|order|changes|statistics|questions|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
 )
 _EXPORT = re.compile(r"export-[0-9a-f]{16}|\.export(-[0-9a-f]{16})?\.(part|old)")
 
@@ -71,7 +69,7 @@ def write_store(
     questions: Iterable[StoredQuestion],
     build: str,
     next_id: int,
-    check: Callable[[np.ndarray], object] = len,
+    check: Check = accept,
 ) -> QuestionStore:
     """Write the questions of a new build to its files; `check` as of `write_questions`."""
     built = write_questions(questions, folder, build, check=check)
@@ -149,7 +147,7 @@ def read_manifest(folder: StrPath, *, format: str = FORMAT) -> dict[str, Any]:
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: expected a manifest with `files`", remedy="remake the folder")
     found = manifest.get("format")
-    if found == OLD_FORMAT != format:
+    if found in OLD_FORMATS and found != format:
         raise UserError(
             f"{path}: expected format {format!r}, got {found!r}",
             remedy="run `qpr compact` on the folder, which upgrades it",
@@ -208,8 +206,8 @@ def remove_leftovers(folder: pathlib.Path) -> None:
 
 
 def _whole_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
-    """The manifest, of this format or of the one before, if it is whole."""
-    for format in (FORMAT, OLD_FORMAT):
+    """The manifest, of this format or of one before, if it is whole."""
+    for format in (FORMAT, *OLD_FORMATS):
         with contextlib.suppress(UserError):
             return read_manifest(folder, format=format)
     return None

@@ -8,12 +8,11 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.errors import UserError
 
-_TILE, _SLICE = 8192, 1024  # vectors that are compared at once
+TILE, SLICE = 8192, 1024  # vectors that are compared at once
 _SLACK = 1e-3  # error of distances from products, as a share of the largest squared length
-
-Log = Callable[[str], object]
 
 
 class Pairs(NamedTuple):
@@ -24,9 +23,7 @@ class Pairs(NamedTuple):
     distances: np.ndarray
 
 
-def close_pairs(
-    vectors: np.ndarray, threshold: float, *, most: int, log: Log = lambda line: None
-) -> Pairs:
+def close_pairs(vectors: np.ndarray, threshold: float, *, most: int) -> Pairs:
     """All pairs of rows at a squared Euclidean distance of at most `threshold`.
 
     Exact: every row is compared with every other, 300 N^2 operations for N rows of 300.
@@ -35,7 +32,6 @@ def close_pairs(
       vectors: float32 [N, d].
       threshold: the largest squared distance of a pair.
       most: a UserError is raised as soon as there are more pairs than this.
-      log: gets lines of progress.
     """
     parts, count = [_none()], 0
 
@@ -46,15 +42,15 @@ def close_pairs(
         if count > most:
             raise UserError(
                 f"expected at most {most:,} pairs within {threshold:g}, got more",
-                remedy="lower the threshold, or allow more pairs",
+                remedy="lower {threshold}, or raise {most}",
             )
         return threshold
 
-    _scan(vectors, threshold, take, log)
+    _scan(vectors, threshold, take)
     return _nearest(parts)
 
 
-def closest_pairs(vectors: np.ndarray, count: int, *, log: Log = lambda line: None) -> Pairs:
+def closest_pairs(vectors: np.ndarray, count: int) -> Pairs:
     """The `count` closest pairs of rows of float32 [N, d]; all where there are fewer.
 
     Of equal distances, those of the first rows. About three times as many pairs are in memory.
@@ -70,21 +66,21 @@ def closest_pairs(vectors: np.ndarray, count: int, *, log: Log = lambda line: No
         return threshold
 
     if count:
-        _scan(vectors, threshold, take, log)
+        _scan(vectors, threshold, take)
     return _nearest(parts, count)
 
 
 def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Squared distances float32 [P] of pairs of rows of float32 [N, d], from their differences."""
     distances = np.empty(len(first), np.float32)
-    for start in range(0, len(first), _TILE):
-        some = slice(start, start + _TILE)
+    for start in range(0, len(first), TILE):
+        some = slice(start, start + TILE)
         moves = vectors[first[some]] - vectors[second[some]]
         distances[some] = np.einsum("nd,nd->n", moves, moves)
     return distances
 
 
-def _scan(vectors: np.ndarray, threshold: float, take: Callable[[Pairs], float], log: Log) -> None:
+def _scan(vectors: np.ndarray, threshold: float, take: Callable[[Pairs], float]) -> None:
     """Give `take` all pairs within a squared distance; it returns the distance for the next."""
     if len(vectors) < 2:
         return
@@ -93,18 +89,27 @@ def _scan(vectors: np.ndarray, threshold: float, take: Callable[[Pairs], float],
     lengths = np.einsum("nd,nd->n", centered, centered)
     if not np.isfinite(lengths).all():
         raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
-    for start in range(0, len(vectors), _TILE):
-        stop = min(start + _TILE, len(vectors))
-        tile = faiss.IndexFlatL2(vectors.shape[1])
-        tile.add(centered[start:stop])
-        for other in range(start, len(vectors), _SLICE):
-            some = slice(other, other + _SLICE)
-            off = _SLACK * max(lengths[start:stop].max(), lengths[some].max())
-            wide = np.nextafter(np.float32(threshold + off), np.float32(np.inf))
-            limits, _, first = tile.range_search(centered[some], float(wide))
-            second = other + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64))
-            threshold = take(_exact(vectors, start + first, second, threshold))
-        log(f"compared {stop:,} of {len(vectors):,} questions")
+    blocks, done = count_blocks(len(vectors)), 0
+    with progress.bar("block", blocks) as show:
+        for start in range(0, len(vectors), TILE):
+            stop = min(start + TILE, len(vectors))
+            tile = faiss.IndexFlatL2(vectors.shape[1])
+            tile.add(centered[start:stop])
+            for other in range(start, len(vectors), SLICE):
+                some = slice(other, other + SLICE)
+                off = _SLACK * max(lengths[start:stop].max(), lengths[some].max())
+                wide = np.nextafter(np.float32(threshold + off), np.float32(np.inf))
+                limits, _, first = tile.range_search(centered[some], float(wide))
+                counts = np.diff(limits).astype(np.int64)
+                second = other + np.repeat(np.arange(len(limits) - 1), counts)
+                threshold = take(_exact(vectors, start + first, second, threshold))
+                done += 1
+                show(done, f"{stop:,} of {len(vectors):,} questions")
+
+
+def count_blocks(count: int) -> int:
+    """How many times SLICE questions are compared with TILE others, to compare all pairs."""
+    return sum(-(-(count - start) // SLICE) for start in range(0, count, TILE))
 
 
 def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qpr_jax.encoders.base import encode_in_parts
 from qpr_jax.errors import UserError
-from qpr_jax.ids import check_ids
-from qpr_jax.index.base import Hit, StoredQuestion, VectorIndex, backend
-from qpr_jax.index.built_questions import write_questions
+from qpr_jax.ids import Id, check_ids, id_key
+from qpr_jax.index.base import Check, Hit, StoredQuestion, VectorIndex, backend
+from qpr_jax.index.built_questions import accept, write_questions
 from qpr_jax.index.question_store import Changes, QuestionStore
 from qpr_jax.index.recipe import Recipe, check_recipe, fit_recipe
 from qpr_jax.locks import ReadersWriterLock
@@ -72,10 +73,13 @@ class QuestionIndex:
         """How many questions can be found."""
         return len(self.vectors)
 
-    def __iter__(self) -> Iterator[tuple[int, str]]:
+    def __repr__(self) -> str:
+        return f"<QuestionIndex: {len(self):,} questions, {self.vectors!r}>"
+
+    def __iter__(self) -> Iterator[tuple[Id, str]]:
         """Id and question of all, in the order in which they came."""
         for value, question, _ in self.store:
-            yield value, question  # type: ignore[misc]
+            yield value, question
 
     @property
     def recipe(self) -> Recipe:
@@ -102,9 +106,9 @@ class QuestionIndex:
         """How many rows of `store` searches see, some of them removed."""
         return self._rows
 
-    def live_ids(self) -> np.ndarray:
-        """The ids of all questions, int64 [n], in the order in which they came."""
-        return np.array([question.id for question in self.store], np.int64)
+    def live_ids(self) -> list[Id]:
+        """The ids of all questions, in the order in which they came."""
+        return self.store.fields(self.store.live_rows())[0]
 
     def search(self, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Find the `k` nearest rows of each vector float32 [n, d], nearest first.
@@ -136,8 +140,9 @@ class QuestionIndex:
     def hits(self, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
         """The hits of distances and rows, [n, k], -1 for none; rows may be removed."""
         found = rows >= 0
-        ids, questions = self.store.fields(rows[found])
-        hits = [*map(Hit, ids, questions, distances[found].tolist())]  # type: ignore[arg-type]
+        ids, questions, payloads = self.store.columns(rows[found])
+        unknown = [None] * len(ids)
+        hits = [*map(Hit, ids, questions, distances[found].tolist(), unknown, payloads)]
         stops = np.cumsum(found.sum(axis=1)).tolist()
         return [hits[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
@@ -166,9 +171,10 @@ class QuestionIndex:
         """
         self._change(questions, np.ascontiguousarray(vectors, np.float32), [])
 
-    def remove(self, ids: np.ndarray) -> None:
-        """Remove the questions of these ids, int64 [n]; those that are not there change nothing."""
-        self._change([], np.zeros((0, self.dimension), np.float32), np.unique(ids).tolist())
+    def remove(self, ids: Sequence[Id]) -> None:
+        """Remove the questions of these ids; those that are not there change nothing."""
+        distinct = [*{id_key(value): value for value in ids}.values()]
+        self._change([], np.zeros((0, self.dimension), np.float32), distinct)
 
     def catch_up(self) -> None:
         """Take in what other processes changed in the folder."""
@@ -177,7 +183,7 @@ class QuestionIndex:
         self.stale = False
 
     def _change(
-        self, add: Sequence[StoredQuestion], vectors: np.ndarray, remove: Sequence[int]
+        self, add: Sequence[StoredQuestion], vectors: np.ndarray, remove: Sequence[Id]
     ) -> None:
         sequence, self.stale = self.store.sequence, True
         rows = self.store.change(add, vectors, remove)
@@ -233,13 +239,13 @@ class QuestionIndex:
             for start in range(0, len(rows), _COUNTED):
                 change(self.store.fields(rows[start : start + _COUNTED])[1])
 
-    def missing(self, ids: np.ndarray) -> list[int]:
-        """Those of the ids, int64 [n], that no question has."""
-        missing: list[int] = ids[self.store.rows_of(ids) < 0].tolist()
-        return missing
+    def missing(self, ids: Sequence[Id]) -> list[Id]:
+        """Those of the ids that no question has."""
+        rows = self.store.rows_of(ids).tolist()
+        return [value for value, row in zip(ids, rows, strict=True) if row < 0]
 
-    def questions(self, ids: np.ndarray) -> list[str | None]:
-        """The question of each id, int64 [n], None where no question has it."""
+    def questions(self, ids: Sequence[Id]) -> list[str | None]:
+        """The question of each id, None where no question has it."""
         rows = self.store.rows_of(ids)
         found = iter(self.store.get(rows[rows >= 0]))
         return [next(found).question if row >= 0 else None for row in rows.tolist()]
@@ -261,7 +267,10 @@ def build_vectors(
         return kind.empty(recipe, dimension)
 
     def vectors_of(rows: np.ndarray) -> np.ndarray:
-        return encode(store.fields(rows)[1])
+        def texts_of(part: slice) -> list[str]:
+            return store.fields(rows[part])[1]
+
+        return encode_in_parts(encode, texts_of, len(rows), dimension)
 
     return kind.build(recipe, vectors_of, len(store), folder)
 
@@ -269,7 +278,7 @@ def build_vectors(
 def build_index(
     encode: Encode,
     questions: Sequence[str],
-    ids: Sequence[int] | None = None,
+    ids: Sequence[Id] | None = None,
     *,
     recipe: Recipe = DEFAULT,
     encoder: str,
@@ -287,8 +296,7 @@ def build_index(
     """
     if len(questions) == 0:
         raise UserError("`questions`: expected one or more, got none")
-    numbers = check_ids(ids, len(questions), 0).tolist()
-    entries = map(StoredQuestion, numbers, questions)
+    entries = map(StoredQuestion, check_ids(ids, len(questions), 0), questions)
     return index_in_memory(entries, encode, recipe, encoder, log=log)
 
 
@@ -298,10 +306,12 @@ def index_in_memory(
     recipe: Recipe,
     encoder: str,
     next_id: int = 0,
+    *,
     log: Callable[[str], object] = lambda line: None,
+    check: Check = accept,
 ) -> QuestionIndex:
-    """Index questions, none or more; arguments as of `build_index`."""
-    store = QuestionStore(write_questions(questions, None), next_id=next_id)
+    """Index questions, none or more; arguments as of `build_index` and `write_questions`."""
+    store = QuestionStore(write_questions(questions, None, check=check), next_id=next_id)
     vectors = build_vectors(encode, store, recipe)
     log_build(vectors, recipe, log)
     return QuestionIndex(vectors, store, recipe, encoder)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from qpr_jax.ids import Id
-from qpr_jax.index.base import StoredQuestion
+from qpr_jax.ids import Id, id_key
+from qpr_jax.index.base import Payload, StoredQuestion
 from qpr_jax.index.built_questions import BuiltQuestions
 from qpr_jax.index.changes_file import Change, ChangesFile
 from qpr_jax.index.database import damaged
+from qpr_jax.index.payloads import parse_payload, payload_json
 
+T = TypeVar("T")
 _BLOCK = 4096
 
 
@@ -45,8 +47,8 @@ class QuestionStore:
         changes: where changes are written; they stay in memory where None.
         """
         self._built, self._file = built, changes
-        self._added: list[StoredQuestion] = []
-        self._added_rows: dict[Id, int] = {}
+        self._added: list[tuple[Id, str, str | None]] = []  # with the JSON of the payload
+        self._added_rows: dict[Id, int] = {}  # by `id_key`
         self._removed = np.zeros(len(built), bool)
         self._removals: list[tuple[int, int]] = []  # sequence and row
         self.sequence = self._removed_count = 0
@@ -76,12 +78,47 @@ class QuestionStore:
         """How many questions there are."""
         return self.rows - self._removed_count
 
+    def columns(self, rows: np.ndarray) -> tuple[list[Id], list[str], list[Payload | None]]:
+        """The ids, texts and payloads of rows int64 [n], as of `get`."""
+        if rows.max(initial=-1) < len(self._built):
+            return self._built.columns(rows)
+        found = self._joined(
+            rows,
+            lambda built: zip(*self._built.columns(built), strict=True),
+            lambda added: (*added[:2], parse_payload(added[2])),
+        )
+        return [row[0] for row in found], [row[1] for row in found], [row[2] for row in found]
+
     def fields(self, rows: np.ndarray) -> tuple[list[Id], list[str]]:
-        """The ids and texts of rows int64 [n], which may be removed; faster than `get`."""
+        """The ids and texts of rows int64 [n], as of `get`."""
         if rows.max(initial=-1) < len(self._built):
             return self._built.fields(rows)
-        questions = self.get(rows)
-        return [q.id for q in questions], [q.question for q in questions]
+        found = self._joined(
+            rows,
+            lambda built: zip(*self._built.fields(built), strict=True),
+            lambda added: added[:2],
+        )
+        return [value for value, _ in found], [question for _, question in found]
+
+    def payloads(self, rows: np.ndarray) -> list[Payload | None]:
+        """The payloads of rows int64 [n], as of `get`."""
+        if rows.max(initial=-1) < len(self._built):
+            return self._built.payloads(rows)
+        return self._joined(rows, self._built.payloads, lambda added: parse_payload(added[2]))
+
+    def _joined(
+        self,
+        rows: np.ndarray,
+        of_built: Callable[[np.ndarray], Iterable[T]],
+        of_added: Callable[[tuple[Id, str, str | None]], T],
+    ) -> list[T]:
+        """A value for each row, of the build or of what was added since."""
+        size = len(self._built)
+        built = iter(of_built(rows[rows < size]))
+        return [
+            next(built) if row < size else of_added(self._added[row - size])
+            for row in rows.tolist()
+        ]
 
     def __iter__(self) -> Iterator[StoredQuestion]:
         """All questions, in the order in which they came."""
@@ -95,22 +132,16 @@ class QuestionStore:
 
     def get(self, rows: Sequence[int] | np.ndarray) -> list[StoredQuestion]:
         """The questions of rows, which may be removed; UserError where one is damaged."""
-        rows = np.asarray(rows, np.int64)
-        size = len(self._built)
-        if not len(self._added) or rows.max(initial=-1) < size:
-            return self._built.get(rows)
-        built = iter(self._built.get(rows[rows < size]))
-        return [next(built) if row < size else self._added[row - size] for row in rows.tolist()]
+        return [*map(StoredQuestion, *self.columns(np.asarray(rows, np.int64)))]
 
-    def rows_of(self, ids: Sequence[Id] | np.ndarray) -> np.ndarray:
+    def rows_of(self, ids: Sequence[Id]) -> np.ndarray:
         """The row of each id, int64 [n], -1 where no question has it."""
-        values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-        rows = zip(values, self._built.rows_of(values), strict=True)
+        rows = zip(ids, self._built.rows_of(ids).tolist(), strict=True)
         return np.array([self._live_row(value, built) for value, built in rows], np.int64)
 
     def _live_row(self, value: Id, built_row: int) -> int:
         """The row of an id, of which the build has `built_row`; -1 where no question has it."""
-        row = self._added_rows.get(value, built_row)
+        row = self._added_rows.get(id_key(value), built_row)
         return -1 if row < 0 or self._removed[row] else row
 
     def change(
@@ -134,9 +165,10 @@ class QuestionStore:
         changes = [Change(number, *fields) for number, fields in enumerate(gone, self.sequence + 1)]
         first, number = self.rows, self.sequence + len(gone) + 1
         data = np.ascontiguousarray(vectors, "<f4")
+        texts = [payload_json(payload, f"of the id {value}") for value, _, payload in add]
         changes += [
-            Change(number + i, first + i, *question, vector.tobytes())
-            for i, (question, vector) in enumerate(zip(add, data, strict=True))
+            Change(number + i, first + i, question.id, question.question, text, vector.tobytes())
+            for i, (question, text, vector) in enumerate(zip(add, texts, data, strict=True))
         ]
         if self._file and changes:
             self._file.append(changes)
@@ -166,14 +198,14 @@ class QuestionStore:
         return np.array([row for _, row in first], np.int64)
 
     def check_integrity(self) -> None:
-        """Raise a UserError where SQLite's own check of the files finds damage."""
+        """Raise a UserError where a check of all records, and SQLite's own, find damage."""
         self._built.check_integrity()
         if self._file:
             self._file.check_integrity()
 
     def _apply(self, changes: Sequence[Change]) -> None:
         """Take changes, which are on disk, into memory."""
-        built_rows = self._built.rows_of(change.id for change in changes)
+        built_rows = self._built.rows_of([change.id for change in changes]).tolist()
         for (number, row, value, question, payload, _), built_row in zip(
             changes, built_rows, strict=True
         ):
@@ -186,14 +218,15 @@ class QuestionStore:
                 self._removed_count += 1
                 self._removals.append((number, old))
             if question is not None:
-                self._append(row, StoredQuestion(value, question, payload))
+                self._append(row, value, question, payload)
             self.sequence = number
 
-    def _append(self, row: int, question: StoredQuestion) -> None:
+    def _append(self, row: int, value: Id, question: str, payload: str | None) -> None:
         if row >= len(self._removed):
             more = np.zeros(max(1024, len(self._removed)), bool)
             self._removed = np.concatenate([self._removed, more])
-        self._added.append(question)
-        self._added_rows[question.id] = row
-        if not isinstance(question.id, str):
-            self.next_id = max(self.next_id, question.id + 1)
+        self._added.append((value, question, payload))
+        key = id_key(value)
+        self._added_rows[key] = row
+        if not isinstance(key, str):
+            self.next_id = max(self.next_id, key + 1)

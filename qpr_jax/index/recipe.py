@@ -6,7 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, ref
 from qpr_jax.index.base import backend
 
 METRICS = ("l2", "ip")
@@ -45,10 +45,10 @@ def check_recipe(recipe: Recipe, dimension: int) -> None:
         raise UserError(f"`recipe`: expected a Recipe, got {recipe!r}")
     kind = backend(recipe.factory)
     if recipe.metric not in METRICS:
-        raise UserError(f"index `metric`: expected one of l2, ip, got {recipe.metric!r}")
+        raise UserError(f"expected one of l2, ip, got {recipe.metric!r}", setting="metric")
     for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
         if type(value) is not int or not 1 <= value <= MAX_COUNT:
-            raise UserError(f"index `{name}`: expected a number 1 to {MAX_COUNT}, got {value!r}")
+            raise UserError(f"expected a number 1 to {MAX_COUNT}, got {value!r}", setting=name)
     kind.check(recipe, dimension)
 
 
@@ -62,21 +62,25 @@ def check_faiss(recipe: Recipe, dimension: int) -> None:
     match = _FACTORY.fullmatch(recipe.factory)
     if not match or (match["parts"] and not match["lists"]):
         raise UserError(
-            "index `factory`: expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, "
-            f"`SQ8` or `PQ50` (with numbers of your own), got {recipe.factory!r}"
+            "expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, `SQ8` or `PQ50` (with "
+            f"numbers of your own), got {recipe.factory!r}",
+            setting="factory",
         )
     for name in ("links", "quantizer"):
         if match[name] and int(match[name]) not in _LINKS:
             raise UserError(
-                f"index `factory`: expected HNSW{_LINKS[0]} to HNSW{_LINKS[-1]}, got {match[0]!r}"
+                f"expected HNSW{_LINKS[0]} to HNSW{_LINKS[-1]}, got {match[0]!r}",
+                setting="factory",
             )
     if match["parts"] and dimension % int(match["parts"]):
         parts = int(match["parts"])
         divisors = [n for n in range(1, dimension + 1) if dimension % n == 0]
         nearest = min(divisors, key=lambda n: abs(n - parts))
+        possible = recipe.factory.replace(match["codes"], f"PQ{nearest}")
         raise UserError(
-            f"index `factory`: PQ{parts} does not divide the {dimension} dimensions; "
-            f"PQ{nearest} does"
+            f"PQ{parts} does not divide the {dimension} dimensions",
+            setting="factory",
+            remedy=f"use {ref('factory', possible)}",
         )
 
 

@@ -83,6 +83,11 @@ class CrossEncoder:
     calibration: np.ndarray | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        known = "calibrated" if self.calibration is not None else "not calibrated"
+        layers = self.shape.num_hidden_layers
+        return f"<CrossEncoder: {layers} layers, reads {self.max_tokens} tokens, {known}>"
+
     @functools.cached_property
     def identity(self) -> str:
         """Hash of the weights, tokenizer and sizes, on which the logits depend."""

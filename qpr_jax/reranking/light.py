@@ -22,6 +22,7 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
+from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import (
@@ -89,6 +90,11 @@ class LightModel:
     settings: dict[str, Any] = field(default_factory=dict)
     network: Network | None = None
     word_weights: np.ndarray = field(default_factory=zero_weights)
+
+    def __repr__(self) -> str:
+        kind = "stacked on a cross-encoder" if self.cross_encoder else "light"
+        trees = len(self.forest.starts) - 1
+        return f"<LightModel: {kind}, {trees} trees, reorders {self.candidates} hits>"
 
     @property
     def scorer(self) -> Scorer:
@@ -189,19 +195,30 @@ def calibrate(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def rank_hits(
-    scores: np.ndarray, distances: np.ndarray, ids: np.ndarray, starts: np.ndarray
+    scores: np.ndarray, distances: np.ndarray, ids: Sequence[Id] | np.ndarray, starts: np.ndarray
 ) -> np.ndarray:
     """Sort the hits of each query, best first: a permutation of 0, ..., m - 1, int64 [m].
 
-    Ties go by distance, then by id, so the result does not depend on the order given. All arguments
-    are [m], except `starts`, [q + 1]: where the hits of each query begin.
+    Ties go by distance, then by id, numbers before strings, so the result does not depend on the
+    order given. All arguments are [m], except `starts`, [q + 1]: where the hits of each query
+    begin.
     """
     owners = owners_of(starts)
     order = np.lexsort((-scores, owners))
     ordered = scores[order]
     ties = ~(ordered[1:] < ordered[:-1]) & (owners[1:] == owners[:-1])  # NaN, which is last, too
     # The other keys double the time, and are seldom needed.
-    return np.lexsort((ids, distances, -scores, owners)) if ties.any() else order
+    return np.lexsort((_ranks(ids), distances, -scores, owners)) if ties.any() else order
+
+
+def _ranks(ids: Sequence[Id] | np.ndarray) -> np.ndarray:
+    """Numbers in the order of ids, int64 [m]; equal for equal ids."""
+    if isinstance(ids, np.ndarray):
+        return ids
+    keys = [*map(id_key, ids)]
+    ordered = sorted({*keys}, key=lambda key: (isinstance(key, str), key))
+    place = {key: rank for rank, key in enumerate(ordered)}
+    return np.array([place[key] for key in keys], np.int64)
 
 
 class PairScorer(Protocol):
@@ -227,8 +244,7 @@ def rerank_hits(
     texts, distances = _texts_and_distances(flat)
     scores, known = reranker.score(queries, texts, distances, starts)
     probabilities = none_if_unknown(known)
-    ids = np.array([hit.id for hit in flat], np.int64)
-    order = rank_hits(scores, distances, ids, starts).tolist()
+    order = rank_hits(scores, distances, [hit.id for hit in flat], starts).tolist()
     ordered = []
     for i, found in enumerate(hits):
         own = order[starts[i] : starts[i + 1]]

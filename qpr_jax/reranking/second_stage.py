@@ -15,7 +15,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import LARGEST_ID
+from qpr_jax.ids import Id, parse_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.run import export_name, run_encoder_folder
@@ -83,6 +83,10 @@ class SecondStages:
                 *(pathlib.Path(folder, STACKED), trained[:12], cross.identity[:12]),
             )
         return cls(encoder, models, cross)
+
+    def __repr__(self) -> str:
+        cross = [] if self.cross_encoder is None else [self.cross_encoder]
+        return f"<SecondStages: {', '.join(map(repr, [*self.models.values(), *cross])) or 'none'}>"
 
     def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
         """Write the encoder and its models beside the index of `run`; return the folder's name.
@@ -178,7 +182,7 @@ class SecondStages:
             return self._made[word]
 
     def explain(
-        self, rerank: Rerank, index: QuestionIndex, text: str, other: str | None, id: int | None
+        self, rerank: Rerank, index: QuestionIndex, text: str, other: str | None, id: Id | None
     ) -> Explanation:
         """Implement `Retriever.explain`."""
         if (other is None) is (id is None):
@@ -191,7 +195,8 @@ class SecondStages:
         stage = self.stage(rerank, index)
         if stage is None:
             return Explanation(distance)
-        return stage.explain(text, Hit(UNKNOWN if id is None else id, question, distance))
+        key = parse_key(id)
+        return stage.explain(text, Hit(UNKNOWN if key is None else key, question, distance))
 
     def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
         if word == "light" or self.cross_encoder is None:
@@ -234,12 +239,12 @@ def _read_model(path: pathlib.Path, encoder: str) -> LightModel:
 
 
 def _text_of(index: QuestionIndex, id: object) -> str:
-    """Return the question of an id; UserError if there is none, or if it is no whole number."""
-    known = isinstance(id, int | np.integer) and 0 <= id <= LARGEST_ID and not isinstance(id, bool)
-    (found,) = index.questions(np.array([id], np.int64)) if known else (None,)
+    """Return the question of an id; UserError if there is none."""
+    key = parse_key(id)
+    (found,) = (None,) if key is None else index.questions([key])
     if found is None:
         raise UserError(
-            f"`id`: expected the id of an indexed question, a whole number, got {id!r}",
+            f"`id`: expected the id of an indexed question, got {id!r:.80}",
             remedy="use the id of a hit, or give the text as `other`",
         )
     return found

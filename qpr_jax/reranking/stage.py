@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.ids import id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.reranking.base import Reranker, none_if_unknown, starts_of
@@ -67,7 +68,7 @@ class Stage:
     def explain(self, query: str, given: Hit) -> Explanation:
         """Explain the score of one question among the hits that the re-ranker would reorder.
 
-        given: the question as a hit; its id is UNKNOWN if it is not from the index.
+        given: the question as a hit, with the key of its id, or UNKNOWN if it is not indexed.
         """
         vectors = self._encoder.encode([query])
         parts: dict[str, Any] = {}
@@ -75,7 +76,7 @@ class Stage:
         def reorder(_: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
             (pool,) = self._index.hits(*self._pool([query], vectors, distances, rows))
             by_id = given.id != UNKNOWN
-            keys = [hit.id if by_id else hit.question for hit in pool]
+            keys = [id_key(hit.id) if by_id else hit.question for hit in pool]
             key = given.id if by_id else given.question
             if key in keys:
                 place = keys.index(key)
@@ -126,12 +127,16 @@ class Stage:
         starts = starts_of(found.sum(axis=1))
         squares = 2 + 2 * near if self._products else near
         raw, known = self._reranker.score(queries, texts, squares, starts)
-        order = rank_hits(raw, near, np.array(ids, np.int64), starts).tolist()
-        facts = [*zip(ids, texts, near.tolist(), none_if_unknown(known), strict=True)]
-        return [
-            [Hit(*facts[i]) for i in order[start : min(start + k, stop)]]
-            for start, stop in itertools.pairwise(starts.tolist())
-        ]
+        order = rank_hits(raw, near, ids, starts).tolist()
+        best = [order[at : min(at + k, stop)] for at, stop in itertools.pairwise(starts.tolist())]
+        chosen = [i for some in best for i in some]
+        payloads = self._index.store.payloads(rows[found][chosen])
+        distances, scores = near.tolist(), none_if_unknown(known)
+        hits = (
+            Hit(ids[i], texts[i], distances[i], scores[i], payload)
+            for i, payload in zip(chosen, payloads, strict=True)
+        )
+        return [[*itertools.islice(hits, len(some))] for some in best]
 
 
 def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:

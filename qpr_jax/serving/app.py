@@ -7,9 +7,8 @@ import errno
 import functools
 import json
 import logging
-import re
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -17,7 +16,9 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -37,6 +38,15 @@ log = logging.getLogger("qpr_jax")
 
 _BATCH_QUERIES = 256
 _WAITING_WRITERS = 32  # of the concurrent requests; the rest is left for searches
+
+
+class _IdConvertor(PathConvertor):
+    """The end of a path, whatever it has: an id may have slashes and line ends."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("id", _IdConvertor())
 
 
 def make_app(
@@ -74,7 +84,7 @@ def make_app(
         return _json(document)
 
     routes = [route for route in described.routes if isinstance(route, APIRoute)]
-    paths = sorted({route.path for route in routes})
+    paths = sorted({route.path_format for route in routes})
     answers = [Route(r.path, r.endpoint, methods=[*(r.methods or ())]) for r in routes]
     app = Starlette(routes=answers, exception_handlers=error_handlers(paths))
     app.router.redirect_slashes = False
@@ -150,11 +160,11 @@ def _add_changes(
         """Add questions; on disk, and found by searches, before this answers. Needs the token."""
         _require_token(request, token)
         body = requests.add.model_validate_json(await request.body())
-        ids = await write(lambda: retriever.add(body.questions, body.ids))
+        ids = await write(lambda: retriever.add(body.questions, body.ids, body.payload))
         return _json(json.dumps({"ids": ids}).encode())
 
     @described.delete(
-        "/questions/{id}",
+        "/questions/{id:id}",
         status_code=204,
         dependencies=security,
         responses=models.errors(404, 422, *refused),
@@ -164,10 +174,13 @@ def _add_changes(
         """Remove a question; on disk, and from searches, before this answers. Needs the token."""
         _require_token(request, token)
         given = request.path_params["id"]
-        if not re.fullmatch(models.ID["pattern"], given, re.ASCII) or int(given) >= 2**63:
-            raise HTTPException(422, f"`id`: expected 0 to 2^63 - 1, got {models.shorten(given)}")
-        if not await write(lambda: retriever.remove([int(given)], ignore_missing=True)):
-            raise HTTPException(404, f"no question has the id {given}")
+        try:
+            models.check_id(given)
+        except PydanticCustomError as error:
+            line = f"`id`: {error.message()}, got {models.shorten(given)}"
+            raise HTTPException(422, line) from None
+        if not await write(lambda: retriever.remove([given], ignore_missing=True)):
+            raise HTTPException(404, f"no question has the id {models.shorten(given)}")
         return Response(status_code=204)
 
 
@@ -219,7 +232,7 @@ def _bodies(
     }
 
 
-def _search_json(results: list[list[Hit]]) -> bytes:
+def _search_json(results: Sequence[Sequence[Hit]]) -> bytes:
     # ASCII, because any string is a question, even one with a lone surrogate.
     return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in results]}).encode()
 

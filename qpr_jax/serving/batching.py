@@ -13,8 +13,8 @@ import faiss
 
 from qpr_jax.retriever import Hit
 
-SearchFn = Callable[[Sequence[str], int], list[list[Hit]]]
-FormatFn = Callable[[list[list[Hit]]], bytes]
+SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]
+FormatFn = Callable[[Sequence[Sequence[Hit]]], bytes]
 
 _WAITING_BATCHES = 16  # bounds how long a request waits
 

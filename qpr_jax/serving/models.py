@@ -12,12 +12,30 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-ID = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
+from qpr_jax import ids
+from qpr_jax.errors import UserError
+from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
+from qpr_jax.index.payloads import payload_json
+
+_EXPECTED_ID = (
+    f"expected a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
+)
+ID: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "maximum": LARGEST_ID},
+        {"type": "string", "minLength": 1, "maxLength": LARGEST_BYTES},
+    ],
+    "description": f"{_EXPECTED_ID.removeprefix('expected ').capitalize()} in UTF-8; ids that "
+    'print alike, as 7 and "7", are one.',
+    "examples": [7, "a-17"],
+}
 _MAX_HITS = 10_000  # of one request
 CROSS_QUERIES = 16  # of one request to a cross-encoder, and of a batch of them
 _ERRORS = {
@@ -61,47 +79,84 @@ class Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+def check_id(value: object) -> ids.Id:
+    """Return an id of JSON, or of an address, as it is."""
+    if type(value) in (int, str):
+        try:
+            return ids.check_id(value, "")
+        except UserError:
+            pass
+    raise PydanticCustomError("id", _EXPECTED_ID)
+
+
+def _check_payload(payload: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what is no JSON although Python reads it, as NaN."""
+    try:
+        payload_json(payload, "")
+    except UserError:
+        raise PydanticCustomError(
+            "payload", "expected values of JSON, without NaN and infinity"
+        ) from None
+    return payload
+
+
+Id = Annotated[Any, PlainValidator(check_id), WithJsonSchema(ID)]
+Payload = Annotated[
+    dict[str, Any],
+    AfterValidator(_check_payload),
+    Field(description="Values of JSON by name.", examples=[{"url": "https://example.com/7"}]),
+]
+
+
 class HitModel(Model):
     """A question that was found."""
 
-    id: int
-    question: str
-    distance: float = Field(description="Squared Euclidean, or the inner product times -1.")
+    id: Id
+    question: str = Field(description="The text that is indexed.")
+    distance: float = Field(
+        description="Between the vectors of the encoder: squared Euclidean, or the inner product "
+        "times -1."
+    )
     score: float | None = Field(
         description="The probability that it means the same as the query; null where no second "
         "stage ordered it."
     )
+    payload: Payload | None = Field(
+        description="What was given with the question; null where nothing was."
+    )
 
 
 class SearchResponse(Model):
-    """The hits of each query, best first."""
+    """The hits of each query."""
 
-    results: list[list[HitModel]]
+    results: list[list[HitModel]] = Field(
+        description="A list for each query, in their order; its hits are sorted, best first."
+    )
 
 
 class EncodeResponse(Model):
     """The vector of each question."""
 
-    vectors: list[list[float]]
+    vectors: list[list[float]] = Field(description="One for each question, in their order.")
 
 
 class AddResponse(Model):
     """The id of each question."""
 
-    ids: list[int]
+    ids: list[Id] = Field(description="One for each question, in their order, as it was given.")
 
 
 class Health(Model):
-    """The state of the server and the number of questions it can find."""
+    """The state of the server."""
 
-    status: str
-    questions: int
+    status: str = Field(description='"ok".', examples=["ok"])
+    questions: int = Field(description="How many questions can be found.")
 
 
 class Error(Model):
-    """An error in one line."""
+    """An error."""
 
-    error: str
+    error: str = Field(description="What was expected and what came, in one line.")
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -123,11 +178,14 @@ def requests(limits: Limits) -> Requests:
     Questions = Annotated[list[Question], Field(max_length=limits.questions)]  # noqa: N806
     NoBlanks = Annotated[Questions, AfterValidator(_refuse_blank)]  # noqa: N806
     Word = Literal[False, "light", "cross_encoder"] | None  # noqa: N806
-    Id = Annotated[int, Field(ge=0, lt=2**63)]  # noqa: N806
 
     class SearchRequest(Model):
-        queries: Questions
-        k: Annotated[int, Field(ge=1, le=limits.k)] = min(5, limits.k)
+        """What to search for."""
+
+        queries: Questions = Field(examples=[["how can i learn french quickly"]])
+        k: Annotated[int, Field(ge=1, le=limits.k)] = Field(
+            min(5, limits.k), description="The most hits of a query."
+        )
         rerank: Annotated[Word, BeforeValidator(_check_word)] = Field(
             None,
             description="The re-ranker of the first hits: false for none, null for light if there "
@@ -145,23 +203,32 @@ def requests(limits: Limits) -> Requests:
             return self
 
     class EncodeRequest(Model):
-        questions: Questions
+        """What to encode."""
+
+        questions: Questions = Field(examples=[["how can i learn french quickly"]])
 
     class AddRequest(Model):
-        questions: NoBlanks
+        """What to add."""
+
+        questions: NoBlanks = Field(examples=[["How can I learn French quickly?"]])
         ids: list[Id] | None = Field(
             None,
-            description="One for each question; an id that exists is replaced. New ids if null.",
+            description="One for each question; a question whose id exists is replaced, payload "
+            "and all. New numbers if null.",
+        )
+        payload: list[Payload | None] | None = Field(
+            None, description="One for each question, which comes back with its hits."
         )
 
         @model_validator(mode="after")
         def check_ids(self) -> Self:
-            ids, count = self.ids, len(self.questions)
-            if ids is not None and len(ids) != count:
-                line = f"`ids`: expected one for each of {count} questions, got {len(ids)}"
-                raise PydanticCustomError("ids", line)
-            if ids is not None and len({*ids}) < len(ids):
-                raise PydanticCustomError("ids", "`ids`: expected distinct ids, got one twice")
+            count = len(self.questions)
+            for name, values in (("ids", self.ids), ("payload", self.payload)):
+                if values is not None and len(values) != count:
+                    line = f"`{name}`: expected one for each of {count} questions, got "
+                    raise PydanticCustomError("many", f"{line}{len(values)}")
+            if self.ids is not None and len({*map(id_key, self.ids)}) < count:
+                raise PydanticCustomError("many", "`ids`: expected distinct ids, got one twice")
             return self
 
     return Requests(SearchRequest, EncodeRequest, AddRequest)
@@ -188,7 +255,7 @@ def describe(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return f"expected JSON, got another body ({first['ctx']['error']})"
-    if not first["loc"] and first["type"] in ("many", "ids"):
+    if not first["loc"] and first["type"] == "many":
         return first["msg"]
     where = ".".join(shorten(part) for part in first["loc"]) or "body"
     got = "" if first["type"] in ("missing", "blank") else f", got {shorten(first['input'])}"

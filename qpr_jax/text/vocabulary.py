@@ -8,7 +8,7 @@ import functools
 import json
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Vocabulary:
       char_ngrams: n, or 0.
     """
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = field(repr=False)  # many
     bins: int
     char_ngrams: int = 0
 

@@ -182,7 +182,7 @@ def _check_teacher(config: TrainConfig) -> None:
         raise UserError(
             f"expected a teacher's model or its vectors, got {teacher.model!r} and "
             f"{teacher.vectors!r}",
-            remedy="set {teacher.model} or {teacher.vectors}",
+            remedy="leave out {teacher.model} or {teacher.vectors}",
         )
     if teacher.vectors and teacher.init_embeddings:
         raise UserError(

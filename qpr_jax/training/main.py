@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.costs import require_room
 from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
 from qpr_jax.training.losses_config import LOSSES
@@ -42,6 +43,7 @@ from qpr_jax.training.reranker import (
 )
 from qpr_jax.training.sources import SOURCES, Source
 from qpr_jax.training.stages import init_model
+from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
 from qpr_jax.training.workdir import open_workdir
 
@@ -50,7 +52,9 @@ log = logging.getLogger(__name__)
 _WARMED = 256  # questions
 
 
-def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+def train_and_evaluate(
+    config: TrainConfig, workdir: StrPath, *, say_costs: bool = False
+) -> dict[str, Any]:
     """Run the experiment of `config` in `workdir`, or resume it, and return its report.json.
 
     A run can be killed at any moment: the same call resumes it; a finished run is not repeated.
@@ -58,6 +62,8 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     the report, the others return an empty dictionary.
 
     The work directory is new, empty or holds this run; BUILD.md lists what is written there.
+
+    say_costs: log what the training of an encoder will take, and refuse one that does not fit.
 
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.
@@ -77,7 +83,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
         )
     with distributed.connect_processes(config.distributed):
         try:
-            return JOBS[config.job](config, workdir)
+            return JOBS[config.job](config, workdir, say_costs)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -87,14 +93,14 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
             ) from error
 
 
-def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) -> dict[str, Any]:
     first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
     source = SOURCES[config.data.source]
     run, path = identity(config), _find_data(source, config)
     if path:
         run["data.sha256"] = source.digest(path)
     start = family.start(config)
-    teacher, scorer = _read_teacher(config), read_scorer(config)
+    teacher, scorer = read_teacher(config), read_scorer(config)
     run |= _content(config, start, teacher)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
@@ -129,7 +135,8 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         dataset = ready if first else with_teacher(config, dataset, teacher)
         if not trained:
             if trains(config):
-                params = train(config, dataset, folder)
+                begin = functools.partial(require_room, config, dataset, folder)
+                params = train(config, dataset, folder, begin if say_costs else None)
             else:
                 _, params = init_model(config, dataset)
             distributed.disconnect()
@@ -179,15 +186,6 @@ def _find_data(source: Source, config: TrainConfig) -> pathlib.Path | None:
     return path or source.find(config)
 
 
-def _read_teacher(config: TrainConfig) -> Encoder | None:
-    if not config.teacher.model:
-        return None
-    try:
-        return run_encoder(os.path.expanduser(config.teacher.model))
-    except UserError as error:
-        raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
-
-
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
     """What encoders, unlabeled questions and negatives are by content, wherever they lie."""
     content: dict[str, Any] = {}
@@ -234,7 +232,7 @@ def _build_index(
 def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
     """The index of a finished run, and the vectors of its questions."""
     retriever = Retriever.load(folder, indexed=True)
-    if not np.array_equal(retriever.index.live_ids(), dataset.data.ids):
+    if retriever.index.live_ids() != dataset.data.ids.tolist():
         raise UserError(
             f"{folder}: expected the index of the run's questions, got one that was changed",
             setting="rerank.cross_encoder",
@@ -254,8 +252,9 @@ def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
             )
 
 
-# What a config trains: `job` -> the whole of it, from the settings to the report.
-JOBS: dict[str, Callable[[TrainConfig, StrPath], dict[str, Any]]] = {
+# What a config trains: `job` -> the whole of it, from the settings to the report. The last argument
+# is `say_costs`.
+JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
     "encoder": _train_and_evaluate,
-    "cross_encoder": train_cross_encoder,
+    "cross_encoder": lambda config, workdir, _: train_cross_encoder(config, workdir),
 }

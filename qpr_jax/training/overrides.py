@@ -81,7 +81,7 @@ def require_name(name: str) -> None:
         near = [full for full in known if full.rpartition(".")[2] == last]
         near = near or difflib.get_close_matches(name, known, 1)
         near = near or difflib.get_close_matches(last, {f.rpartition(".")[2] for f in known}, 1)
-        hint = f"did you mean `{near[0]}`?" if near else "see docs/settings.md"
+        hint = f"did you mean `{near[0]}`?" if near else "`qpr settings` lists them"
     raise UserError(f"there is no setting `{name}`; {hint}")
 
 

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.questions import read_questions
-from qpr_jax.data.quora import QuestionPairs, read_quora
+from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.sources import find_logs, find_questions, find_quora
 from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
 from qpr_jax.data.synthetic import synthetic_pairs
@@ -62,16 +64,18 @@ class Source:
 
 def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[str]:
     """The questions of a file, in any format of `data.questions`."""
+    column = config.data.question_column
     for entry in read_questions(
         str(path),
-        column=config.data.question_column,
+        columns=Columns("" if column == TrainConfig().data.question_column else column, None),
         skip_bad_rows=config.data.skip_bad_rows,
     ):
         yield entry.question
 
 
 def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
-    data = read_quora(path, skip_bad_rows=config.data.skip_bad_rows, max_rows=config.data.max_rows)
+    skip, most = config.data.skip_bad_rows, config.data.max_rows
+    data = read_question_pairs(path, skip_bad_rows=skip, max_rows=most)
     return _split(config, data)
 
 

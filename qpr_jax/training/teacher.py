@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
+from qpr_jax.index.run import run_encoder
 from qpr_jax.index.vectors_file import encode_to_file
 from qpr_jax.training.config import TeacherConfig, TrainConfig
 from qpr_jax.unit_vectors import unit_rows
@@ -64,6 +66,16 @@ class Teacher(NamedTuple):
         """The vectors that a student learns for these rows, of length 1: float32 [n, d]."""
         vectors = self.vectors(rows)
         return vectors if self.components is None else unit_rows(vectors @ self.components)
+
+
+def read_teacher(config: TrainConfig) -> Encoder | None:
+    """Read the encoder that the config names as a teacher, if any."""
+    if not config.teacher.model:
+        return None
+    try:
+        return run_encoder(os.path.expanduser(config.teacher.model))
+    except UserError as error:
+        raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
 
 
 def word_vectors(

@@ -40,12 +40,19 @@ EMA_EVERY = 10  # steps between two updates of the average of weights
 IN_FLIGHT = 8
 
 
-def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
+def train(
+    config: TrainConfig,
+    dataset: TrainDataset,
+    workdir: Path,
+    begin: Callable[[Plan, int], object] | None = None,
+) -> Params:
     """Train until the validation score stops rising, and return the best parameters.
 
     Resumes from the latest checkpoint of `workdir`. The same steps give the same bits, however
     often the training was killed (on one CPU machine, with one number of devices). Several
     processes all call this with the same arguments; process 0 writes, scores and reports.
+
+    begin: called with the plan, compiled, and the steps that are done, before the first step.
     """
     plan = build_plan(config, dataset)
     last = plan.stages[-1]
@@ -62,6 +69,8 @@ def train(config: TrainConfig, dataset: TrainDataset, workdir: Path) -> Params:
         state, stopping = restore_latest(checkpoints, plan.state)
         done = int(state.step)
         plan.compile(done)
+        if begin is not None:
+            begin(plan, done)
         writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
         buffer = MetricBuffer(writer, functools.partial(_refuse, dataset, plan, workdir))
         with (

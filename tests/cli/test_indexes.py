@@ -11,11 +11,10 @@ import sys
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever, files
-from qpr_jax.cli import main
+from qpr_jax import Retriever
+from qpr_jax.cli import commands
 from qpr_jax.encoders import minilm
 from qpr_jax.encoders.load import read_encoder
-from qpr_jax.index import vectors_file
 from qpr_jax.reranking.features import FEATURES
 from tests.cli.conftest import QUESTIONS
 from tests.retriever.old_format import write_format_4
@@ -40,9 +39,9 @@ def test_indexed_and_searched(qpr, index):
     ]
     status, out, _ = qpr("search", index, "--output", "tsv", "-k", 9, "--query", "a\tb")
     table = [line.split("\t") for line in out.splitlines()]
-    assert table[0] == ["query", "id", "question", "distance", "score"]
-    assert [len(row) for row in table] == [5] * 5
-    assert {row[4] for row in table[1:]} == {""}
+    assert table[0] == ["query", "id", "question", "distance", "score", "payload"]
+    assert [len(row) for row in table] == [6] * 5
+    assert {(row[4], row[5]) for row in table[1:]} == {("", "")}
     assert {int(row[1]) for row in table[1:]} == {*QUESTIONS}
 
 
@@ -119,7 +118,7 @@ def test_kept_up_to_date(qpr, index, tmp_path):
     assert status == 1
     assert "error: `ids`: expected ids of indexed questions, got 4 that no question has" in stderr
     assert dict(Retriever.load(index).index) == expected
-    status, _, stderr = qpr("remove", index, "--ignore-missing", given=b"77\n4\n 5 \n")
+    status, _, stderr = qpr("remove", index, "--ignore-missing", given=b"77\n4\n5\n")
     assert status == 0
     assert "2 removed, 2 questions" in stderr
     facts = json.loads(qpr("info", index)[1])
@@ -163,46 +162,6 @@ def test_compact_upgrades_an_older_index_and_other_commands_name_it(qpr, run, tm
     assert qpr("compact", "old")[0] == 0
 
 
-def test_encoded_to_a_file(qpr, run, index, monkeypatch):
-    monkeypatch.setattr(vectors_file, "CHUNK", 3)
-    status, _, stderr = qpr("encode", run, "questions.jsonl", "--out", "deep/vectors.npy")
-    assert status == 0, stderr
-    vectors = np.load("deep/vectors.npy", mmap_mode="r")
-    expected = Retriever.load(index).encode(list(QUESTIONS.values()))
-    np.testing.assert_array_equal(vectors, expected)
-    assert sorted(os.listdir("deep")) == [".vectors.npy.lock", "vectors.npy"]
-    assert qpr("encode", run, "--out", "none.npy")[0] == 0
-    assert np.load("none.npy").shape == (0, 6)
-
-
-def test_encoding_goes_on_where_it_was_killed(qpr, run, monkeypatch):
-    monkeypatch.setattr(vectors_file, "CHUNK", 3)
-    given = [f"question {i}\n".encode() for i in range(11)]
-    bad = b"".join(given[:8]) + b"\xff\n"
-    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=bad)
-    assert (status, os.path.exists("v.npy")) == (1, False)
-    assert "standard input, line 9: expected UTF-8" in stderr
-    others = b"".join([b"another\n", *given[1:]])
-    with files.locked(".v.npy.lock"):
-        status, _, stderr = qpr("encode", run, "--out", "v.npy", given=others)
-        assert (status, "another process is writing it" in stderr) == (1, True)
-    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=others)
-    assert status == 1
-    assert "started with other questions; remove the file to start again" in stderr
-    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=b"".join(given[:2]))
-    assert (status, "started with other questions" in stderr) == (1, True)
-    calls = []
-    plain = vectors_file._header
-    monkeypatch.setattr(vectors_file, "_header", lambda *a: calls.append(a) or plain(*a))
-    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=b"".join(given))
-    assert status == 0
-    assert "resuming after 6 questions" in stderr
-    assert calls == [(11, 6)]
-    questions = [line.decode().strip() for line in given]
-    qpr("index", "mine", "--run", run, given=b"".join(given))
-    np.testing.assert_array_equal(np.load("v.npy"), Retriever.load("mine").encode(questions))
-
-
 def test_evaluated(qpr, index, tmp_path):
     questions = list(QUESTIONS.values())
     rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 2**63 - 1)]
@@ -235,11 +194,13 @@ def test_evaluated(qpr, index, tmp_path):
             ("search", "mine"),
             b"\xff",
             1,
-            "error: standard input, line 1: expected UTF-8; corr",
+            "error: standard input, line 1: expected UTF-8; save",
         ),
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
-        (("index", "mine"), b"a", 2, "Missing option '--run'"),
+        (("index", "mine", "--run", "nowhere"), b"a", 1, "`--run`: expected the folder of a run"),
+        (("index", "mine", "--id-column", "a", "--no-ids"), b"a", 2, "exclude each other"),
+        (("index", "mine", "--payload", "a", "--no-payload"), b"a", 2, "exclude each other"),
         (
             ("index", "other", "--run", "mine"),
             b"",
@@ -251,19 +212,30 @@ def test_evaluated(qpr, index, tmp_path):
             ("index", "other", "--run", "mine", "--probes", "0"),
             b"a",
             1,
-            "`probes`: expected a number 1 to",
+            "`--probes`: expected a number 1 to",
         ),
-        (("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"), b"a", 1, "PQ3 does"),
+        (
+            ("index", "other", "--run", "mine", "--factory", "IVF9,PQ4"),
+            b"a",
+            1,
+            "use `--factory IVF9,PQ3`",
+        ),
         (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
         (
             ("remove", "mine"),
-            b"5\nx\n",
+            b"5\n" + b"x" * 1025,
             1,
-            "standard input, line 2: expected an id, 0 to 9223372036854775807;",
+            "standard input, line 2: expected an id: a whole number, or a string of at most",
         ),
         (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id, got"),
         (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
-        (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\tb\n", 1, "line 2: expected a"),
+        (
+            ("evaluate", "mine", "--format", "tsv"),
+            b"question\tid\na\t5\nb\tb",
+            1,
+            "got b; 1 of 2 ids",
+        ),
+        (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\t\n", 1, "line 2: expected a"),
         (("train", "r", "gone.tsv"), b"", 1, "error: `PAIRS`: expected a file of question"),
         (("train", "r", "questions.jsonl", "--config", "x.toml"), b"", 1, "found none"),
     ],
@@ -288,7 +260,7 @@ def test_ids_must_be_each_question_s_own(qpr, run):
 
 def test_help_has_an_example_for_each_command(qpr):
     assert qpr("--help")[0] == 0
-    for name in main.qpr.commands:
+    for name in commands.qpr.commands:
         status, out, _ = qpr(name, "--help")
         assert status == 0
         assert f"Example: qpr {name} " in out

@@ -180,7 +180,7 @@ def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
         (("--out", "./pairs.jsonl"), 1, "`--out`: expected another file than that of the pairs"),
         (("--out", "n.csv"), 1, "`--out`: expected a file .tsv or .jsonl, got n.csv"),
         (("--out", "n.tsv", "--from-rank", "9", "--to-rank", "8"), 1, "`--from-rank`: expected at"),
-        (("--out", "n.tsv", "--split", "train"), 1, "expected pairs.jsonl in Quora's format"),
+        (("--out", "n.tsv", "--split", "train"), 1, "expected pairs.jsonl to be the file that"),
         (("--out", "n.tsv", "--relative-margin", "-1"), 2, "Invalid value for '--relative-margin'"),
         (("--out", "n.tsv", "--max-score", "2"), 2, "Invalid value for '--max-score'"),
         (("--out", "n.tsv", "--count", "0"), 2, "Invalid value for '--count'"),

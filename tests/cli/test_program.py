@@ -2,6 +2,7 @@
 
 import errno
 import signal
+import time
 
 import pytest
 from absl import flags
@@ -34,6 +35,25 @@ def test_an_error_is_one_line_and_a_status(capsys, error, status, line):
     err = capsys.readouterr().err
     assert err.startswith(line)
     assert err.count("\n") == 1
+
+
+def test_ctrl_c_where_python_ignores_errors_is_raised_again(capsys):
+    class Interrupted:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    def main():
+        Interrupted()
+        time.sleep(30)
+        return 0
+
+    # A program that a shell starts in the background ignores the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run_program(main) == 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "stopped\n"
 
 
 def test_the_status_of_a_program_that_ends_well_is_its_own():

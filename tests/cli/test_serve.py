@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import signal
@@ -20,9 +21,10 @@ def serving(index):
     """A server of its own process, with a re-ranker: its address, and the process."""
     write_reranker(index)
     command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", "0"]
-    command += ["--allowed-host", "search.example"]
+    command += ["--allowed-host", "search.example", "--json"]
     environment = os.environ | {"QPR_TOKEN": "secret"}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, env=environment)
     try:
         lines = iter(process.stderr.readline, "")
         address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))
@@ -34,6 +36,8 @@ def serving(index):
 
 def test_a_server_answers_allowed_hosts_and_stops_after_a_write(serving, index):
     address, process = serving
+    facts = {"folder": str(index), "questions": 4, "url": address, "writing": True}
+    assert json.loads(process.stdout.readline()) == facts
     _check_allowed_hosts(address)
     found = httpx.post(f"{address}/search", json={"queries": ["rice"], "k": 1}).json()["results"]
     assert found[0][0]["score"] is not None

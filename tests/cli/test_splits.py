@@ -85,7 +85,7 @@ def test_files_and_folders_that_will_not_do(qpr, tmp_path):
     status, _, stderr = qpr("splits", "none.tsv", "--out", "parts")
     assert status == 1
     assert stderr.startswith(
-        "error: none.tsv: expected a file of question pairs, got: No such file"
+        "error: none.tsv: cannot be read (No such file or directory); name a file"
     )
     assert qpr("splits", "pairs.tsv")[0] == 2
     write_pairs(tmp_path / "pairs.tsv", [*ROWS, (1, 2, "a\tb", "c", 1)])

@@ -1,12 +1,16 @@
 """The command `train` as a user meets it."""
 
+import csv
+import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from qpr_jax import Retriever
+from qpr_jax.data.pairs import COLUMNS
 from tests.xla import QUICK_XLA
 
 
@@ -46,12 +50,15 @@ held_out_pairs = 200
 """
 
 
-def test_trained_from_a_pair_file(generated_data, tmp_path):
+def test_trained_from_a_table_of_pairs(generated_data, tmp_path):
     (tmp_path / "mine.toml").write_text(SMALL)
-    pairs = generated_data / "quora" / "quora_duplicate_questions.tsv"
+    with (generated_data / "quora" / "quora_duplicate_questions.tsv").open(newline="") as file:
+        rows = [[row[name] for name in COLUMNS] for row in csv.DictReader(file, delimiter="\t")]
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *rows])
     command = [sys.executable, "-m", "qpr_jax.cli.main"]
     done = subprocess.run(
-        [*command, "train", "run", str(pairs), "--config", "mine.toml"],
+        [*command, "train", "run", "pairs.csv", "--config", "mine.toml"],
         env=os.environ | {"PYTHONPATH": os.getcwd(), "XLA_FLAGS": QUICK_XLA},
         cwd=tmp_path,
         capture_output=True,
@@ -60,3 +67,25 @@ def test_trained_from_a_pair_file(generated_data, tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "report.md").exists()
     assert Retriever.load(tmp_path / "run").search(["how do i"], 3)[0]
+
+
+def test_without_pairs_a_preset_reads_its_own_data(qpr, finished, tmp_path):
+    """The run of `experiments.main` has the same settings, so there is nothing left to do."""
+    workdir, report = finished
+    shutil.copytree(workdir, tmp_path / "run")
+    arguments = ("train", "run", "--config", "synthetic_sdml:smoke")
+    status, stdout, stderr = qpr(*arguments, "--json")
+    assert status == 0, stderr
+    assert "run is finished; see run/report.md" in stderr
+    assert json.loads(stdout) == {"run": "run", "report": report}
+    status, _, stderr = qpr(*arguments, "--set", "seed=1")
+    assert status == 1
+    assert "replace it with `--set overwrite=True`" in stderr
+
+
+def test_data_that_is_missing_is_named_as_it_was_given(qpr):
+    path = "expected a file of questions (one a line, or TSV, CSV, JSON lines, Parquet), got ''"
+    _, _, stderr = qpr("train", "run", "--config", "distill")
+    assert stderr == f"error: `--set data.path`: {path}\n"
+    _, _, stderr = qpr("train", "run", "none.tsv")
+    assert stderr == "error: `PAIRS`: expected a file of question pairs, got 'none.tsv'\n"

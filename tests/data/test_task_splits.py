@@ -256,6 +256,7 @@ def test_a_folder_that_is_there_stays(tmp_path, log):
     assert [path.name for path in tmp_path.rglob("*")] == ["parts", "mine.txt"]
 
 
+@pytest.mark.slow
 def test_the_real_file(quora_file, tmp_path):
     data = read_quora(quora_file)
     report = write_tasks(tmp_path / "parts", make_tasks(data, Sizes()))

@@ -10,6 +10,7 @@ import sqlite3
 import faiss
 import numpy as np
 
+from qpr_jax.ids import Id
 from qpr_jax.index.base import StoredQuestion
 from qpr_jax.index.folder import (
     new_build,
@@ -31,25 +32,32 @@ def encode(questions) -> np.ndarray:
     return POINTS[np.array(numbers, int) % 3000].reshape(-1, 4)
 
 
-def write(folder: pathlib.Path, questions: dict[int, str], **recipe) -> QuestionIndex:
-    """An index of these questions by their ids."""
+def stored(questions: dict[Id, str]) -> list[StoredQuestion]:
+    """These questions by their ids; those whose id is a string have a payload."""
+    return [
+        StoredQuestion(value, text, {"of": value} if isinstance(value, str) else None)
+        for value, text in questions.items()
+    ]
+
+
+def write(folder: pathlib.Path, questions: dict[Id, str], **recipe) -> QuestionIndex:
+    """An index of `stored` questions."""
     folder.mkdir(exist_ok=True)
     build, requested = new_build(), Recipe(**recipe)
     with new_files(folder, build):
-        entries = [StoredQuestion(*entry) for entry in questions.items()]
-        store = write_store(folder, entries, build, 5000)
+        store = write_store(folder, stored(questions), build, 5000)
         vectors = build_vectors(encode, store, requested)
         index = QuestionIndex(vectors, store, requested, "abc")
         write_index(folder, index, build, "export")
     return index
 
 
-def put(index: QuestionIndex, questions: dict[int, str]) -> None:
-    index.put([*map(StoredQuestion, questions, questions.values())], encode(questions.values()))
+def put(index: QuestionIndex, questions: dict[Id, str]) -> None:
+    index.put(stored(questions), encode(questions.values()))
 
 
-def remove(index: QuestionIndex, *ids: int) -> None:
-    index.remove(np.array(ids))
+def remove(index: QuestionIndex, *ids: Id) -> None:
+    index.remove(ids)
 
 
 def file_of(folder: pathlib.Path, kind: str) -> pathlib.Path:
@@ -57,12 +65,21 @@ def file_of(folder: pathlib.Path, kind: str) -> pathlib.Path:
     return path
 
 
-def many(count: int) -> dict[int, str]:
+def many(count: int) -> dict[Id, str]:
     return {3 * i: chr(97 + i % 26) * (i % 90) for i in range(count)}
 
 
-def read(folder: pathlib.Path) -> dict[int, str]:
-    return dict(read_index(folder)[0])
+def mixed(count: int) -> dict[Id, str]:
+    """As `many`, but two of three ids are strings."""
+    return {i if i % 9 == 0 else f"{'q-' * (i % 9 - 3)}{i}": q for i, q in many(count).items()}
+
+
+def read(folder: pathlib.Path) -> dict[Id, str]:
+    """The questions of an index by their ids; their payload must be as of `stored`."""
+    questions = [*read_index(folder)[0].store]
+    found = {question.id: question.question for question in questions}
+    assert questions == stored(found)
+    return found
 
 
 def reseal(folder: pathlib.Path, **changed) -> None:

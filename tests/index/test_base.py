@@ -86,7 +86,7 @@ def test_a_backend_is_a_class_and_an_entry(factory, tmp_path, monkeypatch):
 def test_an_unknown_factory_is_refused(monkeypatch):
     assert backend("IVF20,Flat") is backend("SQ8") is FaissIndex
     for factory in ("Plain", "", None):
-        with pytest.raises(UserError, match=r"index `factory`: expected .* Flat"):
+        with pytest.raises(UserError, match=r"`factory`: expected .* Flat"):
             backend(factory)
 
 

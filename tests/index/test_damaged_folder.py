@@ -3,6 +3,7 @@
 import json
 
 import faiss
+import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
@@ -18,18 +19,19 @@ from qpr_jax.locks import WriteLock
 from tests.index.folders import (
     file_of,
     many,
+    mixed,
     read,
     reseal,
     write,
 )
 
-KINDS = ["vectors", "texts", "rows", "questions"]
+KINDS = ["vectors", "texts", "rows", "order"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("damage", ["flip first", "flip last", "cut", "empty", "longer", "remove"])
 def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, kind, damage):
-    write(tmp_path, many(1000))
+    write(tmp_path, mixed(1000))
     path = file_of(tmp_path, kind)
     data = bytearray(path.read_bytes())
     if damage == "remove":
@@ -51,8 +53,9 @@ def test_damaged_bytes_never_reach_faiss(tmp_path, monkeypatch, kind, damage):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 5', got 'qpr_jax index 1'"),
+        ({"format": "qpr_jax index 1"}, "expected format 'qpr_jax index 6', got 'qpr_jax index 1'"),
         ({"format": "qpr_jax index 4"}, "got 'qpr_jax index 4'; run `qpr compact` on the folder"),
+        ({"format": "qpr_jax index 5"}, "got 'qpr_jax index 5'; run `qpr compact` on the folder"),
         ({"files": None}, "expected a manifest with `files`"),
         ({"count": 999}, "differs from its `sha256`; restore the file, or build the index again"),
         ({"probes": 11}, "manifest.json: what it says differs"),
@@ -82,7 +85,7 @@ def test_a_flipped_bit_anywhere_in_the_manifest_is_refused(tmp_path):
                 read(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["vectors", "rows", "questions"])
+@pytest.mark.parametrize("kind", ["vectors", "rows", "order"])
 def test_files_that_another_version_wrote_are_refused(tmp_path, kind):
     write(tmp_path, many(20))
     path = file_of(tmp_path, kind)
@@ -90,6 +93,20 @@ def test_files_that_another_version_wrote_are_refused(tmp_path, kind):
     files = read_manifest(tmp_path)["files"]
     reseal(tmp_path, files=files | {path.name: {"bytes": 18, "sha256": sha256_of(path)}})
     with pytest.raises(UserError, match=r"cannot read the index|undamaged file") as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["rows", "order"])
+@pytest.mark.parametrize("shape", [(7,), (3, 3), (0, 3)])
+def test_arrays_of_another_shape_are_refused(tmp_path, kind, shape):
+    write(tmp_path, mixed(20))
+    path = file_of(tmp_path, kind)
+    np.save(path, np.zeros(shape, np.int64 if kind == "rows" else np.uint8))
+    files = read_manifest(tmp_path)["files"]
+    entry = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    reseal(tmp_path, files=files | {path.name: entry})
+    with pytest.raises(UserError, match="cannot read the index") as error:
         read(tmp_path)
     assert "\n" not in str(error.value)
 

@@ -195,7 +195,7 @@ def test_trains_on_a_sample_and_streams(monkeypatch):
 def test_shards_on_disk_make_the_same_index(factory, monkeypatch, tmp_path):
     recipe = Recipe(factory, assignments=2)
     whole = build(recipe, 12_000)
-    monkeypatch.setattr(module, "_SHARD_BYTES", 50_000)
+    monkeypatch.setattr(module, "SHARD_BYTES", 50_000)
     monkeypatch.setattr(module, "_CHUNK", 700)
     parts = FaissIndex.build(recipe, POINTS.__getitem__, 12_000, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -28,6 +28,7 @@ from tests.index.folders import (
     file_of,
     kill_at,
     many,
+    mixed,
     put,
     read,
     remove,
@@ -58,10 +59,10 @@ def test_it_comes_back_whole(tmp_path, count):
         f"vectors-{build}.faiss",
         f"texts-{build}.bin",
         f"rows-{build}.npy",
-        f"questions-{build}.sqlite",
+        f"order-{build}.npy",
         f"changes-{build}.sqlite",
     }
-    assert manifest["format"] == FORMAT == "qpr_jax index 5"
+    assert manifest["format"] == FORMAT == "qpr_jax index 6"
     # A second index in its place leaves nothing of the first.
     put(index, {8: "eight"})
     write(tmp_path, {8: "eight"})
@@ -93,7 +94,7 @@ def test_the_vectors_of_changes_are_not_made_again(tmp_path):
     index.put([StoredQuestion(500, "far away")], np.full((1, 4), 100, np.float32))
     again, _ = read_index(tmp_path)
     (found,) = again.find(np.full((1, 4), 100, np.float32), 1)
-    assert found == [(500, "far away", 0, None)]
+    assert found == [(500, "far away", 0, None, None)]
 
 
 def test_another_process_s_changes_are_read(tmp_path):
@@ -145,10 +146,10 @@ def test_a_writer_waits_for_another(tmp_path):
 
 @pytest.mark.parametrize("change", ["put", "remove", "compact"])
 def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, change):
-    before = many(20)
+    before, new = mixed(20), {"3": "three", "hundred": "100"}
     after = {
-        "put": before | {3: "three", 100: "hundred"},
-        "remove": {i: q for i, q in before.items() if i not in (3, 6)},
+        "put": before | new,
+        "remove": {i: q for i, q in before.items() if i not in ("3", "q-q-q-6")},
         "compact": before,
     }[change]
     outcomes = []
@@ -159,9 +160,9 @@ def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, mon
             kill_at(patch, folder, image, at)
             try:
                 if change == "put":
-                    put(index, {3: "three", 100: "hundred"})
+                    put(index, new)
                 elif change == "remove":
-                    remove(index, 3, 6)
+                    remove(index, 3, "q-q-q-6")
                 else:
                     write(folder, before)
                 outcomes.append("done")
@@ -247,7 +248,7 @@ def test_a_change_that_fails_changes_nothing(tmp_path, monkeypatch):
     assert read(tmp_path) == many(5) | {1: "one", 2: "two"}
 
 
-@pytest.mark.parametrize("name", ["texts", "rows", "vectors", "questions", "manifest"])
+@pytest.mark.parametrize("name", ["texts", "rows", "vectors", "order", "manifest"])
 def test_a_full_disk_names_the_file(tmp_path, monkeypatch, name):
     (tmp_path / "a").mkdir()
     plain = os.fsync
@@ -290,6 +291,7 @@ def test_an_unfinished_build_is_removed_and_nothing_else(tmp_path):
     for name in (
         *(f"texts-{old}.bin", f".rows-{old}.npy.part", f"changes-{old}.sqlite-journal"),
         *(f"offsets-{old}.npy", f"ids-{old}.npy", f"changes-{old}.jsonl"),
+        f"questions-{old}.sqlite",
     ):
         (folder / name).write_text("")
     (folder / "shardsabc").mkdir()

@@ -20,8 +20,8 @@ def all_pairs(vectors):
 
 @pytest.fixture(params=[(4, 2), (7, 3), (8, 1000), (1000, 5), (1000, 1000)])
 def tile(request, monkeypatch):
-    monkeypatch.setattr(mining, "_TILE", request.param[0])
-    monkeypatch.setattr(mining, "_SLICE", request.param[1])
+    monkeypatch.setattr(mining, "TILE", request.param[0])
+    monkeypatch.setattr(mining, "SLICE", request.param[1])
 
 
 @pytest.mark.parametrize("offset", [0.0, 300.0])
@@ -64,12 +64,12 @@ def test_too_few_rows_for_a_pair(rows):
 
 
 def test_more_pairs_than_wanted():
-    with pytest.raises(UserError, match=r"at most 9 pairs within 1, got more; lower the threshold"):
+    with pytest.raises(UserError, match=r"at most 9 pairs within 1, got more; lower `threshold`"):
         close_pairs(np.zeros((5, 3), np.float32), 1.0, most=9)
 
 
 def test_what_distances_from_products_are_off_loses_no_pair(monkeypatch):
-    monkeypatch.setattr(mining, "_TILE", 32)
+    monkeypatch.setattr(mining, "TILE", 32)
     vectors = np.random.default_rng(2).normal(size=(64, 32)).astype(np.float32) * 100
     vectors[::2] = vectors[1::2] + np.random.default_rng(3).normal(size=(32, 32)) * 0.01
     distances = closest_pairs(vectors, 100).distances
@@ -78,8 +78,8 @@ def test_what_distances_from_products_are_off_loses_no_pair(monkeypatch):
 
 
 def test_equal_distances_go_by_rows(monkeypatch):
-    monkeypatch.setattr(mining, "_TILE", 3)
-    monkeypatch.setattr(mining, "_SLICE", 2)
+    monkeypatch.setattr(mining, "TILE", 3)
+    monkeypatch.setattr(mining, "SLICE", 2)
     found = closest_pairs(np.zeros((9, 2), np.float32), 4)
     assert found.first.tolist() == [0, 0, 0, 0]
     assert found.second.tolist() == [1, 2, 3, 4]
@@ -93,8 +93,8 @@ def test_vectors_that_are_no_numbers_are_refused():
 
 
 def test_memory_is_bound_by_the_pairs_wanted(monkeypatch):
-    monkeypatch.setattr(mining, "_TILE", 64)
-    monkeypatch.setattr(mining, "_SLICE", 8)
+    monkeypatch.setattr(mining, "TILE", 64)
+    monkeypatch.setattr(mining, "SLICE", 8)
     sizes = []
     whole = mining._nearest
     monkeypatch.setattr(

@@ -45,26 +45,26 @@ def test_few_rows_get_a_smaller_recipe(factory, count, built):
     ("recipe", "message"),
     [
         *(
-            (Recipe(factory), "index `factory`: expected .*Flat.*, got")
+            (Recipe(factory), "`factory`: expected .*Flat.*, got")
             for factory in ("", "ivf20,Flat", "IVF0,Flat", "PQ4", "LSH", "IVF20", "OPQ4,IVF9,PQ4")
         ),
-        (Recipe("IVF20,PQ5"), "PQ5 does not divide the 12 dimensions; PQ4 does"),
-        (Recipe("IVF20,PQ50"), "PQ50 does not divide the 12 dimensions; PQ12 does"),
-        (Recipe(metric="cosine"), "index `metric`: expected one of l2, ip, got 'cosine'"),
-        (Recipe(probes=0), "index `probes`: expected a number 1 to 1000000, got 0"),
+        (Recipe("IVF20,PQ5"), "PQ5 does not divide the 12 dimensions; use `factory=IVF20,PQ4`"),
+        (Recipe("IVF20,PQ50"), "PQ50 does not divide the 12 dimensions; use `factory=IVF20,PQ12`"),
+        (Recipe(metric="cosine"), "`metric`: expected one of l2, ip, got 'cosine'"),
+        (Recipe(probes=0), "`probes`: expected a number 1 to 1000000, got 0"),
         (
             Recipe(probes=10**12),
-            "index `probes`: expected a number 1 to 1000000, got 1000000000000",
+            "`probes`: expected a number 1 to 1000000, got 1000000000000",
         ),
-        (Recipe(probes=2.5), "index `probes`: expected a number 1 to 1000000, got 2.5"),
-        (Recipe(probes=True), "index `probes`: expected a number 1 to 1000000, got True"),
-        (Recipe(None), "index `factory`: expected .*Flat"),
+        (Recipe(probes=2.5), "`probes`: expected a number 1 to 1000000, got 2.5"),
+        (Recipe(probes=True), "`probes`: expected a number 1 to 1000000, got True"),
+        (Recipe(None), "`factory`: expected .*Flat"),
         ("Flat", "`recipe`: expected a Recipe, got 'Flat'"),
-        (Recipe(assignments=0), "index `assignments`: expected a number 1 to 1000000, got 0"),
+        (Recipe(assignments=0), "`assignments`: expected a number 1 to 1000000, got 0"),
         (Recipe("HNSW99999999"), "expected HNSW2 to HNSW1024, got 'HNSW99999999'"),
         (Recipe("HNSW1"), "expected HNSW2 to HNSW1024, got 'HNSW1'"),
         (Recipe("IVF20_HNSW1,Flat"), "expected HNSW2 to HNSW1024, got 'IVF20_HNSW1,Flat'"),
-        (Recipe("IVF20_HNSW0,Flat"), "index `factory`: expected .*Flat"),
+        (Recipe("IVF20_HNSW0,Flat"), "`factory`: expected .*Flat"),
     ],
 )
 def test_impossible_recipes_are_refused(recipe, message):

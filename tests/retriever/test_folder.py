@@ -7,6 +7,7 @@ import time
 import pytest
 
 import qpr_jax
+from qpr_jax.data.questions import Entry
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
 from tests.retriever.conftest import QUESTIONS
@@ -87,28 +88,28 @@ def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_pat
     names = sorted(path.name for path in (tmp_path / "saved").rglob("*"))
 
     def broken():
-        yield 1, None, "one"
+        yield Entry(1, None, "one")
         raise UserError("a bad row")
 
     for entries, message in (
         (broken(), "a bad row"),
         ([], "expected questions to index, got none"),
-        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in questions, line 1"),
-        ([(1, 2**63, "x")], "in questions, line 1"),
-        ([(1, "a", "x")], "expected whole numbers, got 'a' in questions, line 1"),
-        ([(1, None, None)], "`questions, line 1`: expected strings, got NoneType"),
+        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in `entries`, line 1"),
+        ([(1, 2**63, "x")], "in `entries`, line 1"),
+        ([(1, [], "x")], r"expected whole numbers or strings, got \[\] in `entries`, line 1"),
+        ([(1, None, None)], "expected strings, got NoneType"),
     ):
         with pytest.raises(UserError, match=message):
             Retriever.build_in(tmp_path / "saved", entries, run=other)
         assert dict(Retriever.load(tmp_path / "saved").index) == dict(retriever.index)
-    Retriever.build_in(tmp_path / "saved", [(1, None, "one")], run=other)
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=other)
     again = Retriever.load(tmp_path / "saved")
     assert dict(again.index) == {0: "one"}
     assert again.encoder.identity != retriever.encoder.identity
     # A second one with the old encoder; the first retriever may not write any more.
     with pytest.raises(UserError, match="the index was made with encoder"):
         retriever.add(["two"])
-    Retriever.build_in(tmp_path / "saved", [(1, None, "one")], run=run)
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=run)
     assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
     after = sorted(path.name for path in (tmp_path / "saved").rglob("*"))
     assert len(after) == len(names)
@@ -145,7 +146,10 @@ def test_nothing_to_change(retriever, tmp_path):
         ([7, 5], "`ids`: expected ids of indexed questions, got 5 that no question has; leave"),
         ([1, 7, 5, 0], "got 1 and 2 others that no question has"),
         ([7, 7], "expected distinct ids, got 7 twice"),
-        (["7"], "expected whole numbers, got '7' at position 0"),
+        ("12", r"`ids`: expected a list of ids, got a str; pass \[ids\]"),
+        (["7", 7], "expected distinct ids, got 7 twice"),
+        (["07", "x"], "got '07' and 1 others that no question has"),
+        ([b"7"], "expected whole numbers or strings, got b'7' at position 0"),
     ],
 )
 def test_wrong_removals_change_nothing(retriever, ids, message):

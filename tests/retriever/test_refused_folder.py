@@ -4,9 +4,10 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.retriever import Retriever, upgrade_index
+from qpr_jax.retriever import Retriever
+from qpr_jax.upgrade import upgrade_index
 from tests.retriever.conftest import QUESTIONS
-from tests.retriever.old_format import write_format_4
+from tests.retriever.old_format import EXPECTED, NEXT_ID, write_format_4, write_format_5
 from tests.runs import write_encoder
 
 
@@ -34,30 +35,38 @@ def test_a_loaded_retriever_acknowledges_nothing_on_damaged_changes(retriever, t
     assert new == 39
 
 
-def test_compact_upgrades_format_4_and_all_else_refuses_it(tmp_path):
+@pytest.mark.parametrize(("format", "write"), [(4, write_format_4), (5, write_format_5)])
+def test_compact_upgrades_an_older_format_and_all_else_refuses_it(tmp_path, format, write):
     write_encoder(tmp_path)
-    write_format_4(tmp_path)
-    message = "expected format 'qpr_jax index 5', got 'qpr_jax index 4'; run `qpr compact`"
+    write(tmp_path)
+    message = f"expected format 'qpr_jax index 6', got 'qpr_jax index {format}'; run `qpr compact`"
     with pytest.raises(UserError, match=message):
         Retriever.load(tmp_path)
     lines: list[str] = []
     assert upgrade_index(tmp_path, lines.append)
     assert lines[0].startswith("index: Flat (IVF2000,Flat is for more questions), 4 questions")
     retriever = Retriever.load(tmp_path)
-    expected = {7: QUESTIONS[0], 4: QUESTIONS[3], 9: "\ud800 added", 3: "replaced"}
-    assert [*retriever.index] == [*expected.items()]
+    assert [*retriever.index] == [*EXPECTED.items()]
     assert retriever.index.requested == Recipe("IVF2000,Flat", "ip", 7, 2)
-    assert retriever.add(["new"]) == [31]
+    assert retriever.add(["new"]) == [NEXT_ID]
     assert not upgrade_index(tmp_path)
-    assert not [*(tmp_path / "index").glob("offsets-*")]
+    assert len([*(tmp_path / "index").glob("*-*")]) == 6  # with the journal of the changes
 
 
-def test_a_damaged_index_of_format_4_is_not_upgraded(tmp_path):
+@pytest.mark.parametrize(
+    ("write", "name", "message"),
+    [
+        (write_format_4, "ids-*", "the bytes differ from their SHA-256"),
+        (write_format_5, "rows-*", "the bytes differ from their SHA-256"),
+        (write_format_5, "changes-*", "expected an undamaged file"),
+    ],
+)
+def test_a_damaged_index_of_an_older_format_is_not_upgraded(tmp_path, write, name, message):
     write_encoder(tmp_path)
-    write_format_4(tmp_path)
-    (path,) = (tmp_path / "index").glob("ids-*")
+    write(tmp_path)
+    (path,) = (path for path in (tmp_path / "index").glob(name) if "journal" not in path.name)
     path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
+    with pytest.raises(UserError, match=message):
         upgrade_index(tmp_path)
     assert path.exists()
 

@@ -70,7 +70,7 @@ def test_build_says_nothing(run, capfd):
 @pytest.mark.parametrize(
     ("questions", "ids", "message"),
     [
-        ([], None, "`questions`: expected one or more, got none"),
+        ([], None, "`questions`: expected questions to index, got none"),
         ("rice", None, "`questions`: expected a list of strings, got a str"),
         (["a", None], None, "got NoneType at position 1"),
         (["a", "b"], [1], r"`ids`: expected one a question \(2\), got 1"),
@@ -151,7 +151,7 @@ WITHOUT_NUMBA = """
 import sys
 for name in ("jax", "numba", "rich"):
     sys.modules[name] = None
-import qpr_jax.index.folder, qpr_jax.index.format4, qpr_jax.index.mining
+import qpr_jax.index.folder, qpr_jax.index.upgrading, qpr_jax.index.mining
 assert "faiss" in sys.modules
 from qpr_jax import ids, locks
 """

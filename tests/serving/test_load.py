@@ -83,7 +83,7 @@ def test_more_writers_than_wait_get_429(retriever, serve, monkeypatch):
     go, running, most = threading.Event(), [], []
     whole = retriever.add
 
-    def add(questions, ids=None):
+    def add(questions, ids=None, payload=None):
         running.append(questions)
         most.append(len(running))
         go.wait(30)

@@ -199,3 +199,36 @@ def test_an_older_answer_never_covers_a_newer_one(page):
     first = results(page)
     page.wait_for_timeout(800)
     assert results(page) == first
+
+
+def test_payload_is_shown_as_text_and_addresses_as_links(page):
+    payload = {
+        "url": "https://example.com/?a=<b>",
+        "script": "javascript:alert(1)",
+        "<i>tags</i>": ["<script>document.title='run'</script>", 7],
+        "none": None,
+        "long": "x" * 300,
+        **{f"field {i}": i for i in range(6)},
+    }
+    hits = [
+        {"id": "a", "question": "With", "distance": 0.5, "score": None, "payload": payload},
+        {"id": 7, "question": "Without", "distance": 0.5, "score": None, "payload": None},
+    ]
+    page.route("**/search", lambda route: route.fulfill(json={"results": [hits]}))
+    page.keyboard.type("rice")
+    rows = page.locator("#results li")
+    expect(rows).to_have_count(2)
+    fields = rows.first.locator("dl")
+    expect(fields.get_by_role("link")).to_have_count(1)
+    link = fields.get_by_role("link", name="https://example.com/?a=<b>")
+    assert link.get_attribute("href") == payload["url"]
+    assert fields.locator("dt").all_inner_texts() == [
+        *("url", "script", "<i>tags</i>", "long", "field 0", "field 1", "field 2", "field 3"),
+    ]
+    said = fields.locator("dd").all_inner_texts()
+    assert said[1:3] == ["javascript:alert(1)", "[\"<script>document.title='run'</script>\",7]"]
+    assert said[3] == "x" * 200 + "\u2026"
+    assert fields.inner_text().endswith("and 2 more")
+    assert rows.nth(1).locator("dl").count() == 0
+    assert rows.locator("i, script").count() == 0
+    assert page.title() == "Paraphrases"

@@ -48,7 +48,7 @@ def test_the_defaults_are_those_of_the_paper():
         (
             "index.factory",
             "IVF2000,PQ7",
-            "`factory`: PQ7 does not divide the 300 dimensions; PQ6 does",
+            "`factory`: PQ7 does not divide the 300 dimensions; use `factory=IVF2000,PQ6`",
         ),
         ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
         ("loss.names", ("sdlm",), "or several as ranking,online_contrastive, got 'sdlm'"),

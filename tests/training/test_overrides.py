@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from qpr_jax.cli.main import qpr
+from qpr_jax.cli.commands import qpr
 from qpr_jax.cli.spelling import command_spelling, flag_spelling
 from qpr_jax.errors import UserError, ref
 from qpr_jax.old_names import OLD_NAMES, rename_settings
@@ -88,7 +88,7 @@ def test_a_value_is_read_from_a_word(name, text, value):
         ("loss", "ranking", "there is no setting `loss`; did you mean `loss.names`?"),
         ("teacher", "minilm", "there is no setting `teacher`; did you mean `teacher.model`?"),
         ("max_words", 3, "there is no setting `max_words`; it is now `text.max_tokens`"),
-        ("momentum", 3, "there is no setting `momentum`; did you mean|see docs/settings.md"),
+        ("momentum", 3, "there is no setting `momentum`; did you mean|`qpr settings` lists them"),
         ("patience", 3, "there is no setting `patience`; did you mean `early_stopping.patience`?"),
     ],
 )
@@ -172,7 +172,7 @@ def test_options_of_readers_are_settings_of_a_training():
         "no; set `--config.data.skip_bad_rows=True`, or another `--workdir`"
     )
     assert error.line(command_spelling(TRAIN)) == (
-        "no; set `--set data.skip_bad_rows=True`, or another `FOLDER`"
+        "no; set `--set data.skip_bad_rows=True`, or another `RUN`"
     )
 
 

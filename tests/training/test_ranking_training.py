@@ -23,12 +23,15 @@ def config_of(**changes):
     "changes",
     [
         {"loss.mask_own_cluster": True, "loss.symmetric": True, "batch.sampling": "clusters"},
-        {
-            "loss.similarity": "dot",
-            "loss.similarity_scale": 20.0,
-            "loss.smoothing": 0.1,
-            "devices": 4,
-        },
+        pytest.param(
+            {
+                "loss.similarity": "dot",
+                "loss.similarity_scale": 20.0,
+                "loss.smoothing": 0.1,
+                "devices": 4,
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qpr_jax.data.questions import Entry
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
@@ -155,8 +156,8 @@ def test_explained_by_its_features(retriever):
     assert retriever.explain(ASKED[0], "a text of no question").features["distance"] > 0
     plain = retriever.explain(ASKED[0], "rice", rerank=False)
     assert plain[1:] == (None, None, {})
-    for id in (400, "5", -1, True, 1.0, 2**70):
-        said = f"`id`: expected the id of an indexed question, a whole number, got {id!r}; use"
+    for id in (400, "05", -1, True, 1.5, 2**70):
+        said = f"`id`: expected the id of an indexed question, got {id!r}; use"
         with pytest.raises(UserError, match=re.escape(said)):
             retriever.explain("rice", id=id)
     with pytest.raises(UserError, match="expected strings, got NoneType"):
@@ -188,7 +189,7 @@ def test_a_cross_encoder_by_its_folder(retriever, tmp_path, monkeypatch):
 
     monkeypatch.setattr(second_stage, "read_cross_encoder", lambda folder: Cross())
     monkeypatch.setattr(second_stage, "CrossReranker", Backwards)
-    run, entries = tmp_path / "run", [(1, None, "rice"), (2, None, "rye")]
+    run, entries = tmp_path / "run", [Entry(1, None, "rice"), Entry(2, None, "rye")]
     for made in (
         Retriever.build(["rice", "rye"], run=run, cross_encoder=tmp_path / "cross"),
         Retriever.build_in(tmp_path / "in", entries, run=run, cross_encoder=tmp_path / "cross"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from qpr_jax.data.questions import Entry
 from qpr_jax.errors import UserError
 from qpr_jax.publishing import publish
 from qpr_jax.reranking.features import FEATURES
@@ -23,7 +24,7 @@ from tests.runs import write_encoder, write_reranker
 def test_it_goes_wherever_the_encoder_goes(retriever, run, tmp_path):
     expected = retriever.search(ASKED)
     retriever.save(tmp_path / "saved")
-    entries = [(1, i, question) for i, question in QUESTIONS.items()]
+    entries = [Entry(1, i, question) for i, question in QUESTIONS.items()]
     Retriever.build_in(tmp_path / "built", entries, run=tmp_path / "saved")
     publish(tmp_path / "built", tmp_path / "published")
     names = {path.name for path in (tmp_path / "published").iterdir()}

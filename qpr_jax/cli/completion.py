@@ -1,0 +1,101 @@
+"""Completion in bash, zsh and fish: the command `completion`, and what values options have."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
+
+from qpr_jax.cli.command import Command, Output
+
+VARIABLE = "_QPR_COMPLETE"  # click completes where it is set
+# Of `--factory`; docs of FAISS have more.
+FACTORIES = {
+    "Flat": "exact, for up to some 10,000 questions",
+    "SQ8": "exact but for rounding, a quarter of the memory",
+    "HNSW32": "fast, takes more memory",
+    "IVF2000,Flat": "2,000 lists",
+    "IVF2000,SQ8": "2,000 lists, a quarter of the memory",
+    "IVF2000,PQ50": "2,000 lists, 50 bytes a question",
+}
+
+
+class _Bash(BashComplete):
+    """click's, but without a space after `NAME=`."""
+
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)", "COMPREPLY+=($value); [[ $value == *= ]] && compopt -o nospace"
+    )
+
+
+SHELLS = {"bash": _Bash, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command(cls=Command, stopped="nothing was changed")
+@click.argument("shell", type=click.Choice([*SHELLS]))
+def completion(shell: str) -> Output:
+    """Print a script that completes commands, options, presets and settings in SHELL.
+
+    \b
+    Example: qpr completion bash >> ~/.bashrc
+             qpr completion zsh >> ~/.zshrc
+             qpr completion fish > ~/.config/fish/completions/qpr.fish
+    """
+    program = click.get_current_context().find_root().command
+    script = SHELLS[shell](program, {}, "qpr", VARIABLE).source()
+    return Output(script, [{"shell": shell, "script": script}])
+
+
+def complete_config(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """Presets, and files."""
+    return [CompletionItem(text, type="file"), *complete_presets(context, parameter, text)]
+
+
+def complete_presets(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """Presets."""
+    from qpr_jax.training.preset_facts import FACTS
+
+    return _items({name: facts.summary for name, facts in FACTS.items()}, text)
+
+
+def complete_setting(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """`NAME=`, and after it the values of a setting that has a list of them."""
+    from qpr_jax.training.config import declarations
+    from qpr_jax.training.describe import choices
+
+    name, equals, _ = text.partition("=")
+    if not equals:
+        return _items({f"{name}=": s.help for name, (s, _) in declarations().items()}, text)
+    if name not in declarations():
+        return []
+    values = ("true", "false") if declarations()[name][1] is bool else choices(name)
+    return _items({f"{name}={value}": "" for value in values}, text)
+
+
+def complete_setting_name(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """Settings and sections."""
+    from qpr_jax.training.config import declarations
+    from qpr_jax.training.describe import section_help
+
+    names = {name: setting.help for name, (setting, _) in declarations().items()}
+    sections = {name.partition(".")[0] for name in names if "." in name}
+    return _items({name: section_help(name) for name in sorted(sections)} | names, text)
+
+
+def complete_factory(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """Usual factories of FAISS."""
+    return _items(FACTORIES, text)
+
+
+def complete_encoder(context: object, parameter: object, text: str) -> list[CompletionItem]:
+    """The packaged encoder, and folders."""
+    packaged = {"minilm": "all-MiniLM-L6-v2, from a package"}
+    return [CompletionItem(text, type="dir"), *_items(packaged, text)]
+
+
+def _items(helps: dict[str, str], text: str) -> list[CompletionItem]:
+    """The names that begin with `text`, each with its help."""
+    return [
+        CompletionItem(name, help=words or None)
+        for name, words in helps.items()
+        if name.startswith(text)
+    ]

@@ -1,0 +1,67 @@
+"""Rows of tables in memory: of pandas, Polars, PyArrow and all else that narwhals reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.tables import Choose, Fields, distinct_names
+from qpr_jax.errors import UserError
+
+
+def is_table(value: object) -> bool:
+    """Whether this is a table: of a library that narwhals reads, or with an Arrow C stream."""
+    has_stream = hasattr(value, "__arrow_c_stream__")
+    if isinstance(value, str | bytes | list | tuple | Mapping | Iterator):
+        return has_stream
+    import narwhals.stable.v2 as nw
+    from narwhals.exceptions import DuplicateError
+
+    try:
+        wrapped = nw.from_native(value, pass_through=True, allow_series=True)
+    except DuplicateError:  # two columns have one name, which `frame_rows` refuses
+        return True
+    return has_stream if wrapped is value else isinstance(wrapped, nw.DataFrame | nw.LazyFrame)
+
+
+def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, Fields]]:
+    """Yield the position and the fields of each row; see `data.tables.read_rows`."""
+    import narwhals.stable.v2 as nw
+    from narwhals.exceptions import DuplicateError
+
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(table, pandas.DataFrame):
+        columns = [str(name) for name in table.columns]
+        distinct_names(columns, source)
+        if any(name is not None for name in table.index.names):
+            named = [name for name in table.index.names if name not in table.columns]
+            table = table.reset_index(named) if None not in named else table
+        table = table.set_axis([str(name) for name in table.columns], axis="columns")
+    try:
+        frame = nw.from_native(table)
+    except TypeError:
+        table = _arrow_table(table, source)
+        distinct_names(table.column_names, source)
+        frame = nw.from_native(table)
+    except DuplicateError:
+        names = getattr(table, "column_names", None) or [*table.columns]
+        what = f"{source}: expected columns with distinct names, got {short(names)}"
+        raise UserError(what, remedy="rename some") from None
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    names = [*choose(distinct_names(frame.columns, source))]
+    yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
+
+
+def _arrow_table(table: Any, source: str) -> Any:
+    """A PyArrow table of anything that has an Arrow C stream."""
+    try:
+        import pyarrow
+    except ImportError:
+        what = (
+            f"{source}: expected a table of pandas, Polars or PyArrow, got {type(table).__name__}"
+        )
+        raise UserError(what, remedy="pip install 'qpr_jax[parquet]', which reads it") from None
+    return pyarrow.table(table)

@@ -1,0 +1,82 @@
+"""`--json` of every command: one object, or a line each; all else is on standard error."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from qpr_jax.cli.commands import qpr as program
+from tests.cli.conftest import JSONL
+from tests.cli.test_splits import write_pairs
+from tests.distant.rows import log_rows, write_rows
+
+TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
+SHOWN_ELSEWHERE = {"train", "serve", "presets", "settings", "completion"}
+
+
+@pytest.fixture
+def results(qpr, run, finished, tmp_path):
+    """The objects that each command prints."""
+    (tmp_path / "q.jsonl").write_text(JSONL)
+    write_pairs(tmp_path / "pairs.tsv")
+    write_rows(tmp_path / "log.jsonl", log_rows())
+    (tmp_path / "some.tsv").write_text("question\tid\nhow to cook rice\t8\n")
+    calls = {
+        "index": ("mine", "q.jsonl", "--run", run),
+        "info": ("mine",),
+        "search": ("mine", "--query", "rice", "-k", 2),
+        "add": ("mine", "some.tsv"),
+        "evaluate": ("mine", "some.tsv"),
+        "remove": ("mine", "--id", 8),
+        "compact": ("mine",),
+        "encode": (run, "q.jsonl", "--out", "v.npy"),
+        "mine": ("q.jsonl", "--run", run, "--out", "mined", "--pairs", 1),
+        "publish": (run, "--to", "public"),
+        "splits": ("pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
+        "negatives": (run, "pairs.tsv", "--out", "n.tsv", "--count", 1),
+        "rerank": (TINY, "parts/classification/dev_pairs.tsv"),
+        "clusters": ("log.jsonl", "--out", "clusters"),
+        "errors": (finished[0], "--out", "e.json"),
+    }
+    printed = {}
+    for name, arguments in calls.items():
+        status, stdout, stderr = qpr(name, *arguments, "--json")
+        assert status == 0, stderr
+        printed[name] = [json.loads(line) for line in stdout.splitlines()]
+    return printed
+
+
+def test_every_command_prints_json(results, tmp_path):
+    assert {*results} | SHOWN_ELSEWHERE == {*program.commands}
+    one = {name: rows[0] for name, rows in results.items() if len(rows) == 1}
+    assert {*results} - {*one} == {"search", "rerank"}
+    assert [row["query"] for row in results["search"]] == ["rice", "rice"]
+    assert {"question1", "question2", "score"} == {*results["rerank"][0]}
+    assert one["index"]["folder"] == "mine"
+    assert one["index"]["questions"] == one["info"]["questions"] == 4
+    assert one["add"] == {"id": 8, "question": "how to cook rice"}
+    assert one["remove"] == {"folder": "mine", "removed": 1, "questions": 3}
+    assert one["compact"] == {"folder": "mine", "upgraded": False}
+    assert one["encode"].items() >= {"out": "v.npy", "vectors": 4, "dimension": 6}.items()
+    assert one["mine"].items() >= {"out": "mined", "pairs": 1}.items()
+    assert one["publish"] == {"folder": "public"}
+    assert one["negatives"]["negatives"] >= one["negatives"]["queries"] > 0
+    assert one["errors"]["queries"] > 0
+    assert one["evaluate"]["queries"] == 1
+    for name, folder in (("splits", "parts"), ("clusters", "clusters")):
+        report = json.loads((tmp_path / folder / "report.json").read_text())
+        assert one[name] == {"out": folder} | report
+
+
+def test_json_and_tsv_exclude_each_other(qpr, index):
+    status, stdout, stderr = qpr("search", index, "--query", "rice", "--output", "tsv", "--json")
+    assert (status, stdout) == (2, "")
+    assert stderr.endswith("Error: --json goes without --output tsv\n")
+
+
+def test_errors_print_nothing_but_their_line(qpr, tmp_path):
+    shutil.rmtree(tmp_path / "none", ignore_errors=True)
+    status, stdout, stderr = qpr("info", "none", "--json")
+    assert (status, stdout) == (1, "")
+    assert stderr.count("\n") == 1

@@ -1,0 +1,122 @@
+"""The commands `presets` and `settings`, and the facts that they print."""
+
+import json
+import pathlib
+import re
+import tomllib
+
+import pytest
+
+from qpr_jax.training.config import TrainConfig, declarations, flatten
+from qpr_jax.training.describe import CHOICES
+from qpr_jax.training.losses_config import LOSS_NAMES
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.overrides import load_config
+from qpr_jax.training.preset_facts import FACTS
+from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.sources import SOURCES
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+NUMBER_WORDS = {11: "eleven"}
+OTHER_NAMES = {"quora_minilm": "`(quora_)?minilm`", "quora_cross_encoder": "and a .cross-encoder"}
+
+
+def written_about(name):
+    """The docstring of a config, and the rows of tables that name it, in one line each."""
+    docstring = (ROOT / "experiments" / "configs" / f"{name}.py").read_text().split('"""')[1]
+    yield " ".join(docstring.split())
+    pages = [ROOT / "README.md", *sorted((ROOT / "results").glob("*/README.md"))]
+    for line in (line for page in pages for line in page.read_text().splitlines()):
+        if line.startswith("|") and re.search(OTHER_NAMES.get(name, f"`{name}`"), line):
+            yield line
+
+
+def forms(kind, value):
+    """How pages write a figure."""
+    if kind == "scores":
+        first, second = (f"{number:.3f}" for number in value)
+        return f"{first} / {second}", f"{first} and {second}", f"H@1 {first}, MRR {second}"
+    if kind == "speed":
+        return (f"{value:,} ", f"{value:,} |")
+    if value < 1:
+        return (f"{60 * value:.0f} s in all",)
+    unit = NUMBER_WORDS.get(value, f"{value:g}")
+    return f" {unit} minutes", f"12 epochs of {value * 5:g} s"
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_the_facts_of_presets_are_those_of_the_pages(name):
+    facts, texts = FACTS[name], [*written_about(name)]
+    figures = [
+        ("scores", (facts.hits_at_1, facts.mrr)),
+        ("scores", (facts.reranked_hits_at_1, facts.reranked_mrr)),
+        ("speed", facts.questions_per_second),
+        ("time", facts.minutes),
+    ]
+    for kind, value in figures:
+        if value not in (None, (None, None)):
+            assert any(form in text for form in forms(kind, value) for text in texts), value
+
+
+def test_each_preset_has_facts(qpr):
+    assert {*FACTS} == {*PRESETS}
+    status, stdout, _ = qpr("presets")
+    assert status == 0
+    assert "quora_sdml            Quora pairs        0.759 / 0.819" in stdout
+    assert max(map(len, stdout.splitlines())) <= 100
+    rows = [json.loads(line) for line in qpr("presets", "--json")[1].splitlines()]
+    assert [row["name"] for row in rows] == [*FACTS]
+    assert rows[1]["mrr"] == 0.819
+    status, stdout, _ = qpr("presets", "quora_best", "distill")
+    assert "quora_best: " in stdout
+    assert "batch_size=1024" in stdout
+    assert '"quora_best"' in qpr("presets", "quora_best", "--json")[1]
+    status, _, stderr = qpr("presets", "best")
+    assert status == 1
+    assert stderr.startswith("error: `NAMES`: expected a preset, got 'best'; ")
+
+
+def test_choices_are_those_of_the_registries():
+    assert {
+        "data.source": tuple(SOURCES),
+        "encoder.kind": tuple(MODEL_FAMILIES),
+        "loss.names": LOSS_NAMES,
+    } == CHOICES
+
+
+def test_settings_in_words_and_in_json(qpr):
+    status, stdout, _ = qpr("settings")
+    assert status == 0
+    assert [*re.findall(r"(?m)^([a-z_.]+) = ", stdout)] == [*declarations()]
+    rows = [json.loads(line) for line in qpr("settings", "--json")[1].splitlines()]
+    assert {row["name"]: row["default"] for row in rows} == json.loads(
+        json.dumps(flatten(TrainConfig()))
+    )
+    _, stdout, _ = qpr("settings", "batch_size", "loss", "--config", "quora_best")
+    assert "batch_size = 1024  (default: 512)\n    pairs of a batch" in stdout
+    assert "loss.symmetric = true  (default: false)" in stdout
+    assert "encoder." not in stdout
+    status, _, stderr = qpr("settings", "batch_sise")
+    assert (status, stderr) == (
+        1,
+        "error: there is no setting `batch_sise`; did you mean `batch_size`?\n",
+    )
+
+
+@pytest.mark.parametrize("name", [None, "quora_best", "quora_minilm_triplet"])
+def test_a_toml_to_start_from_is_the_config(qpr, tmp_path, name):
+    _, stdout, _ = qpr("settings", "--toml", *(("--config", name) if name else ()))
+    (tmp_path / "mine.toml").write_text(stdout)
+    expected = load_config(name) if name else TrainConfig()
+    assert load_config(str(tmp_path / "mine.toml")) == expected
+    # Without the signs of comments it has every setting.
+    whole = re.sub(r"(?m)^# (?=[a-z_]+ = )", "", stdout)
+    (tmp_path / "mine.toml").write_text(whole)
+    assert load_config(str(tmp_path / "mine.toml")) == expected
+    tables = tomllib.loads(whole)
+    names = [
+        f"{key}.{last}" if isinstance(value, dict) else key
+        for key, value in tables.items()
+        for last in (value if isinstance(value, dict) else [""])
+    ]
+    assert names == [*declarations()]

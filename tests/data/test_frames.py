@@ -1,0 +1,226 @@
+"""Tables in memory are read as files are; what cannot be read is one clear line."""
+
+import csv
+import datetime
+import decimal
+import uuid
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from qpr_jax.data.columns import Columns, to_json
+from qpr_jax.data.questions import Entry, as_entries, as_queries, given_ids, read_questions
+from qpr_jax.errors import UserError
+
+COLUMNS = {"id": ["a", "7"], "question": ["how?", "why 😀"], "n": [1, 2]}
+EXPECTED = [Entry(0, "a", "how?", {"n": 1}), Entry(1, "7", "why 😀", {"n": 2})]
+
+
+class Stream:
+    """A table that has an Arrow C stream and nothing else."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame(COLUMNS),
+        pd.DataFrame(COLUMNS).set_index("id"),
+        pl.DataFrame(COLUMNS),
+        pl.LazyFrame(COLUMNS),
+        pa.table(COLUMNS),
+        pa.table(COLUMNS).to_reader(),
+        Stream(),
+        [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)],
+        (dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)),
+    ],
+    ids=lambda table: f"{type(table).__module__}.{type(table).__name__}",
+)
+def test_any_table(table):
+    assert list(as_entries(table)) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("a", "b"),
+        iter(["a", "b"]),
+        np.array(["a", "b"]),
+        pd.Series(["a", "b"]),
+        pl.Series(["a", "b"]),
+        pa.array(["a", "b"]),
+        pa.chunked_array([["a"], ["b"]]),
+    ],
+)
+def test_any_texts(texts):
+    entries = list(as_entries(texts, payload=[{"x": 1}, None]))
+    assert entries == [Entry(0, None, "a", {"x": 1}), Entry(1, None, "b")]
+    assert {type(entry.question) for entry in entries} == {str}
+
+
+def test_which_columns():
+    table = pd.DataFrame({"Key": [1], "Asked": ["q"], "id": ["x"], "more": [2], "less": [3]})
+    named = {"text_column": "Asked"}
+    mixed = pd.DataFrame({"Title": ["t"], "Question": ["q"], "ID": [3], "uuid": ["u"]})
+    assert next(as_entries(mixed)) == Entry(0, 3, "q", {"Title": "t", "uuid": "u"})
+    assert next(as_entries(table, **named)).payload == {"Key": 1, "more": 2, "less": 3}
+    assert next(as_entries(table, id_column="Key", **named))[1:] == (
+        *(1, "q"),
+        {"id": "x", "more": 2, "less": 3},
+    )
+    assert next(as_entries(table, payload=["less"], **named)) == Entry(0, "x", "q", {"less": 3})
+    assert next(as_entries(table, payload="less", **named)).payload == {"less": 3}
+    assert next(as_entries(table, payload=False, **named)) == Entry(0, "x", "q")
+    assert next(as_entries(table, id_column="", payload=False, **named)) == Entry(0, None, "q")
+    assert next(as_entries(table, ids=["mine"], payload=["id"], **named)).id == "mine"
+    assert as_queries(table, "Asked") == ["q"]
+    assert as_queries(pd.DataFrame({"Customer's question": ["q?"]})) == ["q?"]
+    assert as_queries(["", "b"]) == ["", "b"]
+
+
+def test_many_columns():
+    table = pd.DataFrame({"text": ["q"]} | {f"c{i}": [i] for i in range(99)})
+    assert next(as_entries(table)).payload == {f"c{i}": i for i in range(99)}
+    with pytest.raises(UserError, match=r"got `c0`, `c1`.*`c19` and 79 others; name it with"):
+        list(as_entries(table.drop(columns="text")))
+
+
+def test_ids_of_columns_with_missing_values():
+    table = pd.DataFrame({"question": ["a", "b"], "id": [7.0, np.nan]})
+    entries = list(as_entries(table))
+    assert [entry.id for entry in entries] == [7, None]
+    with pytest.raises(UserError, match=r"`ids`: expected one a question or none at all"):
+        given_ids(entries)
+    assert given_ids(list(as_entries(table, id_column=""))) is None
+    key = uuid.UUID(int=5)
+    assert next(as_entries([{"question": "a", "id": key}])).id == str(key)
+
+
+@pytest.mark.parametrize(
+    ("questions", "how", "message"),
+    [
+        (pd.DataFrame({"a": ["x"], "b": [1]}), {}, "`questions`: expected a column of .*`a`, `b`;"),
+        (pd.DataFrame(), {}, "expected a column of questions .*, got none"),
+        (
+            pd.DataFrame({3: ["a"], "b": [1]}),
+            {"text_column": "c"},
+            "a column `c`, got `3`, `b`; na",
+        ),
+        (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `payload`"),
+        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "another with `id_column`"),
+        (pd.DataFrame([["a", "b"]], columns=["text"] * 2), {}, "one column `text`, got 2; rename"),
+        (
+            pd.DataFrame({"question": ["a", None]}),
+            {},
+            "position 1: expected a question .* got None",
+        ),
+        (pd.DataFrame({"question": ["a", 3]}), {}, "`questions`, position 1: expected .* got 3"),
+        (pd.DataFrame({"question": ["a"], "id": [-1]}), {}, "position 0: `ids`: expected 0 to"),
+        (pd.DataFrame({"question": ["a"], "id": [1.5]}), {}, "expected whole numbers or strings"),
+        ([{"question": "a"}, "b"], {}, "position 1: expected a mapping, got str"),
+        (
+            [{"question": "a"}, {"q": "b", "r": 1}],
+            {},
+            "position 1: .* got `q`, `r`",
+        ),
+        ({"question": ["a"]}, {}, "expected a list of strings, got a dict"),
+        (5, {}, "expected a list of strings, got int"),
+        (["a", "b"], {"ids": [1]}, r"`ids`: expected one a question \(2\), got 1"),
+        (["a"], {"ids": [1, 2]}, r"`ids`: expected one a question \(1\), got 2"),
+        (["a", "b"], {"ids": [7, "7"]}, "`ids`: expected distinct ids, got 7 twice"),
+        (["a", "b"], {"payload": [{}]}, r"`payload`: expected a mapping a question \(2\), got 1"),
+        (
+            ["a"],
+            {"payload": [3]},
+            "`payload`: expected a mapping a question, got int at position 0",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(questions, how, message):
+    with pytest.raises(UserError, match=message) as error:
+        list(as_entries(questions, **how))
+    assert "\n" not in str(error.value)
+
+
+def nested(depth):
+    value = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def test_rows_of_other_shapes():
+    rows = csv.DictReader(["question,n", "a,1", "b,2,3"])
+    with pytest.raises(UserError, match=r"position 1: expected 2 cells, as the header, got more"):
+        list(as_entries(rows))
+    assert next(as_entries([{"question": "a", 5: "x"}])).payload == {"5": "x"}
+    assert next(as_entries(pd.DataFrame({0: ["a"], 1: [2]}), text_column=0)).payload == {"1": 2}
+    for only in ("T;Subject;Status", "id"):  # another separator; an id is no question
+        with pytest.raises(UserError, match=f"expected a header with a column of .* got `{only}`"):
+            list(as_entries([{only: "a;b"}]))
+    assert next(as_entries(csv.DictReader(["\ufeffquestion", "a"]))).question == "a"
+    with pytest.raises(UserError, match=r"got \['a', 'b'\]; give csv\.DictReader, or"):
+        as_entries(csv.reader(["a,b"]))
+    with pytest.raises(UserError, match="position 0: expected payload that is nested less deeply"):
+        list(as_entries([{"question": "a", "x": nested(5000)}]))
+    with pytest.raises(UserError, match="`payload`: expected payload that is nested less"):
+        list(as_entries(["a"], payload=[nested(5000)]))
+    wide = pd.DataFrame([["q", 1]], columns=pd.MultiIndex.from_tuples([("a", "b"), ("c", "d")]))
+    with pytest.raises(UserError, match=r"got `\('a', 'b'\)`"):
+        list(as_entries(wide))
+    with pytest.raises(UserError, match=r"distinct names, got \['q', 'q'\]|one column `q`, got 2"):
+        list(as_entries(pa.table([["a"], ["b"]], names=["q", "q"])))
+
+
+def test_what_a_file_has_is_taken_as_it_is(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,question,n\n7,a,1\nx,b,2\n")
+    entries = list(read_questions(str(path), columns=Columns(payload=True)))
+    assert list(as_entries(entries)) == entries
+    with pytest.raises(UserError, match=r"the path of a file; give qpr_jax\.read_questions"):
+        as_entries(str(path))
+
+
+def test_ids_are_at_the_position_of_their_row():
+    table = pd.DataFrame({"question": ["a", None, "c"]})
+    entries = list(as_entries(table, ids=["x", "y", uuid.UUID(int=3)], skip_bad_rows=True))
+    assert [entry.id for entry in entries] == ["x", str(uuid.UUID(int=3))]
+    with pytest.raises(UserError, match=r"expected a list of ids, got a str; pass \[ids\]"):
+        list(as_entries(["a", "b"], ids="xy"))
+
+
+def test_bad_rows_may_be_left_out(caplog):
+    caplog.set_level("WARNING", logger="qpr_jax")
+    table = pl.DataFrame({"question": ["a", None, " ", "b"]})
+    assert [e.line for e in as_entries(table, skip_bad_rows=True)] == [0, 3]
+    assert caplog.messages == ["`questions`: 2 bad rows left out"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (pd.Timestamp("2020-01-02"), "2020-01-02T00:00:00"),
+        (datetime.date(2020, 1, 2), "2020-01-02"),
+        (datetime.timedelta(seconds=90), 90.0),
+        (decimal.Decimal("1.50"), "1.50"),
+        (b"text", "text"),
+        (b"\xff", "/w=="),
+        (float("inf"), None),
+        (float("nan"), None),
+        (pd.NaT, None),
+        (pd.NA, None),
+        (np.float32(0.5), 0.5),
+        (np.array([1, 2]), [1, 2]),
+        (np.datetime64("2020-01-02T03:04", "ns"), "2020-01-02T03:04:00.000000000"),
+        (np.array(["2020-01-02"], "datetime64[D]"), ["2020-01-02"]),
+        (np.timedelta64(90, "s"), 90.0),
+        ({1: (True, None, np.int64(3))}, {"1": [True, None, 3]}),
+    ],
+)
+def test_payload_is_json(value, expected):
+    assert to_json(value) == expected

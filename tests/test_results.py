@@ -1,0 +1,198 @@
+"""Results as lists, as text, as HTML and as tables."""
+
+import copy
+import pickle
+import sys
+
+import pandas
+import polars
+import pyarrow
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.base import Hit
+from qpr_jax.results import Hits, Results
+
+FIRST = [Hit(7, "How to cook rice?", 0.25, 0.9), Hit(3, "What is rice?", 1.5)]
+SECOND = [Hit(3, "What is rice?", 0.5, None)]
+RESULTS = Results.of(["cook rice", "rice"], [FIRST, SECOND])
+COLUMNS = ["query_number", "query", "rank", "id", "question", "distance", "score"]
+
+
+def with_payload(*payloads):
+    """Results of one query, a hit a payload."""
+    hits = [Hit(i, f"question {i}", float(i), None, payload) for i, payload in enumerate(payloads)]
+    return Results.of(["a"], [hits])
+
+
+def test_they_are_lists():
+    assert [FIRST, SECOND] == RESULTS
+    assert RESULTS.queries == ["cook rice", "rice"]
+    assert RESULTS[0].query == "cook rice"
+    assert RESULTS[0][0].question == "How to cook rice?"
+    for part, kept in ((RESULTS[1:], ["rice"]), (RESULTS[::-1], ["rice", "cook rice"])):
+        assert type(part) is Results
+        assert part.queries == kept
+    best = RESULTS[0][:1]
+    assert type(best) is Hits
+    assert (best, best.query) == (FIRST[:1], "cook rice")
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda results: pickle.loads(pickle.dumps(results))]
+)
+def test_they_survive_a_copy(copied):
+    found = copied(RESULTS)
+    assert type(found) is Results
+    assert found == RESULTS
+    assert found.queries == RESULTS.queries
+
+
+def test_as_text():
+    assert repr(RESULTS) == (
+        '2 queries, 3 hits\n"cook rice":\n'
+        "     distance  score  id  question\n"
+        "  1     0.250  0.900   7  How to cook rice?\n"
+        "  2     1.500          3  What is rice?\n"
+        '"rice":\n'
+        "     distance  id  question\n"
+        "  1     0.500   3  What is rice?"
+    )
+    assert repr(Results()) == "0 queries, 0 hits"
+    assert repr(Hits("x")) == '"x":\n  (no hits)'
+
+
+def test_as_text_whatever_a_question_has():
+    hits = Hits(
+        "\x1b[31m\ud800", [Hit("\u202eid", f"a\n\x00b\ud800{'x' * 999}", 0.0, None, {"n": 1})]
+    )
+    lines = repr(hits).split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() for line in lines)
+    assert lines[2].endswith('xxx…  {"n": 1}')
+    repr(hits).encode()
+
+
+def test_much_is_counted_and_not_printed():
+    results = Results.of(map(str, range(12)), [[FIRST[0]] * 21] * 12)
+    assert len(repr(results).splitlines()) == 1 + 10 * (1 + 1 + 20 + 1) + 1
+    assert repr(results).endswith("... and 1 more hit\n... and 2 more queries")
+    html = results._repr_html_()
+    assert html.count("<table>") == 10
+    assert html.count("... and 1 more hit<") == 10
+    assert html.count("... and 2 more queries<") == 1
+
+
+def test_as_html():
+    hits = Hits(
+        "<b>", [Hit("<i>", "<script>alert(1)</script>\ud800", 0.25, 0.5, {"<u>": "&", "n": [1]})]
+    )
+    html = hits._repr_html_()
+    html.encode()
+    for wrong in ("<b><", "<i>", "<script", "<u>", "&<"):
+        assert wrong not in html.replace("<b>&lt;b&gt;</b>", "")
+    for shown in ("&lt;script&gt;alert(1)", "&lt;u&gt;", "&amp;", "[1]", "0.250", "0.500"):
+        assert f">{shown}" in html
+    assert "score" not in Hits("a", SECOND)._repr_html_()
+
+
+def test_pandas():
+    frame = RESULTS.to_pandas()
+    assert [*frame] == COLUMNS
+    assert frame["query_number"].tolist() == [0, 0, 1]
+    assert frame["query"].tolist() == ["cook rice", "cook rice", "rice"]
+    assert frame["rank"].tolist() == [1, 2, 1]
+    assert frame["id"].tolist() == [7, 3, 3]
+    assert frame["id"].dtype == "int64"
+    assert frame["distance"].tolist() == [0.25, 1.5, 0.5]
+    assert frame["score"].isna().tolist() == [False, True, True]
+    assert [*RESULTS[0].to_pandas()] == COLUMNS[2:]
+    assert len(RESULTS[0].to_pandas()) == 2
+
+
+def test_arrow():
+    table = RESULTS.to_arrow()
+    assert table.column_names == COLUMNS
+    assert table.schema.field("id").type == pyarrow.int64()
+    assert table.schema.field("score").type == pyarrow.float64()
+    assert table.column("score").to_pylist() == [0.9, None, None]
+    assert RESULTS[1].to_arrow().column_names == COLUMNS[2:]
+    assert polars.DataFrame(table)["question"].to_list() == [
+        hit.question for hits in RESULTS for hit in hits
+    ]
+
+
+@pytest.mark.parametrize("results", [Results(), Results.of(["a"], [[]])])
+def test_tables_without_hits(results):
+    assert [*results.to_pandas()] == COLUMNS
+    assert results.to_arrow().schema == RESULTS.to_arrow().schema
+    types = RESULTS.to_pandas().dtypes.drop("id")
+    pandas.testing.assert_series_equal(results.to_pandas().dtypes.drop("id"), types)
+
+
+def test_ids_of_two_kinds():
+    results = Results.of(
+        ["a"], [[Hit(7, "x", 0.0), Hit("007", "y", 1.0), Hit(2**63 - 1, "z", 2.0)]]
+    )
+    assert results.to_arrow().column("id").to_pylist() == ["7", "007", str(2**63 - 1)]
+    assert results.to_pandas()["id"].tolist() == [7, "007", 2**63 - 1]
+
+
+def test_payload_has_a_column_a_field():
+    results = with_payload({"url": "u", "views": 2**53 + 1}, None, {"views": 0, "new": True})
+    table, frame = results.to_arrow(), results.to_pandas()
+    assert table.column_names == [*frame] == [*COLUMNS, "url", "views", "new"]
+    assert table.column("views").to_pylist() == [2**53 + 1, None, 0]
+    assert frame["views"].dtype == "Int64"  # as float64 it would be another number
+    assert frame["views"][0] == 2**53 + 1
+    assert frame["new"].dtype == "boolean"
+    assert frame["url"][0] == "u"
+
+
+def test_fields_with_the_name_of_a_column():
+    results = with_payload({"id": 1, "payload_id": 2, "query": "q", "x": 3})
+    names = ["payload_payload_id", "payload_id", "payload_query", "x"]
+    assert results.to_arrow().column_names[len(COLUMNS) :] == names
+    row = results.to_pandas().iloc[0]
+    assert [row[name] for name in names] == [1, 2, "q", 3]
+    # The table of one query has no column `query`.
+    assert [*results[0].to_pandas()][-2:] == ["query", "x"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2.5], [1, 2.5]),
+        ([1, "a"], ["1", "a"]),
+        ([True, 2], ["true", "2"]),
+        ([[1], {"b": None}], ["[1]", '{"b": null}']),
+        ([2**70, None], [str(2**70), None]),
+        (["\ud800", None], ["\ufffd", None]),
+        ([["\ud800"]], ['["\\ud800"]']),
+        ([None, None], [None, None]),
+        ([{"a": 1}, {"b": "x"}], [{"a": 1, "b": None}, {"a": None, "b": "x"}]),
+    ],
+)
+def test_values_without_a_common_type(values, expected):
+    results = with_payload(*({"x": value} for value in values))
+    assert results.to_arrow().column("x").to_pylist() == expected
+    frame = results.to_pandas()["x"]
+    assert [
+        None if pandas.api.types.is_scalar(v) and pandas.isna(v) else v for v in frame
+    ] == values
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "remedy"),
+    [
+        ("pandas", "to_pandas", "pip install pandas"),
+        ("pyarrow", "to_arrow", "pip install 'qpr_jax[parquet]'"),
+    ],
+)
+def test_without_the_package(monkeypatch, package, method, remedy):
+    monkeypatch.setitem(sys.modules, package, None)
+    for results in (RESULTS, RESULTS[0]):
+        with pytest.raises(UserError, match=f"expected the package {package} ") as error:
+            getattr(results, method)()
+        assert error.value.remedy == remedy
+        assert "\n" not in str(error.value)

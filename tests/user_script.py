@@ -1,0 +1,68 @@
+"""A user's script: `mypy --strict` checks it against the installed package; see test_public.
+
+Wrong uses are marked by `type: ignore`, of which mypy refuses one that is not needed.
+"""
+
+import qpr_jax
+from qpr_jax import (
+    Columns,
+    Encoder,
+    Explanation,
+    Hit,
+    Hits,
+    Id,
+    Payload,
+    Recipe,
+    Results,
+    Retriever,
+    TrainConfig,
+    UserError,
+    load_config,
+    losses,
+    read_encoder,
+    read_questions,
+    train_and_evaluate,
+)
+
+
+def best_ids(retriever: Retriever, queries: list[str]) -> list[Id]:
+    results: Results = retriever.search(queries, k=3, rerank=False)
+    first: Hits = results[0]
+    print(first.query, first[0].question, results.queries, results[1:].queries)
+    return [hit.id for hits in results for hit in hits]
+
+
+def facts(hit: Hit) -> tuple[str, float, float, object]:
+    payload: Payload = hit.payload or {}
+    score = 0.0 if hit.score is None else hit.score
+    return hit.question, hit.distance + 1, score, payload.get("url")
+
+
+def explained(retriever: Retriever) -> float:
+    why: Explanation = retriever.explain("cook rice", id=7)
+    return why.probability or why.features["distance"]
+
+
+def main() -> None:
+    encoder: Encoder = read_encoder("minilm")
+    print(encoder.encode(["a"]).shape, encoder.dimension)
+    recipe = Recipe("IVF2000,SQ8", probes=20)
+    try:
+        retriever = Retriever.build(["How to cook rice?"], run="minilm", recipe=recipe)
+        rows = [{"title": "How to cook rice?", "url": "https://example.com"}]
+        retriever = Retriever.build(rows, ["a"], ["url"], text_column="title")
+    except UserError as error:
+        print(error.what, error.remedy)
+        raise SystemExit(1) from error
+    added: list[Id] = retriever.add(["What is rice?"], ["b"], payload=[{"url": None}])
+    print(retriever.remove(added), len(retriever), best_ids(retriever, ["rice"]))
+    retriever.save("my_index")
+    entries = read_questions("a.csv", columns=Columns(id="ticket", payload=True))
+    print([entry.id for entry in entries], Retriever.build_in("folder", entries, run="minilm"))
+    print(retriever.search(["rice"]).to_arrow().num_rows, qpr_jax.__version__)
+    config: TrainConfig = load_config("quora_sdml")
+    print(train_and_evaluate(config, "runs/mine")["test"], losses.sdml_loss)
+    wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
+    retriever.serch(["rice"])  # type: ignore[attr-defined]
+    print(qpr_jax.Retreiver)  # type: ignore[attr-defined]
+    print(wrong)
