@@ -9,6 +9,9 @@ import pytest
 
 from qpr_jax.losses import sdml_loss
 from qpr_jax.losses.dispatch import Method, choose_method
+from tests.losses.references import slow
+
+DOT = {"distance": "dot", "symmetric": True}
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +27,7 @@ def compiled(**options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"symmetric": True}, {"prior": "distance"}, {"distance": "dot", "symmetric": True}],
+    [{}, slow({"symmetric": True}), {"prior": "distance"}, slow(DOT)],
     ids=str,
 )
 def test_any_tile_gives_the_loss_of_all_at_once(options, batch):
@@ -37,7 +40,7 @@ def test_any_tile_gives_the_loss_of_all_at_once(options, batch):
             np.testing.assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("options", [{}, {"symmetric": True}, {"distance": "euc"}], ids=str)
+@pytest.mark.parametrize("options", [slow({}), {"symmetric": True}, {"distance": "euc"}], ids=str)
 def test_the_value_alone_is_that_beside_the_gradient(options, batch):
     x, y, _ = batch(30, 30, 8)
     value, _ = compiled(tile=7, **options)(x, y)
@@ -56,7 +59,7 @@ def test_the_gradient_is_scaled_by_what_is_made_of_the_loss(batch):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"symmetric": True}, {"distance": "euc"}, {"distance": "dot", "symmetric": True}],
+    [slow({}), {"symmetric": True}, slow({"distance": "euc"}), DOT],
     ids=str,
 )
 def test_memory_grows_with_the_tile_and_not_with_the_batch(options):

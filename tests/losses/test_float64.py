@@ -18,7 +18,7 @@ from qpr_jax.losses import (
 )
 from tests.losses import test_contrastive as contrastive
 from tests.losses import test_triplet as triplet
-from tests.losses.references import sdml_reference
+from tests.losses.references import sdml_reference, slow
 
 DISTANCE = {"prior": "distance", "temperature": 0.7}
 
@@ -90,7 +90,7 @@ def over_devices(loss, count):
         ({"distance": "dot", **DISTANCE}, False),
     ],
 )
-@pytest.mark.parametrize("tile", [None, 4, "auto"])
+@pytest.mark.parametrize("tile", [4, slow(None), slow("auto")])
 def test_sdml(options, clustered, tile):
     x, y = vectors((9, 5), (13, 5))
     y[:9] = x + 0.5 * y[:9]
@@ -100,7 +100,7 @@ def test_sdml(options, clustered, tile):
     check(loss, (x, y), expected, smooth="prior" not in options)
 
 
-@pytest.mark.parametrize("tile", [None, 3])
+@pytest.mark.parametrize("tile", [3, slow(None)])
 @pytest.mark.parametrize("options", [{}, {"distance": "euc", "symmetric": True, **DISTANCE}])
 def test_sdml_over_devices(options, tile):
     x, y = vectors((8, 5), (8, 5))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.losses import sdml_loss
-from tests.losses.references import sdml_reference
+from tests.losses.references import sdml_reference, slow
 
 APART = 1e2
 
@@ -33,7 +33,7 @@ def distance(got, want):
     return max(np.linalg.norm(got - want) / np.linalg.norm(want), rows.max())
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("smoothing", [0.3, slow(0.0), slow(0.1)])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize(
     ("extra", "clustered", "n", "d"), [(0, False, 250, 200), (30, True, 100, 24)]
@@ -58,7 +58,7 @@ def test_gradients_are_accurate(smoothing, symmetric, extra, clustered, n, d):
         assert distance(found_gradients, gradients) < 1e-5
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("smoothing", [0.3, slow(0.0), slow(0.1)])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("tile", [None, 7])
 def test_shares_of_devices_too(mapped, smoothing, symmetric, tile):
