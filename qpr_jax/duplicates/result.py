@@ -50,7 +50,9 @@ class Group(NamedTuple):
 
     Attributes:
       ids, questions, payloads: of the rows, in the order of the ids.
+      of_table: whether each row is of the table, and not of `against` or of the index.
       kept: the id of the row that stays.
+      keeps_table: whether that row is of the table.
       weakest: the probability of the pair that joined the group last; None as of `Pair`.
       link: the ids of this pair.
       distance: of this pair.
@@ -59,10 +61,18 @@ class Group(NamedTuple):
     ids: list[Id]
     questions: list[str]
     payloads: list[Payload | None]
+    of_table: list[bool]
     kept: Id
+    keeps_table: bool
     weakest: float | None
     link: tuple[Id, Id]
     distance: float
+
+    @property
+    def stays(self) -> list[bool]:
+        """Whether each row is the one that stays."""
+        sides = zip(self.ids, self.of_table, strict=True)
+        return [(value, side) == (self.kept, self.keeps_table) for value, side in sides]
 
 
 class Row(NamedTuple):
@@ -142,7 +152,7 @@ class Duplicates:
             fixed: dict[str, list[Any]] = {
                 "group": [i for i, group in enumerate(groups) for _ in group.ids],
                 "id": [value for group in groups for value in group.ids],
-                "kept": [value == group.kept for group in groups for value in group.ids],
+                "kept": [is_kept for group in groups for is_kept in group.stays],
                 "weakest": [group.weakest for group in groups for _ in group.ids],
                 "question": [text for group in groups for text in group.questions],
             }
@@ -225,6 +235,7 @@ def groups_of(found: Found) -> Iterator[Group]:
     for begin, end in chunks_of(groups.starts):
         at = groups.starts[begin]
         ids, texts, payloads = rows.columns(groups.members[at : groups.starts[end]])
+        of_table = (groups.members[at : groups.starts[end]] < rows.table_rows).tolist()
         links = rows.fields(groups.links[begin:end].reshape(-1))[0]
         kept = rows.fields(groups.kept[begin:end])[0]
         for i in range(begin, end):
@@ -235,7 +246,9 @@ def groups_of(found: Found) -> Iterator[Group]:
                 ids[own],
                 texts[own],
                 payloads[own],
+                of_table[own],
                 kept[i - begin],
+                bool(groups.kept[i] < rows.table_rows),
                 min(1.0, score) if known else None,
                 (links[2 * (i - begin)], links[2 * (i - begin) + 1]),
                 distance,

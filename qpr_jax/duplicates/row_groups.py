@@ -55,7 +55,7 @@ class RowGroups:
 def group_rows(
     rows: Rows, groups: Groups, vectors: np.ndarray, keep: str, *, copies: bool
 ) -> RowGroups:
-    """The groups of rows by those of their entries.
+    """Make the groups of rows from those of their entries.
 
     vectors: float32 [E, d]. keep: as of `choose_kept`; a row that the table is compared with comes
     before those of the table. copies: whether the rows of one text are a group.

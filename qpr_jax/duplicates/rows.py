@@ -16,7 +16,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -54,6 +54,7 @@ class Rows:
       blocks: int64 [E], only entries of one block are compared; None: all.
       is_new: bool [E], whether a row of the table is in it; None where all are.
       keys: uint64 [E, 2], hashes of block and text.
+      kinds: the types of the values of each field of the payloads, by its name.
     """
 
     parts: tuple[BuiltQuestions, BuiltQuestions]
@@ -64,6 +65,7 @@ class Rows:
     blocks: np.ndarray | None
     is_new: np.ndarray | None
     keys: np.ndarray
+    kinds: dict[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -116,6 +118,9 @@ def order_key(value: Id) -> tuple[bool, Id]:
     return isinstance(key, str), key
 
 
+_ARRAYS = [field.name for field in dataclasses.fields(Rows)[1:-1]]
+
+
 class _Source:
     """Questions on their way to disk, and the hashes of their texts and blocks."""
 
@@ -123,12 +128,14 @@ class _Source:
         self._questions, self._within = questions, within
         self._hashes, self._blocks = bytearray(), bytearray()
         self._has_block = False
+        self.kinds: dict[str, set[str]] = {}
 
     def __iter__(self) -> Iterator[StoredQuestion]:
         for question in self._questions:
-            block = b""
+            block, payload = b"", question.payload or {}
+            for name, value in payload.items():
+                self.kinds.setdefault(name, set()).add(type(value).__name__)
             if self._within is not None:
-                payload = question.payload or {}
                 self._has_block |= self._within in payload
                 value = json.dumps(payload.get(self._within), sort_keys=True).encode()
                 block = hashlib.blake2b(value, digest_size=8).digest()
@@ -181,7 +188,7 @@ def read_rows(
     _write(folder / "new.part", new, check)
     # Numbers that an index gives are others when it has grown.
     kinds = ("texts",) if known_by == "text" else ("texts", "rows")
-    found = {"settings": settings, "new": _digest(folder / "new.part", kinds)}
+    found: dict[str, Any] = {"settings": settings, "new": _digest(folder / "new.part", kinds)}
     is_same = all(before.get(name) == value for name, value in found.items())
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
@@ -201,11 +208,15 @@ def read_rows(
     rows = _distinct(parts, new, old, within is not None, apart=apart)
     if known_by:
         rows = _leave_out_known(rows, known_by)
+    kinds = {**old.kinds, **new.kinds}
+    for name in kinds:
+        kinds[name] = new.kinds.get(name, set()) | old.kinds.get(name, set())
+    found["kinds"] = {name: sorted(some) for name, some in kinds.items()}
     with write_atomically(folder / _FILE) as file:
-        arrays = {f.name: getattr(rows, f.name) for f in dataclasses.fields(rows)[1:]}
+        arrays = {name: getattr(rows, name) for name in _ARRAYS}
         np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
     write_json(folder / _SOURCE, found)
-    return rows
+    return dataclasses.replace(rows, kinds=found["kinds"])
 
 
 def _write(folder: pathlib.Path, source: _Source, check: Check) -> None:
@@ -223,9 +234,10 @@ def _parts(folder: pathlib.Path) -> tuple[BuiltQuestions, BuiltQuestions]:
 
 
 def _read(folder: pathlib.Path) -> Rows:
+    kinds = read_object(folder / _SOURCE)["kinds"]
     with np.load(folder / _FILE, allow_pickle=False) as arrays:
-        names = [field.name for field in dataclasses.fields(Rows)[1:]]
-        return Rows(_parts(folder), *(arrays[n] if n in arrays else None for n in names))
+        found = (arrays[name] if name in arrays else None for name in _ARRAYS)
+        return Rows(_parts(folder), *found, kinds=kinds)
 
 
 def _distinct(
