@@ -31,13 +31,14 @@ class Task(NamedTuple):
     """Compare `rows` int64 [n] with `others` int64 [o], both ascending.
 
     ordered: only pairs whose row is less than the other; else no row is in both.
-    group: the number of the rows' block or list.
+    block, list: of whose pairs it has some; list -1 for none.
     """
 
     rows: np.ndarray
     others: np.ndarray
     ordered: bool
-    group: int
+    block: int = 0
+    list: int = -1
 
 
 class SmallBlocks(NamedTuple):
@@ -58,21 +59,21 @@ def split_group(rows: np.ndarray, is_new: np.ndarray | None, compare: Compare) -
     yield from rectangle(rows[new], rows[~new])
 
 
-def triangle(rows: np.ndarray, group: int = 0) -> Iterator[Task]:
+def triangle(rows: np.ndarray) -> Iterator[Task]:
     """The tasks of all pairs of `rows` int64 [n], ascending."""
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
         for other in range(start, len(rows), OTHERS):
-            yield Task(some, rows[other : other + OTHERS], True, group)
+            yield Task(some, rows[other : other + OTHERS], True)
 
 
-def rectangle(rows: np.ndarray, others: np.ndarray, group: int = 0) -> Iterator[Task]:
+def rectangle(rows: np.ndarray, others: np.ndarray) -> Iterator[Task]:
     """The tasks of all pairs of one of `rows` and one of `others`, which have none in common."""
     if len(others) < len(rows):
         rows, others = others, rows
     for start in range(0, len(rows), ROWS):
         for other in range(0, len(others), OTHERS):
-            yield Task(rows[start : start + ROWS], others[other : other + OTHERS], False, group)
+            yield Task(rows[start : start + ROWS], others[other : other + OTHERS], False)
 
 
 def count_pairs(count: int, new: int, compare: Compare) -> int:
