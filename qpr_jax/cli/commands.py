@@ -14,7 +14,7 @@ from qpr_jax.cli import (
     errors,
     evaluate,
     indexes,
-    mine,
+    duplicates,
     negatives,
     presets,
     rerank,
@@ -43,7 +43,7 @@ def qpr(context: click.Context) -> None:
 
 
 _MODULES = (
-    *(train, presets, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors),
+    *(train, presets, splits, clusters, indexes, duplicates, negatives, rerank, evaluate, errors),
     *(serve, completion),
 )
 for module in _MODULES:

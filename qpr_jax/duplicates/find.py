@@ -233,9 +233,14 @@ def find_duplicates(
     return found
 
 
+def needed_columns(within: str | None, keep: str) -> list[str]:
+    """The columns that the blocks and the rule read."""
+    return [*filter(None, (within, column_of(keep)))]
+
+
 def _with_needed(payload: Any, within: str | None, keep: str) -> Any:
-    """The columns to keep, with those of the blocks and of the rule."""
-    needed = [*filter(None, (within, column_of(keep)))]
+    """The columns to keep, with those that are needed."""
+    needed = needed_columns(within, keep)
     if payload is True or not needed:
         return payload
     if isinstance(payload, bool | None):

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from qpr_jax.duplicates.choice import Choice
+from qpr_jax.duplicates.closest import find_closest
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, Links, group_pairs
 from qpr_jax.duplicates.row_groups import RowGroups, group_rows
 from qpr_jax.duplicates.rows import Rows
@@ -19,7 +20,7 @@ from qpr_jax.duplicates.vectors import encode_entries
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.mining import Pairs
-from qpr_jax.index.pair_search import FoundPairs, find_closest, find_pairs
+from qpr_jax.index.pair_search import FoundPairs, find_pairs
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.light import LIGHT
 from qpr_jax.reranking.second_stage import SecondStages
@@ -144,7 +145,7 @@ def search_duplicates(
     choice = settings.choice
     light = _uses_light(stages, settings)
     vectors = encode_entries(rows, encoder, folder)
-    limit = _distance_limit(stages, choice, light)
+    limit = distance_limit(stages, settings)
     found = _find(rows, vectors, limit, settings, folder / "pairs")
     raw = None
     if light and found is not None:
@@ -196,14 +197,15 @@ def _uses_light(stages: SecondStages, settings: Settings) -> bool:
     return calibrated and (settings.choice.by_probability or settings.rerank == "light")
 
 
-def _distance_limit(stages: SecondStages, choice: Choice, light: bool) -> float:
+def distance_limit(stages: SecondStages, settings: Settings) -> float:
     """The largest distance of a pair that is looked at; below 0 where no pair can count."""
+    choice = settings.choice
     if choice.max_distance is not None:
         return choice.max_distance
     if choice.pairs is not None:
         return float("inf")
     calibration = stages.require_calibration()
-    if light:
+    if _uses_light(stages, settings):
         return calibration.reach
     least = _LEAST if choice.threshold is None else choice.threshold
     if least > calibration.distance[1, -1]:
