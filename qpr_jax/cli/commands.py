@@ -9,6 +9,7 @@ import sys
 import click
 
 from qpr_jax.cli import (
+    calibrate,
     clusters,
     completion,
     errors,
@@ -44,7 +45,7 @@ def qpr(context: click.Context) -> None:
 
 _MODULES = (
     *(train, presets, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors),
-    *(serve, completion),
+    *(serve, calibrate, completion),
 )
 for module in _MODULES:
     for command in vars(module).values():
