@@ -233,6 +233,6 @@ def _spool(records: np.ndarray, ends: np.ndarray, spools: Sequence[pathlib.Path]
     ranges = np.searchsorted(ends, records["owner"], "right")
     order = np.argsort(ranges, kind="stable")
     bounds = np.searchsorted(ranges[order], np.arange(len(ends) + 1))
-    for i in np.flatnonzero(np.diff(bounds)):
+    for i in np.flatnonzero(np.diff(bounds)).tolist():
         with name_in_errors(spools[i]), spools[i].open("ab") as file:
             records[order[bounds[i] : bounds[i + 1]]].tofile(file)

@@ -22,6 +22,7 @@ from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
+from qpr_jax.reranking.differences import find_differences
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
@@ -143,7 +144,7 @@ class SecondStages:
             raise UserError(
                 "expected a run with calibrated probabilities, got one without",
                 setting="threshold",
-                remedy="give {max_distance} or {pairs} instead, or calibrate the run with "
+                remedy="choose by distance or by a number of pairs, or calibrate the run with "
                 "`qpr calibrate`",
             )
         return self.calibration
@@ -234,11 +235,16 @@ class SecondStages:
         left, right = self._encoder.encode([text, question])
         products = index.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
-        stage = self.stage(rerank, index)
-        if stage is None:
-            return Explanation(distance)
-        key = parse_key(id)
-        return stage.explain(text, Hit(UNKNOWN if key is None else key, question, distance))
+        stage, found = self.stage(rerank, index), Explanation(distance)
+        if stage is not None:
+            key = parse_key(id)
+            hit = Hit(UNKNOWN if key is None else key, question, distance)
+            found = stage.explain(text, hit)
+        known = None
+        if self.calibration is not None and not products:
+            known = float(self.calibration.probabilities(np.array([distance]))[0])
+        differences = find_differences(text, question, index.keep_statistics())
+        return found._replace(pair_probability=known, differences=differences)
 
     def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
         if word == "light" or self.cross_encoder is None:

@@ -82,7 +82,7 @@ def calibrate_pairs(
     fit = weights[VALIDATION] > 0
     labels, counts = same[fit].astype(np.int8), weights[VALIDATION][fit]
     near = -pairs.distances[fit].astype(np.float64)
-    curves: dict[str, np.ndarray] = {"distance": _with_end(calibrate(near, labels, counts), reach)}
+    curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts), reach)}
     raw = None
     if reranker:
         raw = _raw_scores(dataset, retriever, reranker, pairs, fit | (weights[TEST] > 0))

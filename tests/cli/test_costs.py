@@ -17,7 +17,7 @@ TOOK = re.compile(r"took [\d.]+ s, [\d.]+ [GMK]B memory, ([\d.]+ [GMK]B) disk")
 COMMANDS = {
     "index": ("index", "out", "questions.txt", "--run", "run"),
     "encode": ("encode", "run", "questions.txt", "--out", "out"),
-    "mine": ("mine", "questions.txt", "--run", "run", "--out", "out", "--pairs", "100"),
+    "duplicates": ("duplicates", "questions.txt", "--run", "run", "--out", "out", "--pairs", "100"),
 }
 
 
@@ -142,7 +142,7 @@ def test_other_commands_are_refused(qpr, tmp_path, questions, monkeypatch):
     assert not (tmp_path / "full.npy").exists()
     arguments[-1] = "other.npy"
     assert qpr(*arguments)[0] == 0
-    mine = ["mine", "questions.txt", "--run", "run", "--out", "full", "--pairs", "40000"]
+    mine = ["duplicates", "questions.txt", "--run", "run", "--out", "full", "--pairs", "40000"]
     status, _, stderr = qpr(*mine)
     assert (status, "ask for fewer pairs with `--pairs`" in stderr) == (1, True)
     assert not (tmp_path / "full").exists()

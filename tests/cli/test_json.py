@@ -31,7 +31,7 @@ def results(qpr, run, finished, tmp_path):
         "remove": ("mine", "--id", 8),
         "compact": ("mine",),
         "encode": (run, "q.jsonl", "--out", "v.npy"),
-        "mine": ("q.jsonl", "--run", run, "--out", "mined", "--pairs", 1),
+        "duplicates": ("q.jsonl", "--run", run, "--out", "mined", "--pairs", 1),
         "publish": (run, "--to", "public"),
         "splits": ("pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
         "negatives": (run, "pairs.tsv", "--out", "n.tsv", "--count", 1),
@@ -59,7 +59,7 @@ def test_every_command_prints_json(results, tmp_path):
     assert one["remove"] == {"folder": "mine", "removed": 1, "questions": 3}
     assert one["compact"] == {"folder": "mine", "upgraded": False}
     assert one["encode"].items() >= {"out": "v.npy", "vectors": 4, "dimension": 6}.items()
-    assert one["mine"].items() >= {"out": "mined", "pairs": 1}.items()
+    assert one["duplicates"].items() >= {"out": "mined", "pairs": 1}.items()
     assert one["publish"] == {"folder": "public"}
     assert one["negatives"]["negatives"] >= one["negatives"]["queries"] > 0
     assert one["errors"]["queries"] > 0
