@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.files import StrPath
+from qpr_jax.index.pair_codes import check_finite
 from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of, join_pairs, sort_pairs
 from qpr_jax.index.pair_search import FoundPairs, check_vectors, find_pairs
 from qpr_jax.index.pair_tasks import Compare
@@ -46,6 +47,7 @@ def find_closest(
     spool = PairFolder(folder, digest_of([vectors, blocks, is_new], settings))
     if facts := spool.found():
         return FoundPairs.of(spool, facts)
+    check_finite(vectors)
     sampled, aim = sample_distances(vectors, seed=seed), MORE * count
     for number in itertools.count():
         distance = sampled.distance_of(aim)

@@ -164,7 +164,7 @@ def _run(
         "exact": not joined,
         "missed": missed,
         "vectors": len(setup.vectors),
-        "max_distance": setup.most,
+        "max_distance": None if np.isinf(setup.most) else setup.most,
         "code_size": 0 if codes is None else codes.values.shape[1],
         "lists": [lists.facts for lists in joined],
     }
