@@ -94,10 +94,15 @@ def make_lists(
         "sampled_pairs": len(checked),
         "missed": missed,
     }
-    arrays = {"home": home, "starts": starts, "visits": visits, "count": len(centroids)}
+    arrays: dict[str, Any] = {
+        "home": home,
+        "starts": starts,
+        "visits": visits,
+        "count": len(centroids),
+    }
     arrays |= {f"fact_{name}": value for name, value in facts.items()}
     with write_atomically(file) as part:
-        np.savez(part, **arrays)
+        np.savez(part, allow_pickle=False, **arrays)
     return _unpack(arrays)
 
 
@@ -148,12 +153,10 @@ def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pair
     host = np.where(homes[0] == number, first, second)
     other = np.where(homes[0] == number, homes[1], homes[0])
     again = (other < number) & visits_list(lists.starts, lists.visits, host, other)
-    return Pairs(*(values[~again] for values in pairs))
+    return pairs.where(~again)
 
 
-def _fit_centroids(
-    vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def _fit_centroids(vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Distinct centroids float32 [L, d] of about sqrt(n) lists, none of which is very large."""
     number = max(1, round(len(rows) ** 0.5))
     drawn = np.sort(rng.choice(len(rows), min(len(rows), _TRAINED * number), replace=False))
@@ -206,7 +209,9 @@ def _sample_pairs(
     drawn = rng.permutation(able)[:_MOST_SAMPLED]
     found: tuple[list[Pairs], list[Pairs]] = ([], [])
     for start in range(0, len(drawn), _SAMPLE):
-        for part, some in zip(found, np.array_split(drawn[start : start + _SAMPLE], 2), strict=True):
+        for part, some in zip(
+            found, np.array_split(drawn[start : start + _SAMPLE], 2), strict=True
+        ):
             part.append(_pairs_of(setup, codes, rows, np.sort(some)))
         if all(sum(len(part.first) for part in parts) >= _ENOUGH for parts in found):
             break
@@ -226,7 +231,7 @@ def _pairs_of(setup: Setup, codes: Codes, rows: np.ndarray, some: np.ndarray) ->
         return pairs
     new = setup.is_new[pairs.first].astype(int) + setup.is_new[pairs.second]
     kept = new == 1 if setup.compare == "across" else new > 0
-    return Pairs(*(values[kept] for values in pairs))
+    return pairs.where(kept)
 
 
 def _needed_reach(vectors: np.ndarray, centroids: np.ndarray, pairs: Pairs) -> np.ndarray:

@@ -8,7 +8,9 @@ from qpr_jax.loops import compile_loop
 
 
 @compile_loop()
-def find_visits(distances, gaps, reach):
+def find_visits(
+    distances: np.ndarray, gaps: np.ndarray, reach: np.float32
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The home of each vector, and the further lists whose border is at most `reach` away.
 
     Args:
@@ -40,7 +42,7 @@ def find_visits(distances, gaps, reach):
 
 
 @compile_loop()
-def borders_of_pairs(one, other, gaps):
+def borders_of_pairs(one: np.ndarray, other: np.ndarray, gaps: np.ndarray) -> np.ndarray:
     """For each pair the smaller distance to the border of the two homes, 0 within one home [P].
 
     one, other: distances [P, L] of the first and the second vector of each pair, as `find_visits`.
@@ -54,7 +56,9 @@ def borders_of_pairs(one, other, gaps):
 
 
 @compile_loop()
-def visits_list(starts, visits, vectors, lists):
+def visits_list(
+    starts: np.ndarray, visits: np.ndarray, vectors: np.ndarray, lists: np.ndarray
+) -> np.ndarray:
     """Whether each of `vectors` int64 [P] visits the list at its place in `lists` int32 [P]."""
     found = np.zeros(len(vectors), np.bool_)
     for i in range(len(vectors)):

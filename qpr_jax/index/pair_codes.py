@@ -107,6 +107,7 @@ def encode_all(axes: Axes, vectors: np.ndarray, into: Codes | None = None) -> Co
 
 
 def empty_codes(axes: Axes, count: int) -> Codes:
+    """Arrays for the codes of `count` vectors."""
     return Codes(np.empty((count, axes.code_size), np.float32), np.empty(count, np.float32))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import read_object, write_atomically, write_json
+from qpr_jax.files import StrPath, read_object, write_atomically, write_json
 
 FORMAT = "qpr_jax pairs 1"
 PART = 1 << 20  # the most pairs of a part
@@ -28,8 +28,13 @@ class Pairs(NamedTuple):
     second: np.ndarray
     distances: np.ndarray
 
+    def where(self, chosen: np.ndarray | slice) -> Pairs:
+        """The pairs that a mask bool [P], an order int64 or a slice chooses."""
+        return Pairs(self.first[chosen], self.second[chosen], self.distances[chosen])
+
 
 def no_pairs() -> Pairs:
+    """A list of none."""
     return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
@@ -37,6 +42,11 @@ def join_pairs(parts: list[Pairs]) -> Pairs:
     """The pairs of all parts, one after the other."""
     first, second, distances = map(np.concatenate, zip(*parts, no_pairs(), strict=True))
     return Pairs(first, second, distances)
+
+
+def sort_pairs(pairs: Pairs) -> Pairs:
+    """The pairs, nearest first; of equal distances, those of the first rows first."""
+    return pairs.where(np.lexsort((pairs.second, pairs.first, pairs.distances)))
 
 
 class PairFolder:
@@ -47,7 +57,7 @@ class PairFolder:
     their names say where to go on. `found.json` comes last.
     """
 
-    def __init__(self, path: str | pathlib.Path, digest: str) -> None:
+    def __init__(self, path: StrPath, digest: str) -> None:
         self.path = pathlib.Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         state = {"format": FORMAT, "digest": digest}
@@ -59,6 +69,8 @@ class PairFolder:
         self._waiting: list[Pairs] = []
         self._written = time.monotonic()
         self._begun, self.next_task = 0, 0  # of the pairs that wait, and of all
+        if self.found():
+            return
         for file in self._files():
             begin, end = _tasks(file)
             if begin != self.next_task:  # pairs of a run that was told other tasks
@@ -69,6 +81,12 @@ class PairFolder:
     def found(self) -> dict[str, Any] | None:
         """What `finish` was given, if all tasks are done."""
         return read_object(self.path / _FOUND) or None
+
+    def restart(self) -> None:
+        """Remove all pairs."""
+        for file in self._files():
+            file.unlink()
+        self._waiting, self._begun, self.next_task = [], 0, 0
 
     def add(self, pairs: Pairs) -> None:
         """Keep the pairs of the next task."""

@@ -21,7 +21,7 @@ _FAST = {"contract", "reassoc", "nsz"}
 
 
 @compile_loop(fastmath=_FAST)
-def squared_distance(one, other, most):
+def squared_distance(one: np.ndarray, other: np.ndarray, most: float) -> np.float32:
     """The squared distance of two float32 vectors [d], or infinity if it is above `most`."""
     total = np.float64(0)
     for start in range(0, len(one), _CHUNK):
@@ -36,7 +36,7 @@ def squared_distance(one, other, most):
 
 
 @compile_loop(fastmath=_FAST)
-def measure(vectors, first, second):
+def measure(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Squared distances float32 [P] of pairs of rows of float32 [N, d]."""
     distances = np.empty(len(first), np.float32)
     for i in range(len(first)):
@@ -45,7 +45,7 @@ def measure(vectors, first, second):
 
 
 @compile_loop(fastmath=_FAST)
-def _add_products(codes, row, tile, sums):
+def _add_products(codes: np.ndarray, row: int, tile: np.ndarray, sums: np.ndarray) -> None:
     """Add the products of four codes, from `row` on, and of those of tile [K, W] to sums [4, W]."""
     sums0, sums1, sums2, sums3 = sums[0], sums[1], sums[2], sums[3]
     for k in range(0, tile.shape[0], 4):
@@ -64,7 +64,19 @@ def _add_products(codes, row, tile, sums):
 
 
 @compile_loop(fastmath=_FAST)
-def compare(vectors, rows, others, codes, halves, tiles, tile_halves, most, ordered, start, out):
+def compare(
+    vectors: np.ndarray,
+    rows: np.ndarray,
+    others: np.ndarray,
+    codes: np.ndarray,
+    halves: np.ndarray,
+    tiles: np.ndarray,
+    tile_halves: np.ndarray,
+    most: np.float32,
+    ordered: bool,
+    start: int,
+    out: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> tuple[int, int]:
     """Find the pairs of a row of `rows` and one of `others` within a squared distance.
 
     Args:
@@ -101,9 +113,9 @@ def compare(vectors, rows, others, codes, halves, tiles, tile_halves, most, orde
         for i in range(row, min(row + _ROWS, len(rows))):
             products, least = sums[i - row], halves[i] + limit
             for chunk in range(0, width, 64):
-                hits = 0
+                hits = np.int32(0)  # int32 as the products are wide, so that the loop is vectorized
                 for j in range(chunk, chunk + 64):
-                    hits += products[j] >= least
+                    hits = np.int32(hits + np.int32(products[j] >= least))
                 if hits == 0:
                     continue
                 for j in range(chunk, min(chunk + 64, width)):
@@ -119,7 +131,7 @@ def compare(vectors, rows, others, codes, halves, tiles, tile_halves, most, orde
 
 
 @compile_loop()
-def lay_out(codes, halves):
+def lay_out(codes: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Transpose codes [n, K] and halves [n] into tiles [T, K, COLUMNS] and [T, COLUMNS]."""
     count, size = codes.shape
     number = -(-count // COLUMNS)
@@ -134,7 +146,16 @@ def lay_out(codes, halves):
 
 
 @compile_loop(fastmath=_FAST)
-def compare_blocks(vectors, rows, starts, is_new, which, most, start, out):
+def compare_blocks(
+    vectors: np.ndarray,
+    rows: np.ndarray,
+    starts: np.ndarray,
+    is_new: np.ndarray,
+    which: int,
+    most: np.float32,
+    start: int,
+    out: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> tuple[int, int]:
     """Find the pairs of small blocks within a squared distance, each compared in full.
 
     Args:

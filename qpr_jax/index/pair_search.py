@@ -61,6 +61,11 @@ class FoundPairs:
         """All pairs, at most 2^20 at a time, in a fixed order."""
         return self.folder.parts()
 
+    @classmethod
+    def of(cls, folder: PairFolder, facts: dict[str, Any]) -> FoundPairs:
+        """The pairs of a folder that is finished with these facts."""
+        return cls(folder, facts["count"], facts["exact"], facts["missed"], facts)
+
 
 class Setup(NamedTuple):
     """What is searched. vectors: float32 [N, d]; the largest squared distance; which pairs."""
@@ -109,14 +114,14 @@ def find_pairs(
     Raises:
       UserError: a vector is not finite, or the memory is too little.
     """
-    vectors = _checked(vectors)
+    vectors = check_vectors(vectors)
     settings = {
         "max_distance": float(max_distance), "compare": compare, "exact": exact, "seed": seed,
         "limit": EXACT_LIMIT, "tasks": [ROWS, OTHERS, SMALL],
     }  # fmt: skip
     spool = PairFolder(folder, digest_of([vectors, blocks, is_new], settings))
     if facts := spool.found():
-        return _result(spool, facts)
+        return FoundPairs.of(spool, facts)
     check_finite(vectors)
     setup = Setup(vectors, float(max_distance), is_new, compare, seed)
     order, starts = _sort_blocks(len(vectors), blocks)
@@ -125,7 +130,7 @@ def find_pairs(
         _check_memory(memory, setup)
         codes = _codes_of(setup, spool.path)
     facts = _run(setup, codes, order, starts, spool, exact, log)
-    return _result(spool, spool.finish(facts))
+    return FoundPairs.of(spool, spool.finish(facts))
 
 
 def _run(
@@ -159,7 +164,7 @@ def _run(
         "exact": not joined,
         "missed": missed,
         "vectors": len(setup.vectors),
-        "max_distance": setup.most,
+        "max_distance": None if np.isinf(setup.most) else setup.most,
         "code_size": 0 if codes is None else codes.values.shape[1],
         "lists": [lists.facts for lists in joined],
     }
@@ -208,9 +213,7 @@ def _tasks(
             yield task._replace(block=number)
 
 
-def _count_tasks(
-    setup: Setup, small: tuple[np.ndarray, np.ndarray], groups: list[_Group]
-) -> int:
+def _count_tasks(setup: Setup, small: tuple[np.ndarray, np.ndarray], groups: list[_Group]) -> int:
     return sum(1 for _ in _tasks(setup, small, groups))
 
 
@@ -237,16 +240,12 @@ def _split_sizes(
 def _codes_of(setup: Setup, folder: pathlib.Path) -> Codes:
     """The codes of all vectors in files of the folder, or those of a run that was killed."""
     axes = fit_axes(setup.vectors, setup.most, seed=setup.seed)
-    files = Codes(folder / "codes.npy", folder / "halves.npy")  # type: ignore[arg-type]
-    empty = empty_codes(axes, 0)
+    files = [folder / "codes.npy", folder / "halves.npy"]
     if not all(file.exists() for file in files):
-        for file in files:
-            file.unlink(missing_ok=True)
         parts = [file.with_suffix(".part") for file in files]
-        shapes = [(len(setup.vectors), *value.shape[1:]) for value in empty]
         mapped = [
-            np.lib.format.open_memmap(part, "w+", np.float32, shape)
-            for part, shape in zip(parts, shapes, strict=True)
+            np.lib.format.open_memmap(part, "w+", np.float32, (len(setup.vectors), *one.shape[1:]))
+            for part, one in zip(parts, empty_codes(axes, 0), strict=True)
         ]
         encode_all(axes, setup.vectors, Codes(*mapped))
         for part, file, array in zip(parts, files, mapped, strict=True):
@@ -268,14 +267,10 @@ def _check_memory(memory: int, setup: Setup) -> None:
         )
 
 
-def _checked(vectors: np.ndarray) -> np.ndarray:
+def check_vectors(vectors: np.ndarray) -> np.ndarray:
     """The same array [N, d] of float32, in the order that the loops read; UserError for others."""
     if vectors.ndim != 2 or vectors.dtype != np.float32:
         raise UserError(
             f"`vectors`: expected float32 [N, d], got {vectors.dtype} {list(vectors.shape)}"
         )
     return np.asarray(vectors) if vectors.flags.c_contiguous else np.ascontiguousarray(vectors)
-
-
-def _result(spool: PairFolder, facts: dict[str, Any]) -> FoundPairs:
-    return FoundPairs(spool, facts["count"], facts["exact"], facts["missed"], facts)

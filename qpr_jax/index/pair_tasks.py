@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
 
 class SmallBlocks(NamedTuple):
-    """Compare all vectors of each block: `rows` int64 [n], block by block; `starts` int64 [B + 1]."""
+    """Compare the vectors of each block: `rows` int64 [n] by block; `starts` int64 [B + 1]."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -106,10 +106,8 @@ def run_task(
     """The pairs of a task within a squared distance of `most`; codes: of all vectors."""
     limit = np.float32(most)
     if isinstance(task, SmallBlocks):
-        news = np.zeros(1, bool) if is_new is None else is_new
         which = WHICH["all" if is_new is None else compare]
-        # The loop reads `is_new` of each row, so that it needs one of all.
-        news = np.zeros(len(vectors), bool) if is_new is None else news
+        news = np.zeros(len(vectors), bool) if is_new is None else is_new
 
         def advance(start: int, out: Pairs) -> tuple[int, int]:
             return kernels.compare_blocks(
