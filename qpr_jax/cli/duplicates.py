@@ -40,7 +40,9 @@ _WORK = ".work"  # in the output folder: what a run that was killed goes on with
 _GIB = 1 << 30
 
 
-@click.command(cls=Command, stopped="the same command goes on; {out} is complete with its info.json")
+@click.command(
+    cls=Command, stopped="the same command goes on; {out} is complete with its info.json"
+)
 @click.argument("questions", default="-")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder.")
 @click.option(
@@ -49,9 +51,7 @@ _GIB = 1 << 30
     shell_complete=complete_encoder,
     help="Folder of the encoder, or minilm.  [default: minilm, or that of --incremental]",
 )
-@click.option(
-    "--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]"
-)
+@click.option("--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]")
 @click.option("--max-distance", type=FiniteRange(min=0), help="The largest squared distance.")
 @click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="The precision to expect.")
 @click.option("--pairs", type=click.IntRange(min=1), help="Number of closest pairs.")
@@ -77,9 +77,7 @@ _GIB = 1 << 30
 @click.option(
     "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use beside the rows' own."
 )
-@click.option(
-    "--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv"
-)
+@click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
 @dry_run
 @payload_input
 @questions_input
@@ -184,9 +182,7 @@ def _estimate(out: str, search: Search) -> Any:
 
     choice = search.settings.choice
     limit = None if choice.pairs else max(0.0, distance_limit(search.stages, search.settings))
-    return mine_estimate(
-        out, search.encoder, threshold=limit, count=choice.pairs, most=10**12
-    )
+    return mine_estimate(out, search.encoder, threshold=limit, count=choice.pairs, most=10**12)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """The files of a search for duplicates, written a part at a time in any of OUTPUTS.
 
-    pairs          id1, id2, score, distance, question1, question2; most probable first
-    groups         a row for each member: group, id, kept, weakest, question, and its payload
-    deduplicated   id, question, rows (how many it stands for), and its payload
+pairs          id1, id2, score, distance, question1, question2; most probable first
+groups         a row for each member: group, id, kept, weakest, question, and its payload
+deduplicated   id, question, rows (how many it stands for), and its payload
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 from qpr_jax.data.quoted_tsv import tsv_cell
 from qpr_jax.duplicates.result import Group, groups_of, kept_of, pairs_of
@@ -72,8 +72,9 @@ def write_files(folder: pathlib.Path, found: Found, output: str) -> None:
 
 def _members(groups: Iterable[Group], fields: list[str], *, has_others: bool) -> Rows:
     for number, group in enumerate(groups):
-        columns = zip(group.ids, group.stays, group.questions, group.of_table, group.payloads)
-        for value, stays, text, of_table, payload in columns:
+        fixed = zip(group.ids, group.stays, group.questions, strict=True)
+        others = zip(group.of_table, group.payloads, strict=True)
+        for (value, stays, text), (of_table, payload) in zip(fixed, others, strict=True):
             more = (of_table,) if has_others else ()
             yield (number, value, stays, group.weakest, text, *more, *_values(payload, fields))
 
@@ -146,15 +147,14 @@ def _write_parquet(
 
     kinds = [("string" if strings else "int64") if t == "id" else t for t in types.values()]
     names = [*map(replace_surrogates, types)]
-    schema = pyarrow.schema(
-        [(name, getattr(pyarrow, kind.replace("float64", "float64"))()) for name, kind in zip(names, kinds, strict=True)]
-    )
+    fields = [(name, getattr(pyarrow, kind)()) for name, kind in zip(names, kinds, strict=True)]
+    schema = pyarrow.schema(fields)
     with write_atomically(path) as file, pyarrow.parquet.ParquetWriter(file, schema) as writer:
         for some in _chunks(rows):
             columns = zip(*some, strict=True)
             arrays = [
-                pyarrow.array([*map(_as_string, column)] if kind == "string" else column, field.type)
-                for column, kind, field in zip(columns, kinds, schema, strict=True)
+                pyarrow.array([*map(_as_string, cells)] if kind == "string" else cells, field.type)
+                for cells, kind, field in zip(columns, kinds, schema, strict=True)
             ]
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
 

@@ -27,12 +27,12 @@ from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.index.base import Check, StoredQuestion
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
-from qpr_jax.reranking.stage import Explanation
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.base import as_texts
 
 MEMORY = 2 << 30  # bytes, beside what rows take
 _ADDED = 16_384  # rows that are added to an index at once
+_WEIGHED = 10_000  # texts that are indexed to explain a pair
 
 Log = Callable[[str], object]
 
@@ -101,10 +101,13 @@ class Search:
             self.index.add(texts, ids, payloads)
         return len(new)
 
-    def explain(self, text: str, other: str) -> Explanation:
-        """Why two texts were joined."""
-        retriever = self.index or Retriever.build([text, other], run=self.run_folder)
-        return retriever.explain(text, other)
+    def explainer(self, rows: Rows) -> Retriever:
+        """A retriever whose word weights are those of the rows, or of some of many."""
+        if self.index is not None:
+            return self.index
+        step = -(-len(rows.first) // _WEIGHED)
+        texts = rows.texts_of(np.arange(0, len(rows.first), max(1, step)))
+        return Retriever.build(texts, run=self.run_folder)
 
 
 def open_search(
@@ -155,7 +158,7 @@ def open_search(
         memory,
         "across" if across else "new" if index is not None else "all",
     )
-    return Search(encoder, stages, settings, index, within, run or "minilm")
+    return Search(encoder, stages, settings, index, within, run or incremental or "minilm")
 
 
 def find_duplicates(
@@ -227,7 +230,7 @@ def find_duplicates(
         else:
             where = pathlib.Path(folder)
         rows = search.read(where, table, other)
-        found = Duplicates(search.run(where, rows), search.explain)
+        found = Duplicates(search.run(where, rows), search.explainer)
         search.add_new(rows)
     log(repr(found).partition("\n")[0].strip("<>"))
     return found

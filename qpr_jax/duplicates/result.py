@@ -11,7 +11,9 @@ import numpy as np
 
 from qpr_jax.data.questions import Payload
 from qpr_jax.duplicates.row_groups import chunks_of
+from qpr_jax.duplicates.rows import Rows, order_key
 from qpr_jax.duplicates.search import Found
+from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
 from qpr_jax.reranking.stage import Explanation
 from qpr_jax.results import (
@@ -25,6 +27,8 @@ from qpr_jax.results import (
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from qpr_jax.retriever import Retriever
 
 T = TypeVar("T")
 _SHOWN = 10  # pairs and groups that are printed
@@ -130,10 +134,9 @@ class Duplicates:
       missed: 0.0 where `exact`.
     """
 
-    def __init__(
-        self, found: Found, explain: Callable[[str, str], Explanation] | None = None
-    ) -> None:
-        self._found, self._explain = found, explain
+    def __init__(self, found: Found, explainer: Callable[[Rows], Retriever]) -> None:
+        """explainer: makes the retriever that explains pairs of some rows."""
+        self._found, self._explainer = found, explainer
         self.threshold, self.max_distance = found.pairs.threshold, found.max_distance
         self.precision, self.exact, self.missed = found.precision, found.exact, found.missed
         self._pairs = [*pairs_of(found)]  # their files may go
@@ -187,9 +190,14 @@ class Duplicates:
         """
         known = {(found.id1, found.id2): found for found in self._pairs}
         found = known.get(pair[:2]) or known.get((pair[1], pair[0]))
-        if found is None or self._explain is None:
-            raise KeyError(f"no pair of {pair[0]!r} and {pair[1]!r}")
-        return self._explain(found.question1, found.question2)
+        if found is None:
+            what = f"expected the ids of a pair that was found, got {pair[0]!r} and {pair[1]!r}"
+            raise UserError(what, remedy="give one of the pairs")
+        return self._retriever.explain(found.question1, found.question2)
+
+    @functools.cached_property
+    def _retriever(self) -> Retriever:
+        return self._explainer(self._found.rows)
 
     def __repr__(self) -> str:
         rows = int((self._found.rows.entries[: self._found.rows.table_rows] >= 0).sum())
@@ -211,8 +219,6 @@ def _columns(values: Sequence[Any], kind: type) -> dict[str, list[Any]]:
 
 def pairs_of(found: Found) -> Iterator[Pair]:
     """The pairs of rows, read from disk a part at a time; smaller id first, or the table's."""
-    from qpr_jax.duplicates.rows import order_key
-
     across = found.settings.compare == "across"
     for part in found.row_pairs():
         for start in range(0, len(part.first), _CHUNK):
@@ -250,9 +256,13 @@ def groups_of(found: Found) -> Iterator[Group]:
                 kept[i - begin],
                 bool(groups.kept[i] < rows.table_rows),
                 min(1.0, score) if known else None,
-                (links[2 * (i - begin)], links[2 * (i - begin) + 1]),
+                _ordered(*links[2 * (i - begin) : 2 * (i - begin) + 2]),
                 distance,
             )
+
+
+def _ordered(one: Id, two: Id) -> tuple[Id, Id]:
+    return (one, two) if order_key(one) <= order_key(two) else (two, one)
 
 
 def kept_of(found: Found) -> Iterator[Row]:

@@ -236,8 +236,7 @@ def _parts(folder: pathlib.Path) -> tuple[BuiltQuestions, BuiltQuestions]:
 def _read(folder: pathlib.Path) -> Rows:
     kinds = read_object(folder / _SOURCE)["kinds"]
     with np.load(folder / _FILE, allow_pickle=False) as arrays:
-        found = (arrays[name] if name in arrays else None for name in _ARRAYS)
-        return Rows(_parts(folder), *found, kinds=kinds)
+        return Rows(_parts(folder), *map(arrays.get, _ARRAYS), kinds=kinds)
 
 
 def _distinct(

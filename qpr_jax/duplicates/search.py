@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from qpr_jax.duplicates.choice import Choice
-from qpr_jax.duplicates.closest import find_closest
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, Links, group_pairs
 from qpr_jax.duplicates.row_groups import RowGroups, group_rows
 from qpr_jax.duplicates.rows import Rows
@@ -19,6 +18,7 @@ from qpr_jax.duplicates.scoring import Scored, ScoredPairs, rerank_pairs
 from qpr_jax.duplicates.vectors import encode_entries
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
+from qpr_jax.index.closest_pairs import find_closest
 from qpr_jax.index.mining import Pairs
 from qpr_jax.index.pair_search import FoundPairs, find_pairs
 from qpr_jax.reranking.base import Rerank

@@ -94,7 +94,9 @@ def test_the_reranker_decides_unless_it_is_left_out(reranked_run):
     assert pairs_of(both[0]) == pairs_of(both[1]) != pairs_of(both[2])
     assert all(pair.score >= 0.5 for found in both for pair in found.pairs)
     by_distance = find_duplicates(texts, run=reranked_run, max_distance=1)
-    assert all(p.score == pytest.approx(1 - p.distance / REACH, abs=1e-6) for p in by_distance.pairs)
+    assert all(
+        p.score == pytest.approx(1 - p.distance / REACH, abs=1e-6) for p in by_distance.pairs
+    )
 
 
 def test_copies_are_one_group_without_all_their_pairs(run):
@@ -213,7 +215,10 @@ def test_a_row_of_an_index_that_changed_replaces_the_old_one(run, tmp_path):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"threshold": 0.5, "pairs": 3}, "expected one way to choose pairs, got threshold and pairs"),
+        (
+            {"threshold": 0.5, "pairs": 3},
+            "expected one way to choose pairs, got threshold and pairs",
+        ),
         ({"threshold": 1.5}, "`threshold`: expected a probability, 0 to 1, got 1.5"),
         ({"threshold": float("nan")}, "`threshold`: expected a number, got nan"),
         ({"precision": 0}, "`precision`: expected a probability, more than 0 and at most 1, got 0"),

@@ -86,7 +86,9 @@ def test_the_order_of_pairs_does_not_matter(name, monkeypatch):
 def test_components_are_joined_in_turns_where_memory_is_small():
     rng = np.random.default_rng(2)
     blocks = [
-        links(*((10 * b + i, 10 * b + j, rng.random()) for i, j in ((0, 1), (1, 2), (0, 2), (2, 3))))
+        links(
+            *((10 * b + i, 10 * b + j, rng.random()) for i, j in ((0, 1), (1, 2), (0, 2), (2, 3)))
+        )
         for b in range(50)
     ]
     whole = group_pairs(500, lambda: blocks, "bridges")
