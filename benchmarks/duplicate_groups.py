@@ -129,12 +129,13 @@ def labels_of(count: int, links: Links, share: float) -> np.ndarray:
 
 def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int) -> str:
     """The page: a line for each linkage at each number of pairs, then the best of each."""
-    head = "| pairs | distance | linkage | groups | largest | precision | recall | F1 | B-cubed F1 | non-duplicates joined | s |"
+    head = "| pairs | distance | linkage | groups | largest | precision | recall | F1 | B-cubed F1 |"
+    head += " non-duplicates joined | s |"
     lines = [
         "# Groups of duplicates: three linkages",
         "",
-        f"Quora's 165,493 questions, {held_out:,} of them for validation; closest pairs of all by a",
-        "trained encoder. `python -m benchmarks.duplicate_groups RUN` writes this page.",
+        f"Quora's 165,493 questions, {held_out:,} of them for validation; closest pairs of all",
+        "by a trained encoder. `python -m benchmarks.duplicate_groups RUN` writes this page.",
         "",
         "## The best F1 of each linkage",
         "",
@@ -146,7 +147,7 @@ def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int)
     lines += [as_line(row, pairs) for row in best]
     lines += ["", "## All", "", head, "|" + "---|" * 11]
     lines += [as_line(row, pairs) for row in rows]
-    lines += ["", f"The default is {DEFAULT}, {SHARES[DEFAULT]:g}: see docs/duplicates.md.", ""]
+    lines += ["", f"The default is {DEFAULT} linkage; [why](../../docs/duplicates.md#groups).", ""]
     return "\n".join(lines)
 
 

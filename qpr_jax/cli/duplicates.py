@@ -60,8 +60,8 @@ _GIB = 1 << 30
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
     "--groups",
-    type=click.Choice(["bridges", "complete", "closure"]),
-    help="How pairs make groups.  [default: bridges; closure with --against or --incremental]",
+    type=click.Choice(["complete", "bridges", "closure"]),
+    help="How pairs make groups.  [default: complete; closure with --against or --incremental]",
 )
 @click.option(
     "--keep",
@@ -133,13 +133,16 @@ def duplicates(
 def _open(options: dict[str, Any], *, across: bool) -> tuple[Search, dict[str, Any]]:
     """The search that options ask for, and the options of reading."""
     from qpr_jax.cli.options import parse_rerank
+    from qpr_jax.duplicates.choice import choose
     from qpr_jax.duplicates.find import needed_columns, open_search
 
-    names = ("run", "threshold", "max_distance", "precision", "pairs", "incremental", "within")
-    given = {name: options.pop(name) for name in (*names, "groups", "keep")}
+    ways = ("threshold", "max_distance", "precision", "pairs")
+    choice = choose(**{name: options.pop(name) for name in ways})
+    names = ("run", "incremental", "within", "groups", "keep")
+    given = {name: options.pop(name) for name in names}
     rerank = parse_rerank(options.pop("rerank"))
     memory = int(options.pop("memory") * _GIB)
-    search = open_search(**given, across=across, rerank=rerank, memory=memory)
+    search = open_search(choice=choice, **given, across=across, rerank=rerank, memory=memory)
     needed = needed_columns(given["within"], given["keep"])
     if needed and options["no_payload"]:
         options["no_payload"], options["payload"] = False, ",".join(needed)
@@ -172,6 +175,7 @@ def _read_rows(search: Search, work: pathlib.Path, table: Any, other: Any) -> Ro
     against = None if other[0] is None else Source(*other)
     rows = search.read(work, Source(*table), against)
     if not rows.table_rows:
+        (work / "source.json").unlink()  # nothing is kept
         raise UserError(f"{table[1].rpartition(',')[0]}: expected questions, got none")
     return rows
 

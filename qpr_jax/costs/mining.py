@@ -16,11 +16,12 @@ from qpr_jax.costs.rows import Sample
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import spell
 from qpr_jax.files import StrPath
-from qpr_jax.index.mining import SLICE, TILE, close_pairs, count_blocks
+from qpr_jax.index.mining import close_pairs
 from qpr_jax.machine import held_memory
 
 log = logging.getLogger("qpr_jax")
 
+TILE, SLICE = 8192, 1024
 _COMPARED = 4096  # vectors that are compared with SLICE others, at least twice
 _PAIRED = 2048  # vectors whose close pairs are counted
 _PAIR_SECONDS, _PAIR_BYTES = 12e-6, 250  # to sort, cluster and write a pair; in memory
@@ -91,3 +92,8 @@ def _expected_pairs(vectors: np.ndarray, count: int, threshold: float) -> int:
     vectors = vectors[:_PAIRED]
     found = len(close_pairs(vectors, threshold, most=_PAIRED**2).first)
     return round(found * count * (count - 1) / (len(vectors) * (len(vectors) - 1)))
+
+
+def count_blocks(count: int) -> int:
+    starts = range(0, count, TILE)
+    return sum(-(-(count - start) // SLICE) for start in starts)

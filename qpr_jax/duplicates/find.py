@@ -9,12 +9,12 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from qpr_jax.data.questions import Entry, as_entries
-from qpr_jax.duplicates.choice import choose
+from qpr_jax.duplicates.choice import Choice, choose
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, share_of
 from qpr_jax.duplicates.keep import column_of
 from qpr_jax.duplicates.result import Duplicates
@@ -25,6 +25,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.index.base import Check, StoredQuestion
+from qpr_jax.index.built_questions import accept
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
 from qpr_jax.retriever import Retriever
@@ -67,7 +68,8 @@ class Search:
         folder.mkdir(parents=True, exist_ok=True)
         entries: Iterable[Entry] = table.entries
         others: Iterable[StoredQuestion] = ()
-        check_others, known_by = _check(Source((), ""))[1], None
+        check_others: Check = accept
+        known_by: Literal["id", "text"] | None = None
         if self.index is not None:
             first, entries = _peek(table.entries)
             by_text = first is not None and first.id is None
@@ -112,11 +114,8 @@ class Search:
 
 def open_search(
     *,
+    choice: Choice,
     run: StrPath | None = None,
-    threshold: float | None = None,
-    max_distance: float | None = None,
-    precision: float | None = None,
-    pairs: int | None = None,
     across: bool = False,
     incremental: StrPath | None = None,
     within: str | None = None,
@@ -126,7 +125,6 @@ def open_search(
     memory: int = MEMORY,
 ) -> Search:
     """Check the arguments of `find_duplicates` and load the encoder; `across`: with `against`."""
-    choice = choose(threshold, max_distance, precision, pairs)
     column_of(keep)
     if groups is not None:
         share_of(groups)
@@ -201,7 +199,7 @@ def find_duplicates(
       incremental: the folder of an index. Rows that it lacks are compared with it and with each
         other, then added to it, so that the next call compares only what is new.
       within: a column; only rows with the same value in it are compared.
-      groups: "bridges", "complete" or "closure" (`duplicates.groups`); None: bridges, or closure
+      groups: "complete", "bridges" or "closure" (`duplicates.groups`); None: complete, or closure
         with `against` or `incremental`, where not all pairs of a group are compared.
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
         "max:COLUMN", the greatest of a column. A row of `against` or of the index comes before.
@@ -213,9 +211,15 @@ def find_duplicates(
     """
     across = against is not None
     search = open_search(
-        **{"run": run, "threshold": threshold, "max_distance": max_distance},
-        **{"precision": precision, "pairs": pairs, "across": across, "incremental": incremental},
-        **{"within": within, "groups": groups, "keep": keep, "rerank": rerank, "memory": memory},
+        run=run,
+        choice=choose(threshold, max_distance, precision, pairs),
+        across=across,
+        incremental=incremental,
+        within=within,
+        groups=groups,
+        keep=keep,
+        rerank=rerank,
+        memory=memory,
     )
     payload = _with_needed(payload, within, keep)
     columns = (text_column, id_column, skip_bad_rows)

@@ -1,7 +1,7 @@
 """Groups of duplicates from pairs of them: three linkages, the same whatever the order of pairs.
 
 closure    joins what any chain of pairs links
-bridges    joins two groups where enough of the pairs between them were found, so that a few pairs
+bridges    joins two groups where half of the pairs between them were found, so that a few pairs
            between two large groups, a weak bridge, join nothing
 complete   joins two groups where all pairs between them were found
 
@@ -23,8 +23,8 @@ from qpr_jax.errors import UserError
 
 Linkage = Literal["closure", "bridges", "complete"]
 # The least share of the pairs between two groups that joins them; any pair does where 0.
-SHARES = {"closure": 0.0, "bridges": 0.25, "complete": 1.0}
-DEFAULT: Linkage = "bridges"
+SHARES = {"closure": 0.0, "bridges": 0.5, "complete": 1.0}
+DEFAULT: Linkage = "complete"
 PAIR_BYTES = 200  # in memory, of a pair of a component that is not joined by closure
 _LEAST = 1 << 16  # pairs that are sorted at once, at least
 

@@ -35,7 +35,7 @@ def join_all(count: int, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @compile_loop()
-def _place(keys: np.ndarray, key: int) -> int:
+def _place(keys: np.ndarray, key: int) -> np.int64:
     """Where a key is in a table of a power of two, or where it goes; -1 is free."""
     place = np.int64((np.uint64(key) * _HASH) >> _SHIFT) & (len(keys) - 1)
     while keys[place] != -1 and keys[place] != key:

@@ -15,7 +15,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,6 +39,7 @@ _BUILD = "rows"
 _BYTES = 16  # of the hash of a text
 _CHUNK = 65_536  # rows whose texts are in memory at once
 OLD, NEW = 0, 1
+_Columns = tuple[list[Id], list[str], list[Any]]  # ids, texts and payloads
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class Rows:
         return self._of(rows, lambda part, own: part.columns(own))
 
     def _of(
-        self, rows: np.ndarray, read: Callable[[BuiltQuestions, np.ndarray], tuple[Any, ...]]
-    ) -> tuple[list[Any], ...]:
+        self, rows: np.ndarray, read: Callable[[BuiltQuestions, np.ndarray], _Columns]
+    ) -> _Columns:
         size = self.table_rows
         of_table = rows < size
         if of_table.all():
@@ -187,8 +188,8 @@ def read_rows(
     new = _Source(questions, within)
     _write(folder / "new.part", new, check)
     # Numbers that an index gives are others when it has grown.
-    kinds = ("texts",) if known_by == "text" else ("texts", "rows")
-    found: dict[str, Any] = {"settings": settings, "new": _digest(folder / "new.part", kinds)}
+    files = ("texts",) if known_by == "text" else ("texts", "rows")
+    found: dict[str, Any] = {"settings": settings, "new": _digest(folder / "new.part", files)}
     is_same = all(before.get(name) == value for name, value in found.items())
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
@@ -208,10 +209,11 @@ def read_rows(
     rows = _distinct(parts, new, old, within is not None, apart=apart)
     if known_by:
         rows = _leave_out_known(rows, known_by)
-    kinds = {**old.kinds, **new.kinds}
-    for name in kinds:
-        kinds[name] = new.kinds.get(name, set()) | old.kinds.get(name, set())
-    found["kinds"] = {name: sorted(some) for name, some in kinds.items()}
+    none: set[str] = set()
+    found["kinds"] = {
+        name: sorted(new.kinds.get(name, none) | old.kinds.get(name, none))
+        for name in {**new.kinds, **old.kinds}
+    }
     with write_atomically(folder / _FILE) as file:
         arrays = {name: getattr(rows, name) for name in _ARRAYS}
         np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
@@ -225,8 +227,8 @@ def _write(folder: pathlib.Path, source: _Source, check: Check) -> None:
     write_questions(source, folder, _BUILD, check=check)
 
 
-def _digest(folder: pathlib.Path, kinds: tuple[str, ...]) -> list[str]:
-    return [sha256_of(folder / FILES[kind].format(_BUILD)) for kind in kinds]
+def _digest(folder: pathlib.Path, files: Sequence[str]) -> list[str]:
+    return [sha256_of(folder / FILES[name].format(_BUILD)) for name in files]
 
 
 def _parts(folder: pathlib.Path) -> tuple[BuiltQuestions, BuiltQuestions]:
@@ -236,7 +238,7 @@ def _parts(folder: pathlib.Path) -> tuple[BuiltQuestions, BuiltQuestions]:
 def _read(folder: pathlib.Path) -> Rows:
     kinds = read_object(folder / _SOURCE)["kinds"]
     with np.load(folder / _FILE, allow_pickle=False) as arrays:
-        return Rows(_parts(folder), *map(arrays.get, _ARRAYS), kinds=kinds)
+        return Rows(_parts(folder), **{name: arrays.get(name) for name in _ARRAYS}, kinds=kinds)
 
 
 def _distinct(
