@@ -140,7 +140,8 @@ class PairReranker:
                 starts,
             )
             found = hits.pairs[rows[is_own]]
-            scores[found] += self._score(features[is_own], found) / 2
+            # Both directions of a pair may be among them.
+            np.add.at(scores, found, self._score(features[is_own], found) / 2)
 
 
 def score_pairs(

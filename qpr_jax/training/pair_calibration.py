@@ -147,7 +147,7 @@ def score_probabilities(
     last = np.append(np.diff(probabilities[order]) != 0, True)
     scores["best_f1"] = float(f1[last].max())
     scores["half"] = _at(0.5, probabilities, same, weights, total)
-    scores["precision"] = {}
+    scores["precision_asked"], scores["precision"] = [*PRECISIONS], {}
     for asked in PRECISIONS:
         try:
             threshold = threshold_of_precision(probabilities, asked, weights)
