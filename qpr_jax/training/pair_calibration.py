@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import pair_count
+from qpr_jax.data.clusters import in_one_cluster, pair_count
 from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.reliability import reliability
@@ -73,12 +73,14 @@ def calibrate_pairs(
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
+    split_of = dataset.splits.split_of
+    clusters = dataset.clusters[: len(split_of)]
     start = time.perf_counter()
-    reach = _choose_reach(dataset, vectors)
+    reach = _choose_reach(clusters, split_of, vectors)
     pairs = close_pairs(vectors, reach, most=_MOST)
     log.info("probabilities: %s pairs within %.4g", f"{len(pairs.first):,}", reach)
-    same = _same_cluster(dataset, pairs)
-    weights = {s: pair_weights(dataset, pairs, s) for s in (VALIDATION, TEST)}
+    same = same_cluster(clusters, pairs)
+    weights = {s: pair_weights(clusters, split_of, pairs, s) for s in (VALIDATION, TEST)}
     fit = weights[VALIDATION] > 0
     labels, counts = same[fit].astype(np.int8), weights[VALIDATION][fit]
     near = -pairs.distances[fit].astype(np.float64)
@@ -92,7 +94,7 @@ def calibrate_pairs(
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:
         given["light"] = found.light_probabilities(raw[tested])
-    total = _true_pairs(dataset, TEST)
+    total = true_pairs(clusters, split_of, TEST)
     settings = {
         "questions": len(vectors),
         "fitted_pairs": int(fit.sum()),
@@ -108,12 +110,19 @@ def calibrate_pairs(
     return found
 
 
-def pair_weights(dataset: TrainDataset, pairs: Pairs, split: int) -> np.ndarray:
+def pair_weights(
+    clusters: np.ndarray, split_of: np.ndarray, pairs: Pairs, split: int
+) -> np.ndarray:
     """How many pairs found among all questions each pair of a split stands for, float64 [P].
 
     0 for a pair without a question of the split and, of validation, with a test question.
+
+    Args:
+      clusters, split_of: int [Q].
+      pairs: P pairs of rows.
+      split: VALIDATION or TEST.
     """
-    split_of, clustered = dataset.splits.split_of, _clustered(dataset)
+    clustered = clusters >= 0
     weight = np.zeros(len(split_of))
     for kind in (clustered, ~clustered):
         own = (split_of == split) & kind
@@ -122,7 +131,7 @@ def pair_weights(dataset: TrainDataset, pairs: Pairs, split: int) -> np.ndarray:
     if split == VALIDATION:  # its pairs with test questions are left out, and others stand for them
         is_test = split_of == TEST
         weights[is_test[pairs.first] | is_test[pairs.second]] = 0
-        weights[~_same_cluster(dataset, pairs)] *= len(is_test) / max(1, (~is_test).sum())
+        weights[~same_cluster(clusters, pairs)] *= len(is_test) / max(1, (~is_test).sum())
     return weights
 
 
@@ -172,9 +181,8 @@ def _at(
     }
 
 
-def _choose_reach(dataset: TrainDataset, vectors: np.ndarray) -> float:
+def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarray) -> float:
     """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates."""
-    split_of = dataset.splits.split_of
     queries = np.flatnonzero(split_of == VALIDATION)
     chosen = np.random.default_rng(0).permutation(len(queries))[:_SAMPLE]
     queries = queries[np.sort(chosen)]
@@ -182,9 +190,9 @@ def _choose_reach(dataset: TrainDataset, vectors: np.ndarray) -> float:
     valid = found >= 0
     pairs = Pairs(np.repeat(queries, valid.sum(axis=1)), found[valid], np.zeros(0, np.float32))
     distances = pair_distances(vectors, pairs.first, pairs.second)
-    weights = pair_weights(dataset, pairs, VALIDATION)
+    weights = pair_weights(clusters, split_of, pairs, VALIDATION)
     kept = weights > 0
-    same = _same_cluster(dataset, pairs)[kept]
+    same = same_cluster(clusters, pairs)[kept]
     places, values = calibrate(-distances[kept].astype(np.float64), same, weights[kept])
     return float(max(0.0, -places[np.searchsorted(values, min(LEAST, values[-1]))]))
 
@@ -218,21 +226,16 @@ def _with_end(curve: np.ndarray, reach: float) -> np.ndarray:
     return np.hstack([end, curve])
 
 
-def _clustered(dataset: TrainDataset) -> np.ndarray:
-    return np.asarray(dataset.clusters[: len(dataset.splits.split_of)] >= 0)
+def same_cluster(clusters: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Whether both questions of a pair are in one cluster, bool [P]."""
+    return in_one_cluster(clusters, np.stack([pairs.first, pairs.second], axis=1))
 
 
-def _same_cluster(dataset: TrainDataset, pairs: Pairs) -> np.ndarray:
-    own = dataset.clusters[pairs.first]
-    return np.asarray((own >= 0) & (own == dataset.clusters[pairs.second]))
-
-
-def _true_pairs(dataset: TrainDataset, split: int) -> float:
-    """The weight of all pairs of the clusters of a split, as of `pair_weights`."""
-    split_of, clustered = dataset.splits.split_of, _clustered(dataset)
+def true_pairs(clusters: np.ndarray, split_of: np.ndarray, split: int) -> float:
+    """The weight, as of `pair_weights`, of all pairs of the clusters of a split."""
+    clustered = clusters >= 0
     own = (split_of == split) & clustered
-    count = pair_count(dataset.clusters[: len(split_of)][own])
-    return float(count * clustered.sum() / max(1, own.sum()))
+    return float(pair_count(clusters[own]) * clustered.sum() / max(1, own.sum()))
 
 
 def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:

@@ -51,7 +51,7 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
 def test_what_cannot_be_changed_or_fitted(qpr, verdicts, tmp_path):
     status, _, err = qpr("calibrate", "minilm", verdicts)
     assert status == 1
-    assert "got the name 'minilm'; name a folder for the calibrated copy with --out" in err
+    assert "got the name 'minilm'; name a folder for the calibrated copy with `--out`" in err
     write_encoder(tmp_path / "run")
     (tmp_path / "few.jsonl").write_text(verdicts.read_text().splitlines()[0] + "\n")
     status, _, err = qpr("calibrate", "run", "few.jsonl")

@@ -13,7 +13,7 @@ from qpr_jax.reranking.pair_calibration import light_identity, read_calibration,
 from qpr_jax.training import pair_calibration
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
-from qpr_jax.training.pair_calibration import pair_weights, score_probabilities
+from qpr_jax.training.pair_calibration import pair_weights, same_cluster, score_probabilities
 
 
 def made_up(count=3000, seed=0):
@@ -31,22 +31,20 @@ def made_up(count=3000, seed=0):
     places, clusters, split_of = places[order], clusters[order], split_of[order]
     first, second = np.nonzero(np.triu(abs(places[:, None] - places) < 0.3, 1))
     distances = ((places[first] - places[second]) ** 2).astype(np.float32)
-    dataset = SimpleNamespace(clusters=clusters, splits=SimpleNamespace(split_of=split_of))
-    return dataset, Pairs(first, second, distances)
+    return clusters, split_of, Pairs(first, second, distances)
 
 
 @pytest.mark.parametrize("split", [VALIDATION, TEST])
 def test_the_pairs_of_a_split_stand_for_those_found_among_all_questions(split):
-    dataset, pairs = made_up()
-    weights = pair_weights(dataset, pairs, split)
-    own = dataset.clusters[pairs.first]
-    same = (own >= 0) & (own == dataset.clusters[pairs.second])
+    clusters, split_of, pairs = made_up()
+    weights = pair_weights(clusters, split_of, pairs, split)
+    same = same_cluster(clusters, pairs)
     for kind in (same, ~same):
         assert weights[kind].sum() == pytest.approx(kind.sum(), rel=0.12)
-    outside = (dataset.splits.split_of != split)[np.stack(pairs[:2])].all(axis=0)
+    outside = (split_of != split)[np.stack(pairs[:2])].all(axis=0)
     assert not weights[outside].any()
     if split == VALIDATION:
-        tested = (dataset.splits.split_of == TEST)[np.stack(pairs[:2])].any(axis=0)
+        tested = (split_of == TEST)[np.stack(pairs[:2])].any(axis=0)
         assert not weights[tested].any()
 
 
