@@ -6,14 +6,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from qpr_jax.data.clusters import pair_count
 from qpr_jax.data.splits import TEST, VALIDATION
-from qpr_jax.index.mining import Pairs
+from qpr_jax.index.pair_files import Pairs
 from qpr_jax.reranking.light import read_light
 from qpr_jax.reranking.pair_calibration import light_identity, read_calibration, same_calibration
 from qpr_jax.training import pair_calibration
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
-from qpr_jax.training.pair_calibration import pair_weights, same_cluster, score_probabilities
+from qpr_jax.training.pair_calibration import (
+    fit_weights,
+    pair_weights,
+    same_cluster,
+    score_probabilities,
+    true_pairs,
+)
 
 
 def made_up(count=3000, seed=0):
@@ -37,8 +44,13 @@ def made_up(count=3000, seed=0):
 @pytest.mark.parametrize("split", [VALIDATION, TEST])
 def test_the_pairs_of_a_split_stand_for_those_found_among_all_questions(split):
     clusters, split_of, pairs = made_up()
-    weights = pair_weights(clusters, split_of, pairs, split)
+    queries = np.flatnonzero(split_of == split)
+    if split == VALIDATION:
+        weights = fit_weights(clusters, split_of, queries, pairs)
+    else:
+        weights = pair_weights(clusters, queries, pairs)
     same = same_cluster(clusters, pairs)
+    assert true_pairs(clusters, queries) == pytest.approx(pair_count(clusters), rel=0.05)
     for kind in (same, ~same):
         assert weights[kind].sum() == pytest.approx(kind.sum(), rel=0.12)
     outside = (split_of != split)[np.stack(pairs[:2])].all(axis=0)
@@ -80,7 +92,7 @@ def test_it_is_kept_and_fitted_again_without_change(finished, tmp_path, monkeypa
     config.devices = 2
     (tmp_path / "run" / "report.json").unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(pair_calibration, "close_pairs", None)  # which a call would not survive
+        patch.setattr(pair_calibration, "find_pairs", None)  # which a call would not survive
         train_and_evaluate(config, tmp_path / "run")
     (tmp_path / "run" / "report.json").unlink()
     shutil.rmtree(path)
