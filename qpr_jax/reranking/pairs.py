@@ -16,7 +16,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.files import name_in_errors
-from qpr_jax.index.mining import Pairs
+from qpr_jax.index.pair_files import Pairs
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.features import FeatureExtractor
@@ -140,7 +140,8 @@ class PairReranker:
                 starts,
             )
             found = hits.pairs[rows[is_own]]
-            scores[found] += self._score(features[is_own], found) / 2
+            # Both directions of a pair may be among them.
+            np.add.at(scores, found, self._score(features[is_own], found) / 2)
 
 
 def score_pairs(

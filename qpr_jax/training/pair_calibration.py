@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import shutil
 import time
 from typing import Any
 
 import numpy as np
 
-from qpr_jax.data.clusters import pair_count
+from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.reliability import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.index.mining import Pairs, close_pairs, pair_distances
+from qpr_jax.index.mining import pair_distances
+from qpr_jax.index.pair_files import Pairs, join_pairs
+from qpr_jax.index.pair_search import find_pairs
 from qpr_jax.reranking.light import calibrate
 from qpr_jax.reranking.pair_calibration import (
     CALIBRATION,
@@ -44,8 +47,10 @@ log = logging.getLogger(__name__)
 
 LEAST = 0.02  # the probability at the reach of a calibration
 PRECISIONS = (0.8, 0.9, 0.95)
-_NEAREST, _SAMPLE = 50, 5000  # hits and queries that choose the reach
-_MOST = 20_000_000  # pairs
+SEARCH = "pair_search"  # folder of a work directory, while the stage runs
+_NEAREST, _HITS, _REACH_SAMPLE = 50, 40, 2000
+_MOST = 10_000  # queries of a split
+_MEMORY = 1 << 30  # bytes, of the search
 MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
 
 
@@ -74,55 +79,69 @@ def calibrate_pairs(
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     start = time.perf_counter()
-    reach = _choose_reach(dataset, vectors)
-    pairs = close_pairs(vectors, reach, most=_MOST)
-    log.info("probabilities: %s pairs within %.4g", f"{len(pairs.first):,}", reach)
-    same = _same_cluster(dataset, pairs)
-    weights = {s: pair_weights(dataset, pairs, s) for s in (VALIDATION, TEST)}
-    fit = weights[VALIDATION] > 0
-    labels, counts = same[fit].astype(np.int8), weights[VALIDATION][fit]
+    split_of = dataset.splits.split_of
+    clusters = dataset.clusters[: len(split_of)]
+    queries = {split: _sample(split_of, split, _MOST) for split in (VALIDATION, TEST)}
+    reach = _choose_reach(clusters, split_of, vectors)
+    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder / SEARCH)
+    same = same_cluster(clusters, pairs)
+    counts = fit_weights(clusters, split_of, queries[VALIDATION], pairs)
+    tested_counts = pair_weights(clusters, queries[TEST], pairs)
+    fit, tested = counts > 0, tested_counts > 0
+    labels = same[fit].astype(np.int8)
     near = -pairs.distances[fit].astype(np.float64)
-    curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts), reach)}
+    curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts[fit]), reach)}
     raw = None
     if reranker:
-        raw = _raw_scores(dataset, retriever, reranker, pairs, fit | (weights[TEST] > 0))
-        curves["light"] = calibrate(raw[fit], labels, counts)
+        raw = _raw_scores(dataset, retriever, reranker, pairs, fit | tested)
+        curves["light"] = calibrate(raw[fit], labels, counts[fit])
     found = PairCalibration(encoder, reach=reach, reranker=identity, **curves)
-    tested = weights[TEST] > 0
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:
         given["light"] = found.light_probabilities(raw[tested])
-    total = _true_pairs(dataset, TEST)
-    settings = {
-        "questions": len(vectors),
-        "fitted_pairs": int(fit.sum()),
-        "fitted_duplicates": int(labels.sum()),
-        "test": {
-            name: score_probabilities(p, same[tested], weights[TEST][tested], total)
-            for name, p in given.items()
-        },
-        "seconds": time.perf_counter() - start,
-    }
-    found = PairCalibration(encoder, reach=reach, reranker=identity, settings=settings, **curves)
+    truth = same[tested], tested_counts[tested], true_pairs(clusters, queries[TEST])
+    found.settings.update(
+        questions=len(vectors),
+        fitted_pairs=int(fit.sum()),
+        fitted_duplicates=int(labels.sum()),
+        test={name: score_probabilities(p, *truth) for name, p in given.items()},
+        seconds=time.perf_counter() - start,
+    )
     save_calibration(path, found)
+    _log_scores(found)
     return found
 
 
-def pair_weights(dataset: TrainDataset, pairs: Pairs, split: int) -> np.ndarray:
-    """How many pairs found among all questions each pair of a split stands for, float64 [P].
+def pair_weights(clusters: np.ndarray, queries: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """How many pairs found among all questions each pair of `queries` stands for, float64 [P].
 
-    0 for a pair without a question of the split and, of validation, with a test question.
+    0 for a pair without a query.
+
+    Args:
+      clusters: int [Q], -1 for none.
+      queries: int [q], rows of the questions of a split, at random from those in clusters and
+        from the others.
+      pairs: P pairs of rows.
     """
-    split_of, clustered = dataset.splits.split_of, _clustered(dataset)
-    weight = np.zeros(len(split_of))
+    clustered, is_query = clusters >= 0, np.zeros(len(clusters), bool)
+    is_query[queries] = True
+    weight = np.zeros(len(clusters))
     for kind in (clustered, ~clustered):
-        own = (split_of == split) & kind
+        own = is_query & kind
         weight[own] = kind.sum() / max(1, own.sum())
-    weights = (weight[pairs.first] + weight[pairs.second]) / 2
-    if split == VALIDATION:  # its pairs with test questions are left out, and others stand for them
-        is_test = split_of == TEST
-        weights[is_test[pairs.first] | is_test[pairs.second]] = 0
-        weights[~_same_cluster(dataset, pairs)] *= len(is_test) / max(1, (~is_test).sum())
+    return np.asarray((weight[pairs.first] + weight[pairs.second]) / 2)
+
+
+def fit_weights(
+    clusters: np.ndarray, split_of: np.ndarray, queries: np.ndarray, pairs: Pairs
+) -> np.ndarray:
+    """As `pair_weights`, of validation: nothing is learned from pairs with a test question.
+
+    Their weight is 0, and the other pairs of two clusters stand for them.
+    """
+    weights, is_test = pair_weights(clusters, queries, pairs), split_of == TEST
+    weights[is_test[pairs.first] | is_test[pairs.second]] = 0
+    weights[~same_cluster(clusters, pairs)] *= len(is_test) / max(1, (~is_test).sum())
     return weights
 
 
@@ -147,7 +166,7 @@ def score_probabilities(
     last = np.append(np.diff(probabilities[order]) != 0, True)
     scores["best_f1"] = float(f1[last].max())
     scores["half"] = _at(0.5, probabilities, same, weights, total)
-    scores["precision"] = {}
+    scores["precision_asked"], scores["precision"] = [*PRECISIONS], {}
     for asked in PRECISIONS:
         try:
             threshold = threshold_of_precision(probabilities, asked, weights)
@@ -172,21 +191,47 @@ def _at(
     }
 
 
-def _choose_reach(dataset: TrainDataset, vectors: np.ndarray) -> float:
-    """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates."""
-    split_of = dataset.splits.split_of
-    queries = np.flatnonzero(split_of == VALIDATION)
-    chosen = np.random.default_rng(0).permutation(len(queries))[:_SAMPLE]
-    queries = queries[np.sort(chosen)]
+def _sample(split_of: np.ndarray, split: int, most: int) -> np.ndarray:
+    """Choose at most this many questions of a split: their rows, int64 [q]."""
+    rows = np.flatnonzero(split_of == split)
+    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
+
+
+def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarray) -> float:
+    """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates.
+
+    It is smaller where a question would have more than _HITS others within it.
+    """
+    queries = _sample(split_of, VALIDATION, _REACH_SAMPLE)
     found = rank(exact_search(vectors), queries, min(_NEAREST, len(vectors) - 1))
     valid = found >= 0
-    pairs = Pairs(np.repeat(queries, valid.sum(axis=1)), found[valid], np.zeros(0, np.float32))
-    distances = pair_distances(vectors, pairs.first, pairs.second)
-    weights = pair_weights(dataset, pairs, VALIDATION)
+    rows = np.repeat(queries, valid.sum(axis=1))
+    distances = pair_distances(vectors, rows, found[valid])
+    pairs = Pairs(rows, found[valid], distances)
+    weights = fit_weights(clusters, split_of, queries, pairs)
     kept = weights > 0
-    same = _same_cluster(dataset, pairs)[kept]
+    same = same_cluster(clusters, pairs)[kept]
     places, values = calibrate(-distances[kept].astype(np.float64), same, weights[kept])
-    return float(max(0.0, -places[np.searchsorted(values, min(LEAST, values[-1]))]))
+    reach = -places[np.searchsorted(values, min(LEAST, values[-1]))]
+    most = np.sort(distances)[: _HITS * len(queries)][-1]
+    return float(max(0.0, min(reach, most)))
+
+
+def _find_pairs(
+    vectors: np.ndarray, reach: float, queries: np.ndarray, folder: pathlib.Path
+) -> Pairs:
+    """Find the pairs of the queries, and all pairs of the other questions in these."""
+    found = find_pairs(vectors, reach, folder, memory=_MEMORY, log=log.debug)
+    log.info("probabilities: %s pairs within %.4g", f"{found.count:,}", reach)
+    is_query, is_hit = np.zeros((2, len(vectors)), bool)
+    is_query[queries] = True
+    for part in found.parts():
+        near = part.where(is_query[part.first] | is_query[part.second])
+        is_hit[near.first] = is_hit[near.second] = True
+    parts = (part.where(is_hit[part.first] | is_hit[part.second]) for part in found.parts())
+    pairs = join_pairs([*parts])
+    shutil.rmtree(folder)
+    return pairs
 
 
 def _raw_scores(
@@ -218,21 +263,26 @@ def _with_end(curve: np.ndarray, reach: float) -> np.ndarray:
     return np.hstack([end, curve])
 
 
-def _clustered(dataset: TrainDataset) -> np.ndarray:
-    return np.asarray(dataset.clusters[: len(dataset.splits.split_of)] >= 0)
+def same_cluster(clusters: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Whether both questions of a pair are in one cluster, bool [P]."""
+    return in_one_cluster(clusters, np.stack([pairs.first, pairs.second], axis=1))
 
 
-def _same_cluster(dataset: TrainDataset, pairs: Pairs) -> np.ndarray:
-    own = dataset.clusters[pairs.first]
-    return np.asarray((own >= 0) & (own == dataset.clusters[pairs.second]))
+def true_pairs(clusters: np.ndarray, queries: np.ndarray) -> float:
+    """The weight, as of `pair_weights`, of all pairs of the clusters of queries."""
+    clustered = clusters >= 0
+    own = queries[clustered[queries]]
+    sizes = np.bincount(clusters[clustered])[clusters[own]]
+    return float((sizes - 1).sum() / 2 * clustered.sum() / max(1, len(own)))
 
 
-def _true_pairs(dataset: TrainDataset, split: int) -> float:
-    """The weight of all pairs of the clusters of a split, as of `pair_weights`."""
-    split_of, clustered = dataset.splits.split_of, _clustered(dataset)
-    own = (split_of == split) & clustered
-    count = pair_count(dataset.clusters[: len(split_of)][own])
-    return float(count * clustered.sum() / max(1, own.sum()))
+def _log_scores(found: PairCalibration) -> None:
+    for name, scores in found.settings["test"].items():
+        log.info(
+            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
+            "pairs of test questions; best F1 %.3f",
+            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
+        )
 
 
 def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:
