@@ -153,6 +153,8 @@ def _open(options: dict[str, Any], *, across: bool) -> tuple[Search, dict[str, A
 
 def _read(path: str, costs: Costs, how: dict[str, Any]) -> Iterator[Entry] | None:
     """The questions of an input, a file of labeled pairs, too; None where the command ends here."""
+    from qpr_jax.costs.rows import sample_list
+
     form = how["format"] or ""
     named = how["text_column"] or how["id_column"] or how["no_ids"]
     if named or not pair_columns(path, format=form):
@@ -160,12 +162,11 @@ def _read(path: str, costs: Costs, how: dict[str, Any]) -> Iterator[Entry] | Non
         entries = costs.begin(path, lambda: read_input(path, say=say, **how))
         return None if entries is None else progress.count(entries, "read", costs.count)
 
-    def read() -> Iterator[Entry]:
-        data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
-        pairs = zip(data.ids.tolist(), data.questions, strict=True)
-        return (Entry(line, *pair) for line, pair in enumerate(pairs))
-
-    return costs.begin(path, read)
+    data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
+    if not costs.begin_sample(sample_list(data.questions)):
+        return None
+    pairs = zip(data.ids.tolist(), data.questions, strict=True)
+    return (Entry(line, *pair) for line, pair in enumerate(pairs))
 
 
 def _read_rows(search: Search, work: pathlib.Path, table: Any, other: Any) -> Rows:
@@ -186,7 +187,7 @@ def _estimate(out: str, search: Search) -> Any:
 
     choice = search.settings.choice
     limit = None if choice.pairs else max(0.0, distance_limit(search.stages, search.settings))
-    return mine_estimate(out, search.encoder, threshold=limit, count=choice.pairs, most=10**12)
+    return mine_estimate(out, search.encoder, max_distance=limit, count=choice.pairs)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable
 
@@ -13,15 +12,12 @@ from qpr_jax.costs.encoding import measure_encoding
 from qpr_jax.costs.estimate import WRITE_RATE, Estimate, fits, refuse
 from qpr_jax.costs.rows import Sample
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import spell
 from qpr_jax.files import StrPath
 from qpr_jax.index.mining import close_pairs
 from qpr_jax.index.pair_codes import Axes, encode_all
 from qpr_jax.index.pair_search import EXACT_LIMIT
 from qpr_jax.index.pair_tasks import ROWS, rectangle, run_all, run_task
 from qpr_jax.machine import held_memory
-
-log = logging.getLogger("qpr_jax")
 
 _CODE = 64  # coordinates of a code, about
 _OTHERS = 32_768  # vectors that are compared with ROWS others, at least twice
@@ -35,23 +31,19 @@ _BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each
 
 
 def mine_estimate(
-    out: StrPath, encoder: Encoder, *, threshold: float | None, count: int | None, most: int
+    out: StrPath, encoder: Encoder, *, max_distance: float | None, count: int | None
 ) -> Callable[[Sample], Estimate]:
     """A function from a sample to what all close pairs of its questions take.
 
-    threshold: the largest distance, if known. count: of pairs, if known. most: of pairs that are
-    allowed, about which it warns.
+    max_distance: of a pair, if known. count: of pairs, if known.
     """
 
     def estimate(sample: Sample) -> Estimate:
         questions, dimension = sample.count, encoder.dimension
         encoding = measure_encoding(encoder, sample.questions)
         pairs = min(count or 0, questions**2 // 2)
-        if threshold is not None:
-            pairs = _expected_pairs(encoding.vectors, questions, threshold)
-            if pairs > most:
-                text = "warning: about %s pairs are expected; lower {threshold}, or raise {most}"
-                log.warning(spell(text), f"{pairs:,}")
+        if max_distance is not None:
+            pairs = _expected_pairs(encoding.vectors, questions, max_distance)
         compare = _compare_seconds(questions, dimension)
         files = 4 * questions * (dimension + _CODE + 1)
         disk = round(files + pairs * (_PAIR_DISK + 2 * sample.text_bytes))
@@ -68,9 +60,9 @@ def mine_estimate(
         if not fits(found, out):
             few = dataclasses.replace(found, disk=files)
             if count is not None and fits(few, out):
-                refuse(found, out, remedy="ask for fewer pairs with {count}")
-            if threshold is not None and fits(few, out):
-                refuse(found, out, remedy="lower {threshold}")
+                refuse(found, out, remedy="ask for fewer pairs with {pairs}")
+            if max_distance is not None and fits(few, out):
+                refuse(found, out, remedy="lower {max_distance}, or raise {threshold}")
             refuse(found, out, remedy="give fewer {questions}")
         return found
 
@@ -102,10 +94,10 @@ def _pair_seconds(dimension: int) -> float:
     return float(np.median(times[1:])) / (ROWS * _OTHERS)
 
 
-def _expected_pairs(vectors: np.ndarray, count: int, threshold: float) -> int:
+def _expected_pairs(vectors: np.ndarray, count: int, max_distance: float) -> int:
     """Pairs among `count` questions, by those among the vectors of some, drawn at random."""
     if len(vectors) < 2:
         return 0
     vectors = vectors[:_PAIRED]
-    found = len(close_pairs(vectors, threshold, most=_PAIRED**2).first)
+    found = len(close_pairs(vectors, max_distance, most=_PAIRED**2).first)
     return round(found * count * (count - 1) / (len(vectors) * (len(vectors) - 1)))

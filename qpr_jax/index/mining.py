@@ -41,7 +41,7 @@ def close_pairs(vectors: np.ndarray, threshold: float, *, most: int) -> Pairs:
         if count > most:
             raise UserError(
                 f"expected at most {most:,} pairs within {threshold:g}, got more",
-                remedy="lower {threshold}, or raise {most}",
+                remedy="lower `threshold`, or raise `most`",
             )
     return sort_pairs(join_pairs(parts))
 

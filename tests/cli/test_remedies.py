@@ -126,7 +126,6 @@ def files(tmp_path, run):
         ("index made q.jsonl --run none", "--run", "{run}"),
         ("encode {run} bad.jsonl --out v.npy", "--skip-bad-rows", None),
         ("duplicates bad.jsonl --run {run} --out m --max-distance 1", "--skip-bad-rows", None),
-        ("duplicates q.jsonl --run {run} --out m", "--max-distance", 1),
         ("duplicates pairs.tsv --run {run} --out m --max-distance 0.01", "--skip-bad-rows", None),
         ("splits pairs.tsv --out parts --dev 0.2 --test 0.2", "--skip-bad-rows", None),
         ("splits good.tsv --out parts --dev 0.9 --test 0.2", "--dev", 0.2),
