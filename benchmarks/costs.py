@@ -2,10 +2,10 @@
 
     python -m benchmarks.costs --run runs/quora_sdml --folder /tmp/costs
 
-Index, encode and duplicates read the questions of $QPR_DATA_DIR, and, for more than there are, these with
-words of others at their ends, all distinct; train reads the pair file. Each command is a process of
-its own, whose two lines are read: estimate and actual are of the same minutes. The table is in
-docs/costs.md.
+Index, encode and duplicates read the questions of $QPR_DATA_DIR, and, for more than there are,
+these with words of others at their ends, all distinct; train reads the pair file. Each command is a
+process of its own, whose two lines are read: estimate and actual are of the same minutes. The table
+is in docs/costs.md.
 """
 
 from __future__ import annotations
