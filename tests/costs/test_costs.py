@@ -90,7 +90,8 @@ def test_the_pairs_that_are_expected(tmp_path, run, caplog):
     assert f"warning: about {all_pairs:,} pairs are expected" in caplog.text
     caplog.clear()
     few = mine_estimate(tmp_path / "m", encoder, threshold=None, count=10, most=100)(sample)
-    assert few.disk < 10_000
+    # The vectors, codes of at most 64 coordinates, and ten pairs.
+    assert few.disk < 4 * len(QUESTIONS) * (encoder.dimension + 65) + 10_000
     assert not caplog.text
 
 
