@@ -11,15 +11,14 @@ of some sampled vectors, and what it misses is estimated from the pairs of other
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import faiss
 import numpy as np
 
-from qpr_jax.files import write_atomically
+from qpr_jax.index.list_files import Lists, has_lists, read_lists, write_lists
 from qpr_jax.index.list_kernels import borders_of_pairs, find_visits, visits_list
 from qpr_jax.index.pair_codes import Codes
 from qpr_jax.index.pair_files import Pairs, join_pairs
@@ -36,41 +35,23 @@ from qpr_jax.index.pair_tasks import (
 if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
-MISSED = 0.012  # share of the sampled pairs that may be missed
+MISSED = 0.015  # share of the sampled pairs that may be missed
 _TRAINED = 64  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
+_FEW = 50  # pairs that are too few to choose by
 _CHUNK = 8192  # vectors whose distances to all centroids are in memory
 _LARGE = 6  # times the mean size, from which a list is divided
 
 
-@dataclasses.dataclass(frozen=True)
-class Lists:
-    """The lists of n vectors, which are numbered from 0.
-
-    Attributes:
-      home: int32 [n], the list of each.
-      starts, visits: int64 [n + 1], int32 [V]: the further lists of each, ascending.
-      count: of lists.
-      missed: the estimated share of pairs that are missed, by `sampled_pairs` of them.
-      facts: how the lists were chosen, as JSON.
-    """
-
-    home: np.ndarray
-    starts: np.ndarray
-    visits: np.ndarray
-    count: int
-    missed: float
-    sampled_pairs: int
-    facts: dict[str, Any]
-
-
 def make_lists(
-    setup: Setup, codes: Codes, rows: np.ndarray, file: pathlib.Path, log: Callable[[str], object]
+    setup: Setup, codes: Codes, rows: np.ndarray, path: pathlib.Path, log: Callable[[str], object]
 ) -> Lists:
-    """The lists of the vectors of `rows` int64 [n], or those that a killed run left in `file`."""
-    if file.exists():
-        with np.load(file, allow_pickle=False) as kept:
-            return _unpack({name: kept[name] for name in kept.files})
+    """The lists of the vectors of `rows` int64 [n], or those that a killed run left at `path`.
+
+    The facts have the estimated share of pairs `missed`, by how many `sampled_pairs` of them.
+    """
+    if has_lists(path):
+        return read_lists(path)
     rng = np.random.default_rng(setup.seed)
     centroids = _fit_centroids(setup.vectors, rows, rng)
     tuning, check = _sample_pairs(setup, codes, rows, rng)
@@ -81,39 +62,15 @@ def make_lists(
     needed = _needed_reach(setup.vectors, centroids, tuning)
     # That which finds every pair, where too few are known to say which finds nearly all.
     whole = 0.5 * setup.most**0.5
-    reach = whole if len(needed) < 50 else min(whole, float(np.quantile(needed, 1 - MISSED)))
+    reach = whole if len(needed) < _FEW else min(whole, float(np.quantile(needed, 1 - MISSED)))
     checked = _needed_reach(setup.vectors, centroids, check)
-    missed = float((checked > reach).mean()) if len(checked) else 0.0
-    home, starts, visits = _assign(setup.vectors, rows, centroids, reach)
-    sizes = np.bincount(home, minlength=len(centroids))
     facts = {
-        "lists": len(centroids),
-        "largest": int(sizes.max()),
         "reach": reach,
-        "visits": len(visits) / len(rows),
+        "missed": float((checked > reach).mean()) if len(checked) else 0.0,
         "sampled_pairs": len(checked),
-        "missed": missed,
     }
-    arrays: dict[str, Any] = {
-        "home": home,
-        "starts": starts,
-        "visits": visits,
-        "count": len(centroids),
-    }
-    arrays |= {f"fact_{name}": value for name, value in facts.items()}
-    with write_atomically(file) as part:
-        np.savez(part, allow_pickle=False, **arrays)
-    return _unpack(arrays)
-
-
-def _unpack(kept: dict[str, Any]) -> Lists:
-    facts = {
-        name.removeprefix("fact_"): np.asarray(value).item()
-        for name, value in kept.items()
-        if name.startswith("fact_")
-    }
-    arrays = (kept["home"], kept["starts"], kept["visits"])
-    return Lists(*arrays, int(kept["count"]), facts["missed"], facts["sampled_pairs"], facts)
+    parts = _assign(setup.vectors, rows, centroids, reach)
+    return write_lists(path, parts, len(centroids), facts)
 
 
 def join_lists(
@@ -121,26 +78,28 @@ def join_lists(
 ) -> Iterator[Task]:
     """The tasks of all lists: members with one another, and with visitors."""
     members = np.argsort(lists.home, kind="stable")
-    begins = np.searchsorted(lists.home[members], np.arange(lists.count + 1))
-    owners = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(lists.starts))
-    order = np.argsort(lists.visits, kind="stable")
-    visitors, visited = owners[order], lists.visits[order]
-    visit_begins = np.searchsorted(visited, np.arange(lists.count + 1))
+    begins = np.searchsorted(lists.home, np.arange(lists.count + 1), sorter=members)
     for number in range(lists.count):
         home = rows[members[begins[number] : begins[number + 1]]]
-        guests = rows[visitors[visit_begins[number] : visit_begins[number + 1]]]
+        begin, end = lists.guest_starts[number : number + 2]
+        guests = rows[lists.guests[begin:end]]
         for task in split_group(home, is_new, compare):
             yield task._replace(list=number)
-        if compare == "all" or is_new is None:
-            sides = [(home, guests)]
-        else:
-            new, old = home[is_new[home]], home[~is_new[home]]
-            sides = [(new, guests[~is_new[guests]]), (old, guests[is_new[guests]])]
-            if compare == "new":
-                sides.append((new, guests[is_new[guests]]))
-        for one, other in sides:
+        for one, other in _sides(home, guests, is_new, compare):
             for task in rectangle(one, other):
                 yield task._replace(list=number)
+
+
+def _sides(
+    home: np.ndarray, guests: np.ndarray, is_new: np.ndarray | None, compare: Compare
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Which members are compared with which visitors."""
+    if compare == "all" or is_new is None:
+        return [(home, guests)]
+    new, old = home[is_new[home]], home[~is_new[home]]
+    new_guests, old_guests = guests[is_new[guests]], guests[~is_new[guests]]
+    sides = [(new, old_guests), (old, new_guests)]
+    return [*sides, (new, new_guests)] if compare == "new" else sides
 
 
 def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pairs:
@@ -250,18 +209,12 @@ def _needed_reach(vectors: np.ndarray, centroids: np.ndarray, pairs: Pairs) -> n
 
 def _assign(
     vectors: np.ndarray, rows: np.ndarray, centroids: np.ndarray, reach: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Home int32 [n] of each vector, and the lists whose border is within reach."""
-    home = np.empty(len(rows), np.int32)
-    counts = np.empty(len(rows), np.int64)
-    visits = [np.zeros(0, np.int32)]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For some vectors after others home, number of visits, and lists of which a border is near."""
     gaps = _gaps(centroids)
     for start in range(0, len(rows), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        distances = _centroid_distances(np.asarray(vectors[rows[some]]), centroids)
-        home[some], counts[some], found = find_visits(distances, gaps, np.float32(reach))
-        visits.append(found)
-    return home, np.concatenate([[0], np.cumsum(counts)]), np.concatenate(visits)
+        part = np.asarray(vectors[rows[start : start + _CHUNK]])
+        yield find_visits(_centroid_distances(part, centroids), gaps, np.float32(reach))
 
 
 def _gaps(centroids: np.ndarray) -> np.ndarray:

@@ -63,7 +63,7 @@ class PairFolder:
         state = {"format": FORMAT, "digest": digest}
         if read_object(self.path / _STATE) != state:
             for file in self.path.iterdir():
-                if file.is_file() and file.suffix in (".npy", ".npz", ".json", ".part"):
+                if file.is_file() and file.suffix in (".npy", ".bin", ".json", ".part"):
                     file.unlink()
             write_json(self.path / _STATE, state)
         self._waiting: list[Pairs] = []

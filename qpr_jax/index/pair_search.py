@@ -17,7 +17,8 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.list_join import Lists, join_lists, keep_once, make_lists
+from qpr_jax.index.list_files import Lists
+from qpr_jax.index.list_join import join_lists, keep_once, make_lists
 from qpr_jax.index.pair_codes import Codes, check_finite, empty_codes, encode_all, fit_axes
 from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of
 from qpr_jax.index.pair_tasks import (
@@ -151,18 +152,18 @@ def _run(
         lists = None
         if exact is False or (exact is None and every > count_pairs(EXACT_LIMIT, 0, "all")):
             assert codes is not None
-            lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}.npz", log)
+            lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}", log)
         made.append(_Group(rows, lists))
     tasks, total = _tasks(setup, small, made), _count_tasks(setup, small, made)
     if setup.most < 0:
         tasks, total = iter(()), 0
     _compare(setup, codes, tasks, total, made, spool)
     joined = [group.lists for group in made if group.lists is not None]
-    seen = sum(lists.sampled_pairs for lists in joined)
-    missed = sum(lists.missed * lists.sampled_pairs for lists in joined) / max(seen, 1)
+    seen = sum(lists.facts["sampled_pairs"] for lists in joined)
+    missed = sum(lists.facts["missed"] * lists.facts["sampled_pairs"] for lists in joined)
     return {
         "exact": not joined,
-        "missed": missed,
+        "missed": missed / max(seen, 1),
         "vectors": len(setup.vectors),
         "max_distance": None if np.isinf(setup.most) else setup.most,
         "code_size": 0 if codes is None else codes.values.shape[1],

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 LEAST = 0.02  # the probability at the reach of a calibration
 PRECISIONS = (0.8, 0.9, 0.95)
 SEARCH = "pair_search"  # folder of a work directory, while the stage runs
-_NEAREST, _HITS, _REACH_SAMPLE = 50, 40, 2000
+_NEAREST, _FEW, _MANY, _REACH_SAMPLE = 50, 5, 40, 2000
 _MOST = 10_000  # queries of a split
 _MEMORY = 1 << 30  # bytes, of the search
 MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
@@ -200,7 +200,7 @@ def _sample(split_of: np.ndarray, split: int, most: int) -> np.ndarray:
 def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarray) -> float:
     """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates.
 
-    It is smaller where a question would have more than _HITS others within it.
+    But a question has between _FEW and _MANY others within it, in the mean.
     """
     queries = _sample(split_of, VALIDATION, _REACH_SAMPLE)
     found = rank(exact_search(vectors), queries, min(_NEAREST, len(vectors) - 1))
@@ -213,8 +213,8 @@ def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarra
     same = same_cluster(clusters, pairs)[kept]
     places, values = calibrate(-distances[kept].astype(np.float64), same, weights[kept])
     reach = -places[np.searchsorted(values, min(LEAST, values[-1]))]
-    most = np.sort(distances)[: _HITS * len(queries)][-1]
-    return float(max(0.0, min(reach, most)))
+    few, many = (np.sort(distances)[: count * len(queries)][-1] for count in (_FEW, _MANY))
+    return float(np.clip(reach, few, many))
 
 
 def _find_pairs(
