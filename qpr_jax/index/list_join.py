@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
 MISSED = 0.015  # share of the sampled pairs that may be missed
-_TRAINED = 64  # sampled vectors for each list
+_LISTS = 2  # lists, as a multiple of the square root of all vectors
+_TRAINED = 32  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
 _FEW = 50  # pairs that are too few to choose by
 _CHUNK = 8192  # vectors whose distances to all centroids are in memory
@@ -116,8 +117,8 @@ def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pair
 
 
 def _fit_centroids(vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Distinct centroids float32 [L, d] of about sqrt(n) lists, none of which is very large."""
-    number = max(1, round(len(rows) ** 0.5))
+    """Distinct centroids float32 [L, d] of about 2 sqrt(n) lists, none of which is very large."""
+    number = max(1, round(_LISTS * len(rows) ** 0.5))
     drawn = np.sort(rng.choice(len(rows), min(len(rows), _TRAINED * number), replace=False))
     sample = np.asarray(vectors[rows[drawn]])
     centroids = _means(sample, number, rng)
