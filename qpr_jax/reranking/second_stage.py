@@ -145,7 +145,7 @@ class SecondStages:
             raise UserError(
                 "expected a run with calibrated probabilities, got one without",
                 setting="threshold",
-                remedy="choose by distance or by a number of pairs, or calibrate the run with "
+                remedy="give {max_distance} or {pairs} instead, or calibrate the run with "
                 "`qpr calibrate`",
             )
         return self.calibration
