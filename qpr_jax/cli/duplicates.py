@@ -8,6 +8,7 @@ import functools
 import logging
 import pathlib
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -200,8 +201,22 @@ def _estimate(out: str, search: Search, others: int) -> Callable[[Sample], Estim
 
     choice = search.settings.choice
     limit = None if choice.pairs else max(0.0, distance_limit(search.stages, search.settings))
-    estimate = mine_estimate(out, search.encoder, max_distance=limit, count=choice.pairs)
+    estimate = mine_estimate(
+        *(out, search.encoder),
+        max_distance=limit,
+        count=choice.pairs,
+        share=lambda sample: _share_within(search.within, sample),
+    )
     return lambda sample: estimate(dataclasses.replace(sample, count=sample.count + others))
+
+
+def _share_within(column: str | None, sample: Sample) -> float:
+    """The share of the pairs of a sample's questions that are of one block."""
+    count = len(sample.entries)
+    if column is None or count < 2:
+        return 1.0
+    blocks = Counter(str((entry.payload or {}).get(column)) for entry in sample.entries)
+    return sum(size * (size - 1) for size in blocks.values()) / (count * (count - 1))
 
 
 @contextlib.contextmanager

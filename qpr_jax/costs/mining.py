@@ -31,11 +31,17 @@ _BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each
 
 
 def mine_estimate(
-    out: StrPath, encoder: Encoder, *, max_distance: float | None, count: int | None
+    out: StrPath,
+    encoder: Encoder,
+    *,
+    max_distance: float | None,
+    count: int | None,
+    share: Callable[[Sample], float] = lambda sample: 1.0,
 ) -> Callable[[Sample], Estimate]:
     """A function from a sample to what all close pairs of its questions take.
 
-    max_distance: of a pair, if known. count: of pairs, if known.
+    max_distance: of a pair, if known. count: of pairs, if known. share: of all pairs of questions,
+    how many are compared.
     """
 
     def estimate(sample: Sample) -> Estimate:
@@ -43,8 +49,10 @@ def mine_estimate(
         encoding = measure_encoding(encoder, sample.questions)
         pairs = min(count or 0, questions**2 // 2)
         if max_distance is not None:
-            pairs = _expected_pairs(encoding.vectors, questions, max_distance)
-        compare = _compare_seconds(questions, dimension)
+            pairs = round(
+                share(sample) * _expected_pairs(encoding.vectors, questions, max_distance)
+            )
+        compare = share(sample) * _compare_seconds(questions, dimension)
         files = 4 * questions * (dimension + _CODE + 1)
         disk = round(files + pairs * (_PAIR_DISK + 2 * sample.text_bytes))
         seconds = questions * (encoding.seconds + sample.read_seconds) + compare
