@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
 MISSED = 0.015  # share of the sampled pairs that may be missed
-_LISTS = 2  # lists, as a multiple of the square root of all vectors
-_TRAINED = 32  # sampled vectors for each list
+LISTS = 2  # lists, as a multiple of the square root of all vectors
+TRAINED = 32  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
 _FEW = 50  # pairs that are too few to choose by
 _CHUNK = 2048  # vectors whose distances to all centroids are in memory
@@ -118,8 +118,8 @@ def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pair
 
 def _fit_centroids(vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Distinct centroids float32 [L, d] of about 2 sqrt(n) lists, none of which is very large."""
-    number = max(1, round(_LISTS * len(rows) ** 0.5))
-    drawn = np.sort(rng.choice(len(rows), min(len(rows), _TRAINED * number), replace=False))
+    number = max(1, round(LISTS * len(rows) ** 0.5))
+    drawn = np.sort(rng.choice(len(rows), min(len(rows), TRAINED * number), replace=False))
     sample = np.asarray(vectors[rows[drawn]])
     centroids = _means(sample, number, rng)
     for _ in range(3):
@@ -145,7 +145,7 @@ def _means(sample: np.ndarray, number: int, rng: np.random.Generator) -> np.ndar
         return distinct
     means = faiss.Kmeans(
         sample.shape[1], number, niter=8, seed=int(rng.integers(1 << 31)),
-        min_points_per_centroid=1, max_points_per_centroid=_TRAINED * 4,
+        min_points_per_centroid=1, max_points_per_centroid=TRAINED * 4,
     )  # fmt: skip
     means.train(np.ascontiguousarray(sample))
     return np.unique(means.centroids, axis=0)
