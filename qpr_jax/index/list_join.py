@@ -36,7 +36,7 @@ from qpr_jax.index.pair_tasks import (
 if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
-MISSED = 0.015  # share of the sampled pairs that may be missed
+MISSED = 0.01  # share of the sampled pairs that may be missed
 LISTS = 2  # lists, as a multiple of the square root of all vectors
 TRAINED = 32  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
