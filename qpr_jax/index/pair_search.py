@@ -115,6 +115,8 @@ def find_pairs(
     Raises:
       UserError: a vector is not finite, or the memory is too little.
     """
+    if is_new is None and compare != "all":
+        raise ValueError(f"`compare={compare}` needs `is_new`")
     vectors = check_vectors(vectors)
     settings = {
         "max_distance": float(max_distance), "compare": compare, "exact": exact, "seed": seed,
@@ -144,6 +146,8 @@ def _run(
     log: Callable[[str], object],
 ) -> dict[str, Any]:
     """Compare what is not compared yet; returns the facts of the search."""
+    if not setup.most >= 0:
+        order, starts = order[:0], starts[:1]
     small, groups = _split_sizes(order, starts)
     made: list[_Group] = []
     for number, rows in enumerate(groups):
@@ -155,8 +159,6 @@ def _run(
             lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}", log)
         made.append(_Group(rows, lists))
     tasks, total = _tasks(setup, small, made), _count_tasks(setup, small, made)
-    if setup.most < 0:
-        tasks, total = iter(()), 0
     _compare(setup, codes, tasks, total, made, spool)
     joined = [group.lists for group in made if group.lists is not None]
     seen = sum(lists.facts["sampled_pairs"] for lists in joined)
@@ -240,9 +242,9 @@ def _split_sizes(
 
 def _codes_of(setup: Setup, folder: pathlib.Path) -> Codes:
     """The codes of all vectors in files of the folder, or those of a run that was killed."""
-    axes = fit_axes(setup.vectors, setup.most, seed=setup.seed)
     files = [folder / "codes.npy", folder / "halves.npy"]
     if not all(file.exists() for file in files):
+        axes = fit_axes(setup.vectors, setup.most, seed=setup.seed)
         parts = [file.with_suffix(".part") for file in files]
         mapped = [
             np.lib.format.open_memmap(part, "w+", np.float32, (len(setup.vectors), *one.shape[1:]))
