@@ -79,7 +79,7 @@ _GIB = 1 << 30
     help="Probabilities by the light re-ranker.  [default: light, if there is one]",
 )
 @click.option(
-    "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use beside the rows' own."
+    "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use on top of the rows' own."
 )
 @click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
 @dry_run
