@@ -28,9 +28,9 @@ _OTHERS = 32_768  # vectors that are compared with ROWS others, at least twice
 _PAIRED = 2048  # vectors whose close pairs are counted
 _PAIR_SECONDS = 12e-6  # to score, group and write a pair
 _PAIR_DISK = 100  # bytes of a pair found, and of a line without its texts
-# Of vectors in lists: those that each is compared with, as a multiple of the square root of all,
+# Of vectors in lists: those that each is compared with, as a multiple of the number of lists,
 # the questions whose exact pairs choose the overlap, and operations a second of products.
-_LIST_PAIRS, _SAMPLED, _RATE = 8, 8192, 5e10
+_LIST_PAIRS, _SAMPLED, _RATE = 6, 4096, 5e10
 _BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each question
 
 
@@ -81,7 +81,7 @@ def _compare_seconds(count: int, dimension: int) -> float:
     """Seconds to compare `count` vectors, all or those of lists."""
     if count <= EXACT_LIMIT:
         return count**2 / 2 * _pair_seconds(dimension)
-    lists = count**0.5
+    lists = 2 * count**0.5
     pairs = count * (_LIST_PAIRS * lists + _SAMPLED)
     return pairs * _pair_seconds(dimension) + 2 * count * lists * dimension / _RATE
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import faiss
 import numpy as np
 
+from qpr_jax import progress
 from qpr_jax.index.list_files import Lists, has_lists, read_lists, write_lists
 from qpr_jax.index.list_kernels import borders_of_pairs, find_visits, visits_list
 from qpr_jax.index.pair_codes import Codes
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
 MISSED = 0.015  # share of the sampled pairs that may be missed
-_TRAINED = 64  # sampled vectors for each list
+LISTS = 2  # lists, as a multiple of the square root of all vectors
+TRAINED = 32  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
 _FEW = 50  # pairs that are too few to choose by
-_CHUNK = 8192  # vectors whose distances to all centroids are in memory
+_CHUNK = 2048  # vectors whose distances to all centroids are in memory
 _LARGE = 6  # times the mean size, from which a list is divided
 
 
@@ -53,12 +55,11 @@ def make_lists(
     if has_lists(path):
         return read_lists(path)
     rng = np.random.default_rng(setup.seed)
-    centroids = _fit_centroids(setup.vectors, rows, rng)
+    centroids = _Centroids.of(_fit_centroids(setup.vectors, rows, rng))
     tuning, check = _sample_pairs(setup, codes, rows, rng)
-    log(
-        f"{len(centroids):,} lists; {len(tuning.first) + len(check.first):,} pairs of sampled "
-        "questions choose their overlap"
-    )
+    count = len(centroids.squares)
+    sampled = len(tuning.first) + len(check.first)
+    log(f"{count:,} lists; {sampled:,} pairs of sampled questions choose their overlap")
     needed = _needed_reach(setup.vectors, centroids, tuning)
     # That which finds every pair, where too few are known to say which finds nearly all.
     whole = 0.5 * setup.most**0.5
@@ -70,7 +71,7 @@ def make_lists(
         "sampled_pairs": len(checked),
     }
     parts = _assign(setup.vectors, rows, centroids, reach)
-    return write_lists(path, parts, len(centroids), facts)
+    return write_lists(path, parts, count, facts)
 
 
 def join_lists(
@@ -116,9 +117,9 @@ def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pair
 
 
 def _fit_centroids(vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Distinct centroids float32 [L, d] of about sqrt(n) lists, none of which is very large."""
-    number = max(1, round(len(rows) ** 0.5))
-    drawn = np.sort(rng.choice(len(rows), min(len(rows), _TRAINED * number), replace=False))
+    """Distinct centroids float32 [L, d] of about 2 sqrt(n) lists, none of which is very large."""
+    number = max(1, round(LISTS * len(rows) ** 0.5))
+    drawn = np.sort(rng.choice(len(rows), min(len(rows), TRAINED * number), replace=False))
     sample = np.asarray(vectors[rows[drawn]])
     centroids = _means(sample, number, rng)
     for _ in range(3):
@@ -144,7 +145,7 @@ def _means(sample: np.ndarray, number: int, rng: np.random.Generator) -> np.ndar
         return distinct
     means = faiss.Kmeans(
         sample.shape[1], number, niter=8, seed=int(rng.integers(1 << 31)),
-        min_points_per_centroid=1, max_points_per_centroid=_TRAINED * 4,
+        min_points_per_centroid=1, max_points_per_centroid=TRAINED * 4,
     )  # fmt: skip
     means.train(np.ascontiguousarray(sample))
     return np.unique(means.centroids, axis=0)
@@ -152,12 +153,9 @@ def _means(sample: np.ndarray, number: int, rng: np.random.Generator) -> np.ndar
 
 def _nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """The list of each of float32 [n, d]."""
-    squares = np.einsum("ld,ld->l", centroids, centroids)
-    home = np.empty(len(vectors), np.int32)
-    for start in range(0, len(vectors), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        home[some] = (squares - 2 * vectors[some] @ centroids.T).argmin(axis=1)
-    return home
+    fitted = _Centroids.of(centroids)
+    parts = (vectors[start : start + _CHUNK] for start in range(0, len(vectors), _CHUNK))
+    return np.concatenate([fitted.distances(part).argmin(axis=1) for part in parts])
 
 
 def _sample_pairs(
@@ -193,40 +191,54 @@ def _pairs_of(setup: Setup, codes: Codes, rows: np.ndarray, some: np.ndarray) ->
     return pairs.where(kept)
 
 
-def _needed_reach(vectors: np.ndarray, centroids: np.ndarray, pairs: Pairs) -> np.ndarray:
+class _Centroids(NamedTuple):
+    """Centroids as products need them: the center, -2 times each less it [d, L], squares [L]."""
+
+    center: np.ndarray
+    factors: np.ndarray
+    squares: np.ndarray
+    gaps: np.ndarray  # twice the distances of all float32 [L, L]
+
+    @classmethod
+    def of(cls, centroids: np.ndarray) -> _Centroids:
+        """Those of float32 [L, d]."""
+        center = centroids.mean(axis=0)
+        moved = (centroids - center).astype(np.float64)
+        squares = np.einsum("ld,ld->l", moved, moved)
+        gaps = squares[:, None] + squares - 2 * moved @ moved.T
+        # Of equal centroids the border is anywhere, so all visit both.
+        gaps = 2 * np.sqrt(np.maximum(gaps, 1e-30))
+        factors = np.ascontiguousarray(-2 * moved.T, np.float32)
+        return cls(center, factors, squares.astype(np.float32), gaps.astype(np.float32))
+
+    def distances(self, vectors: np.ndarray) -> np.ndarray:
+        """Squared distances [n, L] of float32 [n, d], less the squared length of each vector."""
+        found = (vectors - self.center) @ self.factors
+        found += self.squares
+        return found
+
+
+def _needed_reach(vectors: np.ndarray, centroids: _Centroids, pairs: Pairs) -> np.ndarray:
     """For each pair the least reach of visits that finds it [P]."""
     needed = [np.zeros(0, np.float32)]
-    gaps = _gaps(centroids)
-    for start in range(0, len(pairs.first), _CHUNK // 2):
-        some = slice(start, start + _CHUNK // 2)
-        sides = [
-            _centroid_distances(np.asarray(vectors[rows[some]]), centroids)
-            for rows in (pairs.first, pairs.second)
-        ]
-        needed.append(borders_of_pairs(*sides, gaps))
+    for start in range(0, len(pairs.first), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        one = centroids.distances(np.asarray(vectors[pairs.first[some]]))
+        other = centroids.distances(np.asarray(vectors[pairs.second[some]]))
+        needed.append(borders_of_pairs(one, other, centroids.gaps))
     return np.concatenate(needed)
 
 
 def _assign(
-    vectors: np.ndarray, rows: np.ndarray, centroids: np.ndarray, reach: float
+    vectors: np.ndarray, rows: np.ndarray, centroids: _Centroids, reach: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For some vectors after others home, number of visits, and lists of which a border is near."""
-    gaps = _gaps(centroids)
-    for start in range(0, len(rows), _CHUNK):
-        part = np.asarray(vectors[rows[start : start + _CHUNK]])
-        yield find_visits(_centroid_distances(part, centroids), gaps, np.float32(reach))
 
+    def work(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        distances = centroids.distances(np.asarray(vectors[rows[start : start + _CHUNK]]))
+        return find_visits(distances, centroids.gaps, np.float32(reach))
 
-def _gaps(centroids: np.ndarray) -> np.ndarray:
-    """Twice the distances of all centroids float32 [L, L]."""
-    moved = (centroids - centroids.mean(axis=0)).astype(np.float64)
-    squares = np.einsum("ld,ld->l", moved, moved)
-    gaps = squares[:, None] + squares - 2 * moved @ moved.T
-    return (2 * np.sqrt(np.maximum(gaps, 1e-30))).astype(np.float32)
-
-
-def _centroid_distances(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Squared distances [n, L] less the squared length of each vector."""
-    center = centroids.mean(axis=0)
-    centroids, vectors = centroids - center, vectors - center
-    return np.einsum("ld,ld->l", centroids, centroids) - 2 * (vectors @ centroids.T)
+    with progress.bar("vector", len(rows)) as show:
+        for start, found in run_all(range(0, len(rows), _CHUNK), work):
+            yield found
+            show(start + len(found[0]), "in lists")

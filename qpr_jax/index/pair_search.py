@@ -18,7 +18,7 @@ from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.list_files import Lists
-from qpr_jax.index.list_join import join_lists, keep_once, make_lists
+from qpr_jax.index.list_join import LISTS, TRAINED, join_lists, keep_once, make_lists
 from qpr_jax.index.pair_codes import Codes, check_finite, empty_codes, encode_all, fit_axes
 from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of
 from qpr_jax.index.pair_tasks import (
@@ -258,8 +258,12 @@ def _codes_of(setup: Setup, folder: pathlib.Path) -> Codes:
 def _check_memory(memory: int, setup: Setup) -> None:
     """UserError if the arrays of the search cannot fit."""
     count, dimension = setup.vectors.shape
-    # Rows and lists of all vectors, what each task holds, and the pairs that are not written yet.
-    need = 40 * count + (12 * cpu_count() + 64) * (1 << 20) + 20_000 * 4 * dimension * 3
+    lists = 0 if count <= EXACT_LIMIT else LISTS * count**0.5
+    # What each task holds, the sample of the axes, the rows of all vectors; then the vectors that
+    # centroids are fitted to, with copies, and the distances of all centroids.
+    need = (64 + 40 * cpu_count()) << 20
+    need += 12 * min(count, 20_000) * dimension + 32 * count
+    need += round(lists * (12 * TRAINED * dimension + 24 * lists))
     if memory < need:
         raise UserError(
             f"expected at least {need / 2**30:.1f} GiB of memory for {count:,} questions, got "
