@@ -5,7 +5,8 @@
 RUN is a finished run with a re-ranker and a calibration. All pairs up to its reach are found among
 all its questions; those of test questions, which nothing was fitted to, are scored by distance and
 by the re-ranker, against clusters. Prints Markdown: calibration error, Brier score, F1, precision
-asked for and found, wrong joins by how the two texts differ, and times.
+asked for and found, wrong joins by how the two texts differ, times, and what verdicts correct:
+probabilities that are made wrong are fitted to clusters in place of people (`qpr calibrate`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from experiments.tables import table_lines
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.splits import SPLITS, read_pairs, read_split
+from qpr_jax.evaluation.reliability import reliability
 from qpr_jax.index.pair_files import Pairs, join_pairs
 from qpr_jax.index.pair_search import find_pairs
 from qpr_jax.reranking.light import LIGHT
 from qpr_jax.reranking.pairs import PairReranker
+from qpr_jax.reranking.recalibration import fit_map
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.differences import (
     names_differ,
@@ -44,6 +47,15 @@ from qpr_jax.training.pair_calibration import (
 )
 
 _MEMORY = 1 << 30
+_VERDICTS, _DRAWS = (100, 300, 1500), 20
+# What makes probabilities wrong: changes of their logits.
+WRONG: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "as it is": lambda x: x,
+    "+ 1": lambda x: x + 1,
+    "- 1": lambda x: x - 1,
+    "* .5": lambda x: 0.5 * x,
+    "* 2": lambda x: 2 * x,
+}
 # How two joined texts differ -> whether they do.
 KINDS: dict[str, Callable[[str, str], bool]] = {
     "numbers (in 2015, in 2016)": numbers_differ,
@@ -155,6 +167,27 @@ def _at_recall(tested: Tested, p: np.ndarray, recall: float) -> np.ndarray:
     return taken
 
 
+def verdict_lines(tested: Tested) -> list[str]:
+    """A table of the calibration error after fits to verdicts, drawn by sqrt(p (1 - p))."""
+    true, rows = np.clip(tested.by["re-ranker"], 1e-4, 1 - 1e-4), []
+    logits, same, weights = np.log(true / (1 - true)), tested.same, tested.weights
+    rng = np.random.default_rng(0)
+    for name, change in WRONG.items():
+        wrong = 1 / (1 + np.exp(-change(logits)))
+        share = weights * np.sqrt(wrong * (1 - wrong) + 1e-4)
+        share /= share.sum()
+        cells = [f"{reliability(wrong, same, weights)['ece']:.3f}"]
+        for count in _VERDICTS:
+            errors = []
+            for _ in range(_DRAWS):
+                drawn = rng.choice(len(same), count, p=share)
+                fitted = fit_map(wrong[drawn], same[drawn], weights[drawn] / share[drawn])
+                errors.append(reliability(fitted(wrong), same, weights)["ece"])
+            cells.append(f"{np.mean(errors):.3f}")
+        rows.append([name, *cells])
+    return table_lines(["logit", "before", *(f"{n:,} verdicts" for n in _VERDICTS)], rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=pathlib.Path)
@@ -163,6 +196,8 @@ def main() -> int:
     print("\n".join(score_lines(tested)), end="\n\n")
     print("Joined pairs of test questions: of different clusters, of one.\n")
     print("\n".join(join_lines(tested)))
+    print(f"\nCalibration error of the re-ranker, mean of {_DRAWS} draws of verdicts.\n")
+    print("\n".join(verdict_lines(tested)))
     return 0
 
 

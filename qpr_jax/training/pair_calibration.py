@@ -79,11 +79,34 @@ def calibrate_pairs(
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     start = time.perf_counter()
+    found = _fit(dataset, retriever, vectors, reranker, folder / SEARCH)
+    found.settings["seconds"] = time.perf_counter() - start
+    save_calibration(path, found)
+    for name, scores in found.settings["test"].items():
+        log.info(
+            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
+            "pairs of test questions; best F1 %.3f",
+            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
+        )
+    return found
+
+
+def _fit(
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    reranker: TrainedReranker | None,
+    folder: pathlib.Path,
+) -> PairCalibration:
+    """Fit the curves to pairs of validation questions, and test them on those of test questions.
+
+    folder: of the pair search, which goes on after a kill.
+    """
     split_of = dataset.splits.split_of
     clusters = dataset.clusters[: len(split_of)]
     queries = {split: _sample(split_of, split, _MOST) for split in (VALIDATION, TEST)}
     reach = _choose_reach(clusters, split_of, vectors)
-    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder / SEARCH)
+    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder)
     same = same_cluster(clusters, pairs)
     counts = fit_weights(clusters, split_of, queries[VALIDATION], pairs)
     tested_counts = pair_weights(clusters, queries[TEST], pairs)
@@ -95,6 +118,8 @@ def calibrate_pairs(
     if reranker:
         raw = _raw_scores(dataset, retriever, reranker, pairs, fit | tested)
         curves["light"] = calibrate(raw[fit], labels, counts[fit])
+    identity = light_identity(reranker.model) if reranker else ""
+    encoder = retriever.encoder.identity
     found = PairCalibration(encoder, reach=reach, reranker=identity, **curves)
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:
@@ -105,10 +130,7 @@ def calibrate_pairs(
         fitted_pairs=int(fit.sum()),
         fitted_duplicates=int(labels.sum()),
         test={name: score_probabilities(p, *truth) for name, p in given.items()},
-        seconds=time.perf_counter() - start,
     )
-    save_calibration(path, found)
-    _log_scores(found)
     return found
 
 
@@ -274,15 +296,6 @@ def true_pairs(clusters: np.ndarray, queries: np.ndarray) -> float:
     own = queries[clustered[queries]]
     sizes = np.bincount(clusters[clustered])[clusters[own]]
     return float((sizes - 1).sum() / 2 * clustered.sum() / max(1, len(own)))
-
-
-def _log_scores(found: PairCalibration) -> None:
-    for name, scores in found.settings["test"].items():
-        log.info(
-            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
-            "pairs of test questions; best F1 %.3f",
-            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
-        )
 
 
 def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:

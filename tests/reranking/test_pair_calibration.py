@@ -119,6 +119,8 @@ def test_it_goes_where_its_encoder_goes(run, tmp_path):
     known = stages.require_calibration()
     assert stages.calibration_facts() == {"light": True, "reach": 2.0, "questions": {"all": 7}}
     publish(run / "export", tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text()
+    assert "pairs; another corpus needs verdicts (`qpr calibrate`)" in card
     retriever = Retriever.build(["how to cook rice", "what is rice"], run=tmp_path / "published")
     retriever.save(tmp_path / "saved")
     loaded = Retriever.load(tmp_path / "saved")
