@@ -7,7 +7,7 @@ Encodes the distinct questions of the Quora file with the encoder of a run, and 
 length 1 for all pairs with a cosine of at least --cosine. Every search has a process of its own;
 seconds are from vectors to pairs, CPU seconds those of all threads. "Found" is the share of the
 exact pairs. semhash has its default index; paraphrase_mining its default 100 neighbors of each, and
-five times as many pairs as questions. The floor is the time of the float32 products of all pairs of
+50 times as many pairs as questions. The floor is the time of the float32 products of all pairs of
 whole vectors, at the best rate of NumPy on this machine at that moment.
 """
 
@@ -74,7 +74,7 @@ def paraphrase_mining(vectors: np.ndarray, distance: float) -> np.ndarray:
     import torch
     from sentence_transformers.util import paraphrase_mining_embeddings
 
-    found = paraphrase_mining_embeddings(torch.from_numpy(vectors), max_pairs=5 * len(vectors))
+    found = paraphrase_mining_embeddings(torch.from_numpy(vectors), max_pairs=50 * len(vectors))
     least = 1 - distance / 2
     return np.sort(np.array([pair[1:] for pair in found if pair[0] >= least], np.int64), axis=1)
 
