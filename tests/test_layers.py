@@ -24,6 +24,7 @@ ROOMS = (
     ("evaluation",),
     ("failures",),
     ("results", "retriever", ""),
+    ("duplicates",),
     ("upgrade",),
     ("publishing",),
     ("training",),

@@ -18,6 +18,7 @@ from qpr_jax.cli import (
     negatives,
     presets,
     rerank,
+    review,
     serve,
     splits,
     train,
@@ -44,7 +45,7 @@ def qpr(context: click.Context) -> None:
 
 _MODULES = (
     *(train, presets, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors),
-    *(serve, completion),
+    *(review, serve, completion),
 )
 for module in _MODULES:
     for command in vars(module).values():

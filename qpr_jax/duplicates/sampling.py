@@ -100,7 +100,7 @@ def make_strata(probabilities: np.ndarray) -> Strata:
     return Strata(lowest, counts, stratum, logits, np.bincount(stratum, counts))
 
 
-def next_stratum(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> np.ndarray:
+def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> np.ndarray:
     """All strata, int64 [H], in the order in which a verdict in them helps.
 
     Args:
@@ -125,13 +125,11 @@ def next_stratum(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: flo
     return np.argsort(-gain, kind="stable")
 
 
-def precision_at(
-    strata: Strata, yes: np.ndarray, no: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The precision of the pairs of each bin and those above it, and its standard error.
 
     Returns:
-      float64 [K] each; arguments are those of `next_stratum`.
+      float64 [K] each; arguments are those of `rank_strata`.
     """
     given, sizes, stratum = yes + no, strata.sizes, strata.stratum
     weights = _posterior(strata, yes, no)
@@ -156,9 +154,7 @@ def precision_at(
     return sums / accepted, np.sqrt(errors) / accepted
 
 
-def choose_threshold(
-    strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float
-) -> Estimate:
+def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: float) -> Estimate:
     """The lowest threshold whose estimated precision is at least `precision`."""
     estimates, errors = precision_at(strata, yes, no)
     reached = np.flatnonzero(estimates >= precision)
