@@ -136,6 +136,7 @@ def _bracket_ipv6(name: str) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address; UserError where it cannot."""
     if not host:
         what = "expected an address, got none"
         raise UserError(what, setting="host", remedy="give {host=0.0.0.0} for all addresses")

@@ -64,6 +64,9 @@ class DataConfig:
     negatives: str = setting(
         "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
     )
+    labels: str = setting(
+        "", "labeled pairs added to those of training, as of `qpr review`: a file", result=False
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +87,9 @@ class EncoderConfig:
     """The model."""
 
     kind: str = setting("cnn", "kind of model, as of `training/model_families.py`")
-    pretrained: str = setting("", "what training starts from: a folder, or minilm", result=False)
+    pretrained: str = setting(
+        "", "what training starts from: a run, a folder, or minilm", result=False
+    )
     embedding_dim: int = setting(300, "dimension of a token's embedding", min=1)
     kernel_sizes: tuple[int, ...] = setting(
         (5,), "widths of the convolution kernels, in tokens; each has `filters` filters", min=1
