@@ -66,7 +66,7 @@ class Estimate:
       pairs: accepted pairs.
       verdicts: what this rests on, those of pairs below the threshold included.
       reached: whether `precision` is at least what was asked; if not, this is the threshold with
-        the highest estimate.
+        the highest `low`.
     """
 
     threshold: float
@@ -135,7 +135,8 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     weights = _posterior(strata, yes, no)
     fitted = _interpolate(strata, weights @ strata.table)
     mean = np.bincount(stratum, strata.counts * fitted) / sizes
-    residual = np.where(given > 0, yes / np.maximum(given, 1) - mean, 0)
+    judged = np.where(given > 0, yes / np.maximum(given, 1), mean)
+    residual = _descending(judged, sizes) - mean
     accepted = np.cumsum(strata.counts)
     sums = np.cumsum(strata.counts * np.clip(fitted + residual[stratum], 0, 1))
     # The share of each bin's stratum that is accepted is 1 but for the stratum that is cut.
@@ -158,7 +159,9 @@ def choose_threshold(strata: Strata, yes: np.ndarray, no: np.ndarray, precision:
     """The lowest threshold whose estimated precision is at least `precision`."""
     estimates, errors = precision_at(strata, yes, no)
     reached = np.flatnonzero(estimates >= precision)
-    best = int(reached[-1]) if len(reached) else int(np.argmax(estimates))
+    # The highest lower end, since the highest estimate may be chance.
+    unreached = int(np.argmax(estimates - _QUANTILE * errors))
+    best = int(reached[-1]) if len(reached) else unreached
     value, error = float(estimates[best]), _QUANTILE * float(errors[best])
     return Estimate(
         threshold=float(strata.lowest[best]),
@@ -186,6 +189,23 @@ def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
     likelihood = np.log(table) @ yes + np.log1p(-table) @ no + _PRIOR.ravel()
     weights = np.exp(likelihood - likelihood.max())
     return weights / weights.sum()
+
+
+def _descending(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The nearest values, float64 [H], that never rise, in weighted squares (isotonic regression).
+
+    A more probable stratum has no fewer duplicates. Without this, the threshold with the highest
+    estimate would be one where chance favored a few verdicts.
+    """
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, strata
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        block = (value, weight, 1)
+        while blocks and blocks[-1][0] < block[0]:
+            mean, total, length = blocks.pop()
+            both = total + block[1]
+            block = ((mean * total + block[0] * block[1]) / both, both, length + block[2])
+        blocks.append(block)
+    return np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])
 
 
 def _interpolate(strata: Strata, fitted: np.ndarray) -> np.ndarray:
