@@ -5,7 +5,8 @@ the precision most (Neyman's allocation, for thresholds that are plausible after
 far), and in a stratum in a random order. The precision at a threshold is the difference estimator:
 the mean of the probabilities, plus, stratum by stratum, the mean of verdict minus probability. So
 it needs no calibrated probabilities; poor ones only cost verdicts. They are fitted to the verdicts
-first (shift and scale of their logits, averaged over a grid), which fills strata without a verdict.
+first (shift and scale of their logits, averaged over a grid), which fills strata without a verdict;
+the mean of verdict minus fitted probability is drawn towards 0 where a stratum has few.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _QUANTILE = 1.6448536269514722  # of the normal distribution, for CONFIDENCE
 _BINS = 4096  # most different thresholds
 _RATIO = 0.85  # of what is left below a stratum's top: every threshold has many strata above it
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
-_FLOOR = 0.02  # least variance of a verdict that is planned with: no probability is trusted more
+_FLOOR = 0.02  # added to a variance where strata are cut: no probability is trusted more
+_TRUST = 10  # verdicts of a stratum that count as much as the fit to those of all strata
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,7 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     inside = np.arange(accepted.size) <= last[:, None]
     share = weights @ (inside * (sizes / accepted[last][:, None]) ** 2)
     fitted = weights @ strata.table
-    variance = np.maximum(fitted * (1 - fitted), _FLOOR)
-    gain = share * variance / ((given + 0.3) * (given + 1.3))
+    gain = share * _variance(fitted, yes, given) / ((given + 0.3) * (given + 1.3))
     gain[given >= sizes] = -1
     return np.argsort(-gain, kind="stable")
 
@@ -135,12 +136,12 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     weights = _posterior(strata, yes, no)
     fitted = _interpolate(strata, weights @ strata.table)
     mean = np.bincount(stratum, strata.counts * fitted) / sizes
-    judged = np.where(given > 0, yes / np.maximum(given, 1), mean)
-    residual = _descending(judged, sizes) - mean
+    # A stratum whose few verdicts are favorable would be let in by them, so they count less.
+    residual = (yes - given * mean) / (given + _TRUST)
     accepted = np.cumsum(strata.counts)
     sums = np.cumsum(strata.counts * np.clip(fitted + residual[stratum], 0, 1))
     # The share of each bin's stratum that is accepted is 1 but for the stratum that is cut.
-    variance = np.maximum(mean * (1 - mean), _FLOOR / 2)
+    variance = _variance(mean, yes, given)
     left = 1 - np.minimum(given / sizes, 1)
     whole = np.where(given > 0, sizes**2 * left * variance / np.maximum(given, 1), 0)
     before = np.concatenate([[0], np.cumsum(whole)])[stratum]
@@ -191,21 +192,10 @@ def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _descending(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The nearest values, float64 [H], that never rise, in weighted squares (isotonic regression).
-
-    A more probable stratum has no fewer duplicates. Without this, the threshold with the highest
-    estimate would be one where chance favored a few verdicts.
-    """
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, strata
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        block = (value, weight, 1)
-        while blocks and blocks[-1][0] < block[0]:
-            mean, total, length = blocks.pop()
-            both = total + block[1]
-            block = ((mean * total + block[0] * block[1]) / both, both, length + block[2])
-        blocks.append(block)
-    return np.repeat([mean for mean, _, _ in blocks], [length for _, _, length in blocks])
+def _variance(fitted: np.ndarray, yes: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """Variance of a verdict in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
+    mean = (yes + 2 * fitted + 0.5) / (given + 3)
+    return mean * (1 - mean)
 
 
 def _interpolate(strata: Strata, fitted: np.ndarray) -> np.ndarray:
