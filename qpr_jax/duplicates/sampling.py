@@ -23,7 +23,7 @@ _BINS = 4096  # most different thresholds
 _RATIO = 0.85  # of what is left below a stratum's top: every threshold has many strata above it
 _LEAST = 1e-4  # probabilities are cut off here and at 1 - _LEAST
 _FLOOR = 0.02  # added to a variance where strata are cut: no probability is trusted more
-_TRUST = 10  # verdicts of a stratum that count as much as the fit to those of all strata
+_TRUST = 25  # verdicts of a stratum that count as much as the fit to those of all strata
 
 
 @dataclass(frozen=True)
@@ -137,12 +137,12 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     fitted = _interpolate(strata, weights @ strata.table)
     mean = np.bincount(stratum, strata.counts * fitted) / sizes
     # A stratum whose few verdicts are favorable would be let in by them, so they count less.
-    residual = (yes - given * mean) / (given + _TRUST)
+    left = 1 - np.minimum(given / sizes, 1)
+    residual = (yes - given * mean) / np.maximum(given + _TRUST * left, 1)
     accepted = np.cumsum(strata.counts)
     sums = np.cumsum(strata.counts * np.clip(fitted + residual[stratum], 0, 1))
     # The share of each bin's stratum that is accepted is 1 but for the stratum that is cut.
     variance = _variance(mean, yes, given)
-    left = 1 - np.minimum(given / sizes, 1)
     whole = np.where(given > 0, sizes**2 * left * variance / np.maximum(given, 1), 0)
     before = np.concatenate([[0], np.cumsum(whole)])[stratum]
     within = accepted - np.concatenate([[0], np.cumsum(sizes)])[stratum]
