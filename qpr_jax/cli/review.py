@@ -12,7 +12,7 @@ import click
 from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
-from qpr_jax.errors import UserError, ref, spell
+from qpr_jax.errors import UserError
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.review import Review
@@ -92,7 +92,8 @@ def _implied(session: Review) -> str:
     if estimate is None:
         return "no verdict"
     option, value = threshold_of(session.found, estimate)
-    line = f"{spell(ref(option, repr(value)))} accepts {estimate.pairs:,} pairs at a precision of "
+    flag = f"--{option.replace('_', '-')} {value!r}"
+    line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
     line += f"{estimate.precision:.3f} (90 % interval {estimate.low:.3f} to {estimate.high:.3f})"
     if not estimate.reached:
         line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
