@@ -7,6 +7,7 @@
 
 Retriever: finds the indexed questions that mean the same as a query; build, load, save, add, ...
 Results, Hits, Hit: what a search returns; `to_pandas()` and `to_arrow()` make tables of it.
+find_duplicates: all duplicates of a table: pairs, groups, and one row a group (Duplicates).
 Explanation: what the stages of a search think of two questions.
 Recipe: how to index.
 Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from qpr_jax import losses
     from qpr_jax.data.columns import Columns
     from qpr_jax.data.questions import Payload, read_questions
+    from qpr_jax.duplicates.find import find_duplicates
+    from qpr_jax.duplicates.result import Duplicates
     from qpr_jax.encoders.base import Encoder
     from qpr_jax.encoders.load import read_encoder
     from qpr_jax.errors import UserError
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "Duplicates",
     "Encoder",
     "Explanation",
     "Hit",
@@ -52,6 +56,7 @@ __all__ = [
     "Retriever",
     "TrainConfig",
     "UserError",
+    "find_duplicates",
     "load_config",
     "losses",
     "read_encoder",
@@ -62,6 +67,7 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "Columns": "data.columns",
+    "Duplicates": "duplicates.result",
     "Encoder": "encoders.base",
     "Explanation": "reranking.stage",
     "Hit": "index.base",
@@ -73,6 +79,7 @@ _MODULES = {
     "Retriever": "retriever",
     "TrainConfig": "training.config",
     "UserError": "errors",
+    "find_duplicates": "duplicates.find",
     "load_config": "training.overrides",
     "read_encoder": "encoders.load",
     "read_questions": "data.questions",

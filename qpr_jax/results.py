@@ -6,7 +6,7 @@ import importlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
 
 from qpr_jax.errors import UserError
@@ -47,11 +47,11 @@ class Hits(list[Hit]):
 
         See `Results.to_pandas`.
         """
-        return _to_pandas(_columns([self], of_queries=False))
+        return to_pandas_frame(_columns([self], of_queries=False))
 
     def to_arrow(self) -> pyarrow.Table:
         """The columns of `to_pandas` as a table of PyArrow; see `Results.to_arrow`."""
-        return _to_arrow(_columns([self], of_queries=False))
+        return to_arrow_table(_columns([self], of_queries=False))
 
     def __repr__(self) -> str:
         return "\n".join(_lines(self))
@@ -95,7 +95,7 @@ class Results(list[Hits]):
         with its name, or with "payload_" before it where another column has that name. Whole
         numbers with gaps are of type Int64. UserError where pandas is not installed.
         """
-        return _to_pandas(_columns(self, of_queries=True))
+        return to_pandas_frame(_columns(self, of_queries=True))
 
     def to_arrow(self) -> pyarrow.Table:
         """The columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read, too.
@@ -105,7 +105,7 @@ class Results(list[Hits]):
         that is no Unicode (a lone surrogate) has U+FFFD there. UserError where PyArrow is not
         installed.
         """
-        return _to_arrow(_columns(self, of_queries=True))
+        return to_arrow_table(_columns(self, of_queries=True))
 
     def __repr__(self) -> str:
         found = sum(map(len, self))
@@ -118,14 +118,21 @@ class Results(list[Hits]):
         return _to_html(self)
 
 
-class _Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """The columns of a table by name: those of every table, and those of the payloads."""
 
     fixed: dict[str, list[Any]]
     payload: dict[str, list[Any]]
 
 
-def _columns(results: Sequence[Hits], *, of_queries: bool) -> _Columns:
+# The columns of all tables that are not texts, and not ids.
+_WHOLE = ("query_number", "rank", "group", "rows")
+_FLOATS = ("distance", "score", "weakest")
+_BOOLS = ("kept",)
+_IDS = ("id", "id1", "id2")
+
+
+def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:
     """A row a hit; of_queries: with the number and the text of the query."""
     fixed: dict[str, list[Any]] = {}
     if of_queries:
@@ -135,21 +142,28 @@ def _columns(results: Sequence[Hits], *, of_queries: bool) -> _Columns:
     all_hits = [hit for hits in results for hit in hits]
     for name in ("id", "question", "distance", "score"):
         fixed[name] = [getattr(hit, name) for hit in all_hits]
-    fields = _payload_fields(all_hits)
-    names = _payload_names(fields, fixed)
+    return with_payload(fixed, [hit.payload for hit in all_hits])
+
+
+def with_payload(
+    fixed: dict[str, list[Any]], payloads: Sequence[Mapping[str, Any] | None]
+) -> TableColumns:
+    """The columns of a table with a column for each field of the payloads of its rows."""
+    fields = _payload_fields(payloads)
+    names = payload_names(fields, fixed)
     payload = {
-        name: [(hit.payload or {}).get(field) for hit in all_hits]
+        name: [(given or {}).get(field) for given in payloads]
         for field, name in zip(fields, names, strict=True)
     }
-    return _Columns(fixed, payload)
+    return TableColumns(fixed, payload)
 
 
-def _payload_fields(hits: Iterable[Hit]) -> list[str]:
+def _payload_fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:
     """The fields of the payloads, in the order in which they come."""
-    return list(dict.fromkeys(field for hit in hits for field in hit.payload or ()))
+    return list(dict.fromkeys(field for payload in payloads for field in payload or ()))
 
 
-def _payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
+def payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
     """Distinct names of the columns: "payload_" goes before a field that another column is."""
     taken, names = {*fixed, *fields}, []
     for field in fields:
@@ -162,10 +176,11 @@ def _payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
     return names
 
 
-def _to_pandas(columns: _Columns) -> pandas.DataFrame:
+def to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
+    """The table of pandas; see `Results.to_pandas`."""
     pandas = _import("pandas", "pip install pandas")
-    types = dict.fromkeys(("query_number", "rank"), "int64")
-    types |= dict.fromkeys(("distance", "score"), "float64")
+    types = dict.fromkeys(_WHOLE, "int64") | dict.fromkeys(_FLOATS, "float64")
+    types |= dict.fromkeys(_BOOLS, "bool")
 
     def series(name: str, values: list[Any]) -> Any:
         if name in columns.fixed and (name in types or not values):
@@ -183,7 +198,8 @@ def _to_pandas(columns: _Columns) -> pandas.DataFrame:
     return pandas.DataFrame({name: series(name, values) for name, values in named.items()})
 
 
-def _to_arrow(columns: _Columns) -> pyarrow.Table:
+def to_arrow_table(columns: TableColumns) -> pyarrow.Table:
+    """The table of PyArrow; see `Results.to_arrow`."""
     arrow = _import("pyarrow", "pip install 'qpr_jax[parquet]'")
 
     def array(values: list[Any], kind: Any = None) -> Any:
@@ -192,14 +208,18 @@ def _to_arrow(columns: _Columns) -> pyarrow.Table:
         except (arrow.ArrowException, OverflowError, UnicodeError):
             return arrow.array([*map(_as_text, values)], arrow.string())
 
-    numbers = all(type(value) is int for value in columns.fixed["id"])
     types = {
-        **dict.fromkeys(("query_number", "rank"), arrow.int64()),
-        **dict.fromkeys(("query", "question"), arrow.string()),
-        **dict.fromkeys(("distance", "score"), arrow.float64()),
-        "id": arrow.int64() if numbers else None,
+        **dict.fromkeys(_WHOLE, arrow.int64()),
+        **dict.fromkeys(_FLOATS, arrow.float64()),
+        **dict.fromkeys(_BOOLS, arrow.bool_()),
     }
-    named = {name: array(values, types[name]) for name, values in columns.fixed.items()}
+    ids = [columns.fixed[name] for name in _IDS if name in columns.fixed]
+    numbers = all(type(value) is int for values in ids for value in values)
+    types |= dict.fromkeys(_IDS, arrow.int64() if numbers else None)
+    named = {
+        name: array(values, types.get(name, arrow.string()))
+        for name, values in columns.fixed.items()
+    }
     return arrow.table(named | {_unicode(k): array(v) for k, v in columns.payload.items()})
 
 
@@ -224,7 +244,7 @@ def _unicode(text: str) -> str:
 
 def _lines(hits: Hits) -> Iterator[str]:
     """The lines of a query and its hits, in characters that any terminal prints."""
-    yield f"{_printable(json.dumps(hits.query, ensure_ascii=False))}:"
+    yield f"{printable(json.dumps(hits.query, ensure_ascii=False))}:"
     shown = hits[:_SHOWN_HITS]
     if not shown:
         yield "  (no hits)"
@@ -232,10 +252,10 @@ def _lines(hits: Hits) -> Iterator[str]:
     rows = [["", "distance", *(["score"] if scored else []), "id", "question"]]
     for rank, hit in enumerate(shown, start=1):
         score = [] if not scored else ["" if hit.score is None else f"{hit.score:.3f}"]
-        question = _printable(hit.question)
+        question = printable(hit.question)
         if hit.payload:
-            question += f"  {_printable(json.dumps(dict(hit.payload), ensure_ascii=False))}"
-        rows.append([f"{rank}", f"{hit.distance:.3f}", *score, _printable(str(hit.id)), question])
+            question += f"  {printable(json.dumps(dict(hit.payload), ensure_ascii=False))}"
+        rows.append([f"{rank}", f"{hit.distance:.3f}", *score, printable(str(hit.id)), question])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows if shown else ():
         *cells, question = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -243,7 +263,7 @@ def _lines(hits: Hits) -> Iterator[str]:
     yield from _more(len(hits) - _SHOWN_HITS, "hit", "hits")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """One short line of `text`, without control characters."""
     text = " ".join(text[: 10 * _SHOWN_CHARACTERS].split())
     text = "".join(c if c.isprintable() else "\ufffd" for c in text)
@@ -263,21 +283,21 @@ def _to_html(results: Sequence[Hits]) -> str:
     from qpr_jax.rendering import render
 
     def cell(value: object) -> str:
-        return "" if value is None else _printable(_as_text(value) or "")
+        return "" if value is None else printable(_as_text(value) or "")
 
     tables = []
     for hits in results[:_SHOWN_QUERIES]:
         shown = hits[:_SHOWN_HITS]
-        fields = _payload_fields(shown)[:_SHOWN_PAYLOAD]
+        fields = _payload_fields(hit.payload for hit in shown)[:_SHOWN_PAYLOAD]
         tables.append(
             {
-                "query": _printable(hits.query),
+                "query": printable(hits.query),
                 "scored": any(hit.score is not None for hit in shown),
-                "fields": [*map(_printable, fields)],
+                "fields": [*map(printable, fields)],
                 "rows": [
                     {
-                        "id": _printable(str(hit.id)),
-                        "question": _printable(hit.question),
+                        "id": printable(str(hit.id)),
+                        "question": printable(hit.question),
                         "distance": f"{hit.distance:.3f}",
                         "score": "" if hit.score is None else f"{hit.score:.3f}",
                         "payload": [cell((hit.payload or {}).get(field)) for field in fields],

@@ -9,12 +9,13 @@ import sys
 import click
 
 from qpr_jax.cli import (
+    calibrate,
     clusters,
     completion,
+    duplicates,
     errors,
     evaluate,
     indexes,
-    mine,
     negatives,
     presets,
     rerank,
@@ -44,8 +45,8 @@ def qpr(context: click.Context) -> None:
 
 
 _MODULES = (
-    *(train, presets, splits, clusters, indexes, mine, negatives, rerank, evaluate, errors),
-    *(review, serve, completion),
+    *(train, presets, splits, clusters, indexes, duplicates, review, calibrate, negatives),
+    *(rerank, evaluate, errors, serve, completion),
 )
 for module in _MODULES:
     for command in vars(module).values():

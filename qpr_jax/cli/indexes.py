@@ -290,6 +290,7 @@ def info(folder: str) -> Output:
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
         "rerankers": retriever.second_stages.facts(),
+        "calibration": retriever.second_stages.calibration_facts(),
         "index_bytes": size,
         "integrity_check": "ok",
     }

@@ -1,93 +1,103 @@
-"""What `qpr mine` will take."""
+"""What finding all duplicates will take."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Callable
 
-import faiss
 import numpy as np
 
 from qpr_jax.costs.encoding import measure_encoding
 from qpr_jax.costs.estimate import WRITE_RATE, Estimate, fits, refuse
 from qpr_jax.costs.rows import Sample
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import spell
 from qpr_jax.files import StrPath
-from qpr_jax.index.mining import SLICE, TILE, close_pairs, count_blocks
+from qpr_jax.index.mining import close_pairs
+from qpr_jax.index.pair_codes import Axes, encode_all
+from qpr_jax.index.pair_search import EXACT_LIMIT
+from qpr_jax.index.pair_tasks import ROWS, rectangle, run_all, run_task
 from qpr_jax.machine import held_memory
 
-log = logging.getLogger("qpr_jax")
-
-_COMPARED = 4096  # vectors that are compared with SLICE others, at least twice
+_CODE = 64  # coordinates of a code, about
+_OTHERS = 32_768  # vectors that are compared with ROWS others, at least twice
 _PAIRED = 2048  # vectors whose close pairs are counted
-_PAIR_SECONDS, _PAIR_BYTES = 12e-6, 250  # to sort, cluster and write a pair; in memory
-_PAIR_DISK = 80  # bytes of a line without its texts
+_PAIR_SECONDS = 12e-6  # to score, group and write a pair
+_PAIR_DISK = 100  # bytes of a pair found, and of a line without its texts
+# Of vectors in lists: those that each is compared with, as a multiple of the square root of all,
+# the questions whose exact pairs choose the overlap, and operations a second of products.
+_LIST_PAIRS, _SAMPLED, _RATE = 8, 8192, 5e10
+_BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each question
 
 
 def mine_estimate(
-    out: StrPath, encoder: Encoder, *, threshold: float | None, count: int | None, most: int
+    out: StrPath, encoder: Encoder, *, max_distance: float | None, count: int | None
 ) -> Callable[[Sample], Estimate]:
     """A function from a sample to what all close pairs of its questions take.
 
-    threshold: the largest distance, if known. count: of pairs, if known. most: of pairs that are
-    allowed, about which it warns.
+    max_distance: of a pair, if known. count: of pairs, if known.
     """
 
     def estimate(sample: Sample) -> Estimate:
         questions, dimension = sample.count, encoder.dimension
         encoding = measure_encoding(encoder, sample.questions)
         pairs = min(count or 0, questions**2 // 2)
-        if threshold is not None:
-            pairs = _expected_pairs(encoding.vectors, questions, threshold)
-            if pairs > most:
-                text = "warning: about %s pairs are expected; lower {threshold}, or raise {most}"
-                log.warning(spell(text), f"{pairs:,}")
-        compare = count_blocks(questions) * _block_seconds(encoding.vectors)
-        disk = round(pairs * (_PAIR_DISK + 2 * sample.text_bytes))
+        if max_distance is not None:
+            pairs = _expected_pairs(encoding.vectors, questions, max_distance)
+        compare = _compare_seconds(questions, dimension)
+        files = 4 * questions * (dimension + _CODE + 1)
+        disk = round(files + pairs * (_PAIR_DISK + 2 * sample.text_bytes))
         seconds = questions * (encoding.seconds + sample.read_seconds) + compare
         found = Estimate(
             seconds=seconds + pairs * _PAIR_SECONDS + disk / WRITE_RATE,
-            # The vectors, and those less their mean.
-            memory=held_memory() + 8 * dimension * questions + _PAIR_BYTES * pairs + (64 << 20),
+            # The vectors and their codes are in files, of which memory holds what it has room for.
+            memory=held_memory() + _BASE + _ROW_BYTES * questions,
             disk=disk,
             count=questions,
             rate=questions / seconds,
             exact=sample.exact,
         )
         if not fits(found, out):
-            few = dataclasses.replace(found, memory=found.memory - _PAIR_BYTES * pairs, disk=0)
+            few = dataclasses.replace(found, disk=files)
             if count is not None and fits(few, out):
-                refuse(found, out, remedy="ask for fewer pairs with {count}")
-            if threshold is not None and fits(few, out):
-                refuse(found, out, remedy="lower {threshold}")
+                refuse(found, out, remedy="ask for fewer pairs with {pairs}")
+            if max_distance is not None and fits(few, out):
+                refuse(found, out, remedy="lower {max_distance}, or raise {threshold}")
             refuse(found, out, remedy="give fewer {questions}")
         return found
 
     return estimate
 
 
-def _block_seconds(vectors: np.ndarray) -> float:
-    """Seconds to compare TILE vectors with SLICE others; their values do not matter."""
+def _compare_seconds(count: int, dimension: int) -> float:
+    """Seconds to compare `count` vectors, all or those of lists."""
+    if count <= EXACT_LIMIT:
+        return count**2 / 2 * _pair_seconds(dimension)
+    lists = count**0.5
+    pairs = count * (_LIST_PAIRS * lists + _SAMPLED)
+    return pairs * _pair_seconds(dimension) + 2 * count * lists * dimension / _RATE
+
+
+def _pair_seconds(dimension: int) -> float:
+    """Seconds to compare a pair of vectors on all cores; their values do not matter."""
     rng = np.random.default_rng(0)
-    dimension = vectors.shape[1]
-    tile = faiss.IndexFlatL2(dimension)
-    tile.add(rng.standard_normal((_COMPARED, dimension), np.float32))
-    others = rng.standard_normal((SLICE, dimension), np.float32)
+    vectors = rng.standard_normal((ROWS + _OTHERS, dimension), np.float32)
+    directions = np.eye(dimension, min(dimension, _CODE - 1), dtype=np.float32)
+    codes = encode_all(Axes(np.zeros(dimension, np.float32), directions), vectors)
+    tasks = [*rectangle(np.arange(ROWS), np.arange(ROWS, len(vectors)))]
     times = []
     for _ in range(4):
         start = time.perf_counter()
-        tile.range_search(others, 0.0)
+        for _ in run_all(tasks, lambda task: run_task(task, vectors, codes, 0.0)):
+            pass
         times.append(time.perf_counter() - start)
-    return float(np.median(times[1:])) * TILE / _COMPARED
+    return float(np.median(times[1:])) / (ROWS * _OTHERS)
 
 
-def _expected_pairs(vectors: np.ndarray, count: int, threshold: float) -> int:
+def _expected_pairs(vectors: np.ndarray, count: int, max_distance: float) -> int:
     """Pairs among `count` questions, by those among the vectors of some, drawn at random."""
     if len(vectors) < 2:
         return 0
     vectors = vectors[:_PAIRED]
-    found = len(close_pairs(vectors, threshold, most=_PAIRED**2).first)
+    found = len(close_pairs(vectors, max_distance, most=_PAIRED**2).first)
     return round(found * count * (count - 1) / (len(vectors) * (len(vectors) - 1)))

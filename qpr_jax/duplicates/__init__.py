@@ -1,1 +1,1 @@
-"""Duplicates among the texts of a table: found, grouped, and reviewed by a person."""
+"""All duplicates of a table in one call: pairs and groups; and their review by a person."""

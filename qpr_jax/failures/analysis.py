@@ -16,10 +16,11 @@ import numpy as np
 from qpr_jax.data.clusters import connect
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
-from qpr_jax.failures.differences import Group, make_groups, overlap
+from qpr_jax.failures.differences import Group, make_groups
 from qpr_jax.ids import id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
+from qpr_jax.text.differences import overlap
 
 RankFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]  # `Retriever.search`
 

@@ -1,21 +1,22 @@
-"""How two questions differ: numbers, negation, names, word order, length, as groups of pairs.
-
-Pure functions of two texts. They are written for English and accept any strings.
-"""
+"""How two questions differ, as groups of pairs."""
 
 from __future__ import annotations
 
-import itertools
-import operator
-import re
-import string
-import unicodedata
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
-from qpr_jax.text.tokenizer import nfkc, nfkc_lower, tokenize
+from qpr_jax.text.differences import (
+    MUCH_LONGER,
+    has_unseen_words,
+    much_longer,
+    names_differ,
+    negation_differs,
+    numbers_differ,
+    order_differs,
+    same_words,
+)
+from qpr_jax.text.tokenizer import tokenize
 
-MUCH_LONGER = 1.5  # times as many words
 SHORT, LONG = 4, 20  # words
 
 
@@ -47,207 +48,6 @@ def make_groups(vocabulary: Set[str] | None = None) -> tuple[Group, ...]:
     )
     return (*_GROUPS, unseen)
 
-
-# A number with commas, also the Indian ones (1,00,000), or one without.
-_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
-_WORDS_TO_TWENTY = (
-    "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty"
-)
-_WORDS_FROM_THIRTY = (
-    "thirty forty fifty sixty seventy eighty ninety hundred thousand million billion"
-)
-_FROM_THIRTY = (*range(30, 100, 10), 100, 1000, 10**6, 10**9)
-_SPELLED = {
-    **{word: str(number) for number, word in enumerate(_WORDS_TO_TWENTY.split(), start=2)},
-    **dict(zip(_WORDS_FROM_THIRTY.split(), map(str, _FROM_THIRTY), strict=True)),
-}
-
-
-def numbers(text: str) -> frozenset[str]:
-    """Return the numbers of a text as digits: "2", "2.0", "two" and the "2" of "2nd" are equal.
-
-    "one" is not a number, because it mostly means something else ("which one").
-    """
-    found = {_plain(number) for number in _NUMBER.findall(nfkc(text))}
-    return frozenset(found | {_SPELLED[word] for word in tokenize(text) if word in _SPELLED})
-
-
-def _plain(number: str) -> str:
-    digits = "".join(c if c == "." else str(unicodedata.decimal(c)) for c in number if c != ",")
-    whole, _, part = digits.partition(".")
-    part = part.rstrip("0")
-    return (whole.lstrip("0") or "0") + (f".{part}" if part else "")
-
-
-def numbers_differ(first: str, second: str) -> bool:
-    """Whether the sets of numbers differ; a "1" in one text equals a "one" in the other."""
-    of_first, of_second = numbers(first), numbers(second)
-    differing = of_first ^ of_second
-    if "1" in differing and "one" in tokenize(first if "1" in of_second else second):
-        differing -= {"1"}
-    return bool(differing)
-
-
-# Curly apostrophes, accents typed as apostrophes, and a prime.
-_APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\xb4`\u2032", "'"))
-_FIRST = "(?:is|are|was|were|has|could|would|should|must)n'?t"  # before the subject
-_EITHER = "(?:do|does|did|have|ca|wo|need)n'?t"  # or before a verb: Don't eat that
-_PRONOUN = "(?:i|you|he|she|it|we|they|there|this|that|these|those)"
-_SUBJECT = rf"(?:{_PRONOUN}|the|an?|my|your|his|her|our|their|any|anyone|everyone|some|people)"
-_START = r"(?:^|[.?!:])\W{0,3}"  # of a sentence
-_NEUTRAL = re.compile(
-    rf"{_START}(?:{_FIRST}|{_EITHER}\s+{_SUBJECT})\b"  # Isn't it better: asks whether it is
-    rf"|,\s*(?:{_FIRST}|{_EITHER})\s+{_PRONOUN}\s*(?=[?!.]|$)"  # ..., isn't it?
-    r"|\bor\s+(?:why\s+)?not\b"  # Is it good or not? Why or why not?
-    r"|\bnot\s+(?:only|just)\b"
-    r"|\bno\.?\s*\d"  # no. 1
-)
-_NEGATION = re.compile(
-    r"\b(?:not|no|never|none|nobody|nothing|nowhere|neither|nor|non|cannot|without|[a-z]+n't"
-    r"|(?:do|does|did|is|are|was|were|ca|could|wo|would|should|have|has|had|ai)nt)\b"
-)
-
-
-def negates(text: str) -> bool:
-    """Whether a text contains not, no, never, nothing, without, a word in n't or the like.
-
-    Negations that do not change the question are ignored: "Isn't it better?", "..., isn't it?",
-    "or not", "not only", "no. 1".
-    """
-    return bool(_NEGATION.search(_NEUTRAL.sub(" ", nfkc_lower(text.translate(_APOSTROPHES)))))
-
-
-def negation_differs(first: str, second: str) -> bool:
-    """Whether exactly one of two texts has a negation."""
-    return negates(first) != negates(second)
-
-
-# Letters with dots between them (U.S.), or a word that may contain apostrophes.
-_WORD = re.compile(r"(?<!\w)(?:[^\W\d_]\.)+[^\W\d_](?!\w)|[^\W_]+(?:'[^\W_]+)*")
-_SENTENCE_END = re.compile(r"[.?!:]")
-# Words that are not names, even with a capital.
-_SMALL_WORDS = (
-    "a an and any are as at be by can could did do does dr for from had has have how i i'd i'll "
-    "i'm i've if in into is its mr mrs ms my not of on or our should so than that the their then "
-    "there these this to was were what when where which whose why will with would you your"
-)
-_SMALL = frozenset(_SMALL_WORDS.split())
-
-
-def names(text: str) -> frozenset[str]:
-    """Return the names in a text, in lower case: words with a capital, and acronyms.
-
-    The first word of a sentence, small words (The, Why) and the words of a question in title case
-    are not names, unless they have a capital after the first letter (USA, iPhone). A text that is
-    all capitals has no names.
-    """
-    text = nfkc(text.translate(_APOSTROPHES))
-    words = [(match.group(), match.start(), match.end()) for match in _WORD.finditer(text)]
-    if len(words) > 3 and not any(c.islower() and c.isalpha() for c in text):
-        return frozenset()
-    titled = _in_title_case([word for word, _, _ in words])
-    found, before, end = set(), "", 0
-    for word, start, stop in words:
-        acronym = any(c.isupper() for c in word[1:])
-        if word.lower() not in _SMALL:
-            starts = not before or _ends_sentence(before, text[end:start])
-            if acronym or (word[0].isupper() and not starts and not titled):
-                found.add(_name(word))
-        before, end = word, stop
-    return frozenset(found)
-
-
-def _ends_sentence(word: str, between: str) -> bool:
-    """Whether a sentence ends between a word and the next one; not after "Dr." or an initial."""
-    ends = _SENTENCE_END.search(between)
-    short = word == "vs" or (len(word) <= 3 and word[0].isupper())
-    return ends is not None and not (short and ends.group() == ".")
-
-
-def _in_title_case(words: list[str]) -> bool:
-    """Whether most words are capitalized, among them a small word or five long words."""
-    later = [word for word in words[1:] if word[0].isalpha() and not re.match(r"I\b", word)]
-    capital = [word for word in later if word[0].isupper()]
-    small = [word for word in capital if word.lower() in _SMALL]
-    long = [word for word in later if len(word) > 3 and word.lower() not in _SMALL]
-    mostly = len(later) >= 3 and len(capital) >= 0.8 * len(later) and bool(small)
-    return mostly or (len(long) >= 5 and all(word[0].isupper() for word in long))
-
-
-def _name(word: str) -> str:
-    """Normalize a name: remove dots, a final 's, and the plural s of an acronym; lower case."""
-    word = re.sub(r"'s$|\.", "", word)
-    if len(word) > 2 and word[:-1].isupper() and word.endswith("s"):
-        word = word[:-1]
-    return word.lower()
-
-
-def names_differ(first: str, second: str) -> bool:
-    """Whether one text has a name that the other lacks in any spelling of its case."""
-
-    def missing(named: str, other: str) -> bool:
-        words = {_name(word) for word in _WORD.findall(nfkc(other.translate(_APOSTROPHES)))}
-        return bool(names(named) - words)
-
-    return missing(first, second) or missing(second, first)
-
-
-def order_differs(first: str, second: str) -> bool:
-    """Whether two texts have the same words, each equally often, in another order."""
-    words, others = tokenize(first), tokenize(second)
-    return words != others and sorted(words) == sorted(others)
-
-
-def same_words(first: str, second: str) -> bool:
-    """Whether two texts have the same words in the same order: only case or punctuation differ."""
-    return tokenize(first) == tokenize(second)
-
-
-def has_unseen_words(query: str, vocabulary: Set[str]) -> bool:
-    """Whether a word of the query, as `tokenize` gives it, is not in the vocabulary."""
-    return any(word not in vocabulary for word in tokenize(query))
-
-
-def much_longer(first: str, second: str) -> bool:
-    """Whether the first text has at least `MUCH_LONGER` times as many words as the second."""
-    return len(tokenize(first)) >= MUCH_LONGER * max(1, len(tokenize(second)))
-
-
-def overlap(first: str, second: str) -> float:
-    """Return the Jaccard index of the sets of words; 1 if both are empty."""
-    words, others = {*tokenize(first)}, {*tokenize(second)}
-    return len(words & others) / len(words | others) if words | others else 1.0
-
-
-def mark_words(text: str, other: str) -> list[tuple[str, bool]]:
-    """Split a text into pieces, each with whether it is of words that `other` lacks.
-
-    The pieces joined are the text; blanks between two such words are marked with them.
-    """
-    words = {*tokenize(other)}
-    pieces = _PIECE.split(text)
-    differs = [not words.issuperset(tokenize(piece)) for piece in pieces]
-    for at in range(1, len(pieces) - 1):
-        if pieces[at].isspace() and differs[at - 1] and differs[at + 1]:
-            differs[at] = True
-    runs = itertools.groupby(zip(pieces, differs, strict=True), key=operator.itemgetter(1))
-    joined = [("".join(piece for piece, _ in run), differ) for differ, run in runs]
-    return [(piece, differ) for piece, differ in joined if piece]
-
-
-def missing_words(text: str, other: str) -> list[str]:
-    """Return the words of `other` that the text lacks, each once, in order."""
-    words = {*tokenize(text)}
-    return [word for word in dict.fromkeys(tokenize(other)) if word not in words]
-
-
-# Blanks with the punctuation beside them; they separate words, or words joined by punctuation.
-_MARKS = (
-    re.escape(string.punctuation)
-    + "\xa1\xab\xbb\xbf\u2013-\u201e\u2026\u0964\u3001\u3002\uff01\uff0c\uff1f"
-)
-_PIECE = re.compile(rf"((?:^|(?<=\s))[{_MARKS}]+|[{_MARKS}]{{0,9}}\s+|[{_MARKS}]{{1,9}}$)")
 
 _GROUPS = (
     Group("numbers", "Numbers", "their sets of numbers differ", numbers_differ),

@@ -23,10 +23,10 @@ from qpr_jax.failures.analysis import (
     query_counts,
     sample_cases,
 )
-from qpr_jax.failures.differences import mark_words, missing_words
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import Hit
 from qpr_jax.rendering import render
+from qpr_jax.text.differences import mark_words, missing_words
 
 _TEMPLATES = {".html": "failures.html", ".md": "failures.md"}
 _ENDINGS = (*_TEMPLATES, ".json")

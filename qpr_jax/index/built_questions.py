@@ -55,6 +55,11 @@ class BuiltQuestions:
     def __len__(self) -> int:
         return len(self._rows) - 1
 
+    @property
+    def has_string_ids(self) -> bool:
+        """Whether an id is a string."""
+        return bool(self._kinds & (records.ID_BYTES | records.NUMERAL))
+
     def columns(self, rows: np.ndarray) -> tuple[list[Id], list[str], list[Payload | None]]:
         """The ids, texts and payloads of rows int64 [n]; a UserError where one was damaged."""
         read = self._read(rows)

@@ -1,53 +1,49 @@
-"""All pairs of questions that lie close together, and the groups that they link."""
+"""All pairs of questions that lie close together, in memory.
+
+`pair_search` does the same for more questions than memory holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
-import faiss
 import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
+from qpr_jax.index.closest_pairs import MORE, further, sample_distances
+from qpr_jax.index.pair_codes import check_finite, encode_all, fit_axes
+from qpr_jax.index.pair_files import Pairs, join_pairs, sort_pairs
+from qpr_jax.index.pair_kernels import measure
+from qpr_jax.index.pair_search import check_vectors
+from qpr_jax.index.pair_tasks import OTHERS, ROWS, run_all, run_task, triangle
 
-TILE, SLICE = 8192, 1024  # vectors that are compared at once
-_SLACK = 1e-3  # error of distances from products, as a share of the largest squared length
+__all__ = ["Pairs", "close_pairs", "closest_pairs", "pair_distances"]
 
-
-class Pairs(NamedTuple):
-    """Pairs of rows, nearest first: `first` < `second` int64 [P], squared distances float32 [P]."""
-
-    first: np.ndarray
-    second: np.ndarray
-    distances: np.ndarray
+_SPARE = 1 << 16  # pairs that are held before the farthest are left out
 
 
 def close_pairs(vectors: np.ndarray, threshold: float, *, most: int) -> Pairs:
-    """All pairs of rows at a squared Euclidean distance of at most `threshold`.
+    """All pairs of rows at a squared Euclidean distance of at most `threshold`, nearest first.
 
-    Exact: every row is compared with every other, 300 N^2 operations for N rows of 300.
+    Exact: every row is compared with every other.
 
     Args:
       vectors: float32 [N, d].
       threshold: the largest squared distance of a pair.
       most: a UserError is raised as soon as there are more pairs than this.
     """
-    parts, count = [_none()], 0
-
-    def take(found: Pairs) -> float:
-        nonlocal count
+    check_finite(vectors := check_vectors(vectors))
+    parts, count = [], 0
+    for found in _scan(vectors, lambda: threshold):
         parts.append(found)
         count += len(found.distances)
         if count > most:
             raise UserError(
                 f"expected at most {most:,} pairs within {threshold:g}, got more",
-                remedy="lower {threshold}, or raise {most}",
+                remedy="lower `threshold`, or raise `most`",
             )
-        return threshold
-
-    _scan(vectors, threshold, take)
-    return _nearest(parts)
+    return sort_pairs(join_pairs(parts))
 
 
 def closest_pairs(vectors: np.ndarray, count: int) -> Pairs:
@@ -55,81 +51,49 @@ def closest_pairs(vectors: np.ndarray, count: int) -> Pairs:
 
     Of equal distances, those of the first rows. About three times as many pairs are in memory.
     """
-    parts, threshold = [_none()], float("inf")
+    if not count:
+        return join_pairs([])
+    check_finite(vectors := check_vectors(vectors))
+    sampled, aim = sample_distances(vectors), MORE * count
+    while True:
+        distance = sampled.distance_of(aim)
+        found = _closest_within(vectors, distance, count)
+        if len(found.first) == count or distance == np.inf:
+            return found
+        aim = further(aim, count, len(found.first))
 
-    def take(found: Pairs) -> float:
-        nonlocal threshold
-        parts.append(found)
-        if sum(len(part.distances) for part in parts) > 2 * count:
-            parts[:] = [_nearest(parts, count)]
-            threshold = float(parts[0].distances[-1])
-        return threshold
 
-    if count:
-        _scan(vectors, threshold, take)
-    return _nearest(parts, count)
+def _closest_within(vectors: np.ndarray, distance: float, count: int) -> Pairs:
+    """The `count` closest pairs within a squared distance; all where there are fewer."""
+    parts, held, limit = [join_pairs([])], 0, [distance]
+    for part in _scan(vectors, lambda: limit[0]):
+        parts.append(part)
+        held += len(part.first)
+        if held > 2 * count + _SPARE:
+            parts = [sort_pairs(join_pairs(parts)).where(slice(count))]
+            held, limit[0] = count, float(parts[0].distances[-1])
+    return sort_pairs(join_pairs(parts)).where(slice(count))
 
 
 def pair_distances(vectors: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Squared distances float32 [P] of pairs of rows of float32 [N, d], from their differences."""
-    distances = np.empty(len(first), np.float32)
-    for start in range(0, len(first), TILE):
-        some = slice(start, start + TILE)
-        moves = vectors[first[some]] - vectors[second[some]]
-        distances[some] = np.einsum("nd,nd->n", moves, moves)
-    return distances
+    return measure(check_vectors(vectors), first.astype(np.int64), second.astype(np.int64))
 
 
-def _scan(vectors: np.ndarray, threshold: float, take: Callable[[Pairs], float]) -> None:
-    """Give `take` all pairs within a squared distance; it returns the distance for the next."""
+def _scan(vectors: np.ndarray, threshold: Callable[[], float]) -> Iterator[Pairs]:
+    """All pairs within a squared distance, a few at a time; the threshold may fall meanwhile."""
     if len(vectors) < 2:
         return
-    # FAISS computes distances from products, whose error grows with the squared lengths.
-    centered = vectors - vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    lengths = np.einsum("nd,nd->n", centered, centered)
-    if not np.isfinite(lengths).all():
-        raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
-    blocks, done = count_blocks(len(vectors)), 0
-    with progress.bar("block", blocks) as show:
-        for start in range(0, len(vectors), TILE):
-            stop = min(start + TILE, len(vectors))
-            tile = faiss.IndexFlatL2(vectors.shape[1])
-            tile.add(centered[start:stop])
-            for other in range(start, len(vectors), SLICE):
-                some = slice(other, other + SLICE)
-                off = _SLACK * max(lengths[start:stop].max(), lengths[some].max())
-                wide = np.nextafter(np.float32(threshold + off), np.float32(np.inf))
-                limits, _, first = tile.range_search(centered[some], float(wide))
-                counts = np.diff(limits).astype(np.int64)
-                second = other + np.repeat(np.arange(len(limits) - 1), counts)
-                threshold = take(_exact(vectors, start + first, second, threshold))
-                done += 1
-                show(done, f"{stop:,} of {len(vectors):,} questions")
+    rows = np.arange(len(vectors))
+    codes = encode_all(fit_axes(vectors, threshold()), vectors)
+    total = count_tasks(len(vectors))
+    with progress.bar("task", total) as show:
+        work = run_all(triangle(rows), lambda task: run_task(task, vectors, codes, threshold()))
+        for done, (_, found) in enumerate(work, start=1):
+            yield found
+            show(done, "")
 
 
-def count_blocks(count: int) -> int:
-    """How many times SLICE questions are compared with TILE others, to compare all pairs."""
-    return sum(-(-(count - start) // SLICE) for start in range(0, count, TILE))
-
-
-def _exact(vectors: np.ndarray, first: np.ndarray, second: np.ndarray, threshold: float) -> Pairs:
-    """Those of the pairs with `first` < `second` that are within the threshold."""
-    ordered = first < second
-    first, second = first[ordered], second[ordered]
-    distances = pair_distances(vectors, first, second)
-    near = distances <= threshold
-    return Pairs(first[near], second[near], distances[near])
-
-
-def _nearest(parts: list[Pairs], count: int | None = None) -> Pairs:
-    """The pairs, nearest first; at most `count` of them."""
-    first, second, distances = map(np.concatenate, zip(*parts, strict=True))
-    if count is not None and count < len(distances):
-        near = distances <= np.partition(distances, count)[count]
-        first, second, distances = first[near], second[near], distances[near]
-    order = np.lexsort((second, first, distances))[:count]
-    return Pairs(first[order], second[order], distances[order])
-
-
-def _none() -> Pairs:
-    return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+def count_tasks(count: int) -> int:
+    """How many tasks compare all pairs of `count` vectors."""
+    return sum(-(-(count - start) // OTHERS) for start in range(0, count, ROWS))

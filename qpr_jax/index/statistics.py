@@ -55,6 +55,12 @@ class Statistics:
         """Subtract texts that were added: the exact inverse of `add`."""
         self._change(texts, -1)
 
+    def word_weights(self, words: Sequence[str]) -> np.ndarray:
+        """Return log((N + 1) / (df + 1)) of words, where df of N documents have it: float64 [n]."""
+        rows = text_kernels.word_hashes(words) >> np.uint64(64 - text_kernels.WORD_BITS)
+        counts = self.counters.words[rows.astype(np.int64)]
+        return np.maximum(0, np.log((self.count + 1) / (counts + 1.0)))
+
     def to_bytes(self) -> bytes:
         """Serialize as safetensors: the non-zero rows of each table, and their counts."""
         from safetensors.numpy import save

@@ -165,7 +165,11 @@ def _check(model: LightModel, where: str) -> None:
         raise UserError(f"{where}: expected 1 candidate or more, got {model.candidates}")
     check_scorer(model.scorer, len(model.features), where)
     check_weights(model.word_weights, where)
-    points = model.calibration
+    check_points(model.calibration, where, _REMEDY)
+
+
+def check_points(points: np.ndarray, where: str, remedy: str) -> None:
+    """Raise a UserError unless float64 [2, c] are ascending scores and their probabilities."""
     whole = points.dtype == np.float64 and points.ndim == 2 and points.shape[0] == 2
     if not (
         whole
@@ -175,7 +179,7 @@ def _check(model: LightModel, where: str) -> None:
         and points[1, 0] >= 0
         and points[1, -1] <= 1
     ):
-        raise UserError(f"{where}: expected an ascending calibration, got another", remedy=_REMEDY)
+        raise UserError(f"{where}: expected an ascending calibration, got another", remedy=remedy)
 
 
 def features_of(cross_encoder: str = "") -> tuple[str, ...]:
@@ -183,12 +187,18 @@ def features_of(cross_encoder: str = "") -> tuple[str, ...]:
     return (*FEATURES, CROSS) if cross_encoder else FEATURES
 
 
-def calibrate(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Fit `LightModel.calibration`: isotonic regression of labels, 0 or 1, on raw scores."""
+def calibrate(
+    scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Fit `LightModel.calibration`: isotonic regression of labels, 0 or 1, on raw scores.
+
+    weights: float [m], how often each counts; None: once.
+    """
     # Imported here because only training needs it.
     from sklearn.isotonic import IsotonicRegression
 
-    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores, labels)
+    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    fitted.fit(scores, labels, weights)
     points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
     # Rounding may leave the thresholds unsorted in the last bit.
     return np.maximum.accumulate(points, axis=1)

@@ -22,6 +22,7 @@ from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
+from qpr_jax.reranking.differences import find_differences
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
@@ -30,6 +31,14 @@ from qpr_jax.reranking.light import (
     read_light,
     save_light,
     serialize_light,
+)
+from qpr_jax.reranking.pair_calibration import (
+    CALIBRATION,
+    PairCalibration,
+    light_identity,
+    read_calibration,
+    same_calibration,
+    save_calibration,
 )
 from qpr_jax.reranking.stage import UNKNOWN, Explanation, Stage
 from qpr_jax.text.base import as_texts
@@ -46,6 +55,7 @@ class SecondStages:
     Attributes:
       models: the trained models by the name of their folder, LIGHT or STACKED.
       cross_encoder: the cross-encoder, or None.
+      calibration: the probabilities of pairs found among all questions, or None.
     """
 
     def __init__(
@@ -53,8 +63,10 @@ class SecondStages:
         encoder: Encoder,
         models: dict[str, LightModel],
         cross_encoder: CrossEncoder | None = None,
+        calibration: PairCalibration | None = None,
     ) -> None:
         self.models, self.cross_encoder = models, cross_encoder
+        self.calibration = calibration
         self._encoder = encoder
         self._lock = threading.Lock()  # guards the two below
         self._index: QuestionIndex | None = None
@@ -73,8 +85,11 @@ class SecondStages:
             path = pathlib.Path(folder, name)
             if os.path.lexists(path):
                 models[name] = _read_model(path, encoder.identity)
+        calibration = None
+        if os.path.lexists(path := pathlib.Path(folder, CALIBRATION)):
+            calibration = _read_calibration(path, encoder.identity, models.get(LIGHT))
         if not cross_encoder:
-            return cls(encoder, models)
+            return cls(encoder, models, None, calibration)
         cross = read_cross_encoder(cross_encoder)
         trained = models[STACKED].cross_encoder if STACKED in models else cross.identity
         if trained != cross.identity:
@@ -82,7 +97,7 @@ class SecondStages:
                 "%s: trained with the cross-encoder %s, not with %s, which is used alone",
                 *(pathlib.Path(folder, STACKED), trained[:12], cross.identity[:12]),
             )
-        return cls(encoder, models, cross)
+        return cls(encoder, models, cross, calibration)
 
     def __repr__(self) -> str:
         cross = [] if self.cross_encoder is None else [self.cross_encoder]
@@ -99,7 +114,7 @@ class SecondStages:
         return name
 
     def save_models(self, folder: StrPath, *, replace: bool = True) -> None:
-        """Write the models to the folder of the encoder."""
+        """Write the models and the calibration to the folder of the encoder."""
         for name, model in self.models.items():
             path = pathlib.Path(folder, name)
             try:
@@ -111,6 +126,28 @@ class SecondStages:
                     replace and serialize_light(present) != serialize_light(model)
                 ):
                     save_light(path, model)
+        if self.calibration is None:
+            return
+        path = pathlib.Path(folder, CALIBRATION)
+        try:
+            known = read_calibration(path)
+        except UserError:  # missing, or damaged
+            save_calibration(path, self.calibration)
+        else:
+            other = known.encoder != self.calibration.encoder
+            if other or (replace and not same_calibration(known, self.calibration)):
+                save_calibration(path, self.calibration)
+
+    def require_calibration(self) -> PairCalibration:
+        """Return the calibration; UserError if there is none."""
+        if self.calibration is None:
+            raise UserError(
+                "expected a run with calibrated probabilities, got one without",
+                setting="threshold",
+                remedy="choose by distance or by a number of pairs, or calibrate the run with "
+                "`qpr calibrate`",
+            )
+        return self.calibration
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return what `qpr info` prints of each model, by the name of its folder."""
@@ -124,6 +161,12 @@ class SecondStages:
             }
             for name, model in self.models.items()
         }
+
+    def calibration_facts(self) -> dict[str, Any] | None:
+        """Return what `qpr info` prints of the calibration; None without one."""
+        if (known := self.calibration) is None:
+            return None
+        return {"light": known.light is not None, "reach": known.reach, **known.settings}
 
     def words(self, metric: str) -> list[Rerank]:
         """List what `choose` accepts for an index of this metric, the default first."""
@@ -192,11 +235,16 @@ class SecondStages:
         left, right = self._encoder.encode([text, question])
         products = index.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
-        stage = self.stage(rerank, index)
-        if stage is None:
-            return Explanation(distance)
-        key = parse_key(id)
-        return stage.explain(text, Hit(UNKNOWN if key is None else key, question, distance))
+        stage, found = self.stage(rerank, index), Explanation(distance)
+        if stage is not None:
+            key = parse_key(id)
+            hit = Hit(UNKNOWN if key is None else key, question, distance)
+            found = stage.explain(text, hit)
+        known = None
+        if self.calibration is not None and not products:
+            known = float(self.calibration.probabilities(np.array([distance]))[0])
+        differences = find_differences(text, question, index.keep_statistics())
+        return found._replace(pair_probability=known, differences=differences)
 
     def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
         if word == "light" or self.cross_encoder is None:
@@ -236,6 +284,27 @@ def _read_model(path: pathlib.Path, encoder: str) -> LightModel:
             remedy="put one without it in reranker/, and one with it in reranker_cross/",
         )
     return model
+
+
+def _read_calibration(
+    path: pathlib.Path, encoder: str, light: LightModel | None
+) -> PairCalibration:
+    """Read the calibration of the encoder of this identity and, if it has one, its re-ranker."""
+    found = read_calibration(path)
+    if found.encoder != encoder:
+        raise UserError(
+            f"{path}: expected a calibration of the encoder {encoder[:12]}, got one of "
+            f"{found.encoder[:12]}",
+            remedy="remove the folder, or put the calibration of this encoder there",
+        )
+    given = light_identity(light) if light else ""
+    if found.reranker and found.reranker != given:
+        raise UserError(
+            f"{path}: expected a calibration of the re-ranker {given[:12] or '(none)'}, got one of "
+            f"{found.reranker[:12]}",
+            remedy="remove the folder, or put the calibration of this re-ranker there",
+        )
+    return found
 
 
 def _text_of(index: QuestionIndex, id: object) -> str:

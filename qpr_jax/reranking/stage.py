@@ -13,6 +13,7 @@ from qpr_jax.ids import id_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.reranking.base import Reranker, none_if_unknown, starts_of
+from qpr_jax.reranking.differences import Differences
 from qpr_jax.reranking.lexical import LexicalIndex
 from qpr_jax.reranking.light import rank_hits
 
@@ -27,12 +28,17 @@ class Explanation(NamedTuple):
       raw_score: the score that the second stage sorts by; None without a second stage.
       probability: that the two mean the same: `Hit.score`; None without a second stage.
       features: the inputs of the second stage, by name.
+      pair_probability: that the two mean the same, by their distance alone, for a pair found among
+        all questions; None without a calibration.
+      differences: words, numbers and negation in which the two differ.
     """
 
     distance: float
     raw_score: float | None = None
     probability: float | None = None
     features: dict[str, float] = {}  # noqa: RUF012
+    pair_probability: float | None = None
+    differences: Differences = Differences()
 
 
 class Stage:

@@ -32,6 +32,7 @@ from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
+from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
     check_tools,
@@ -163,6 +164,8 @@ def _finish(
         reranker = train_light(folder, config, dataset, retriever, vectors)
         if reranker:
             retriever.second_stages.models[LIGHT] = reranker.model
+        calibration = calibrate_pairs(folder, dataset, retriever, vectors, reranker)
+        retriever.second_stages.calibration = calibration
         retriever.save(folder)
         report = write_report(
             *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds

@@ -65,6 +65,8 @@ def write_report(
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
     report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
     report["encoder"] = retriever.encoder.identity
+    if (calibration := retriever.second_stages.calibration) is not None:
+        report["calibration"] = {"reach": calibration.reach, **calibration.settings}
     report["data"] = dataset.report
     report["index"] = {
         **{name: getattr(index.recipe, name) for name in ("factory", "probes", "assignments")},

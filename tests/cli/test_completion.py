@@ -42,7 +42,9 @@ def test_names_are_completed():
     assert completed("qpr index x --factory IVF2000,") == [
         *("IVF2000,Flat", "IVF2000,SQ8", "IVF2000,PQ50")
     ]
-    assert completed("qpr index x --run mini") == completed("qpr mine --run mini") == ["minilm"]
+    assert (
+        completed("qpr index x --run mini") == completed("qpr duplicates --run mini") == ["minilm"]
+    )
     assert completed("qpr index x --format ") == [*FORMATS]
     assert completed("qpr completion ") == [*SHELLS]
     assert "--json" in completed("qpr info x --j")

@@ -96,11 +96,12 @@ def test_the_same_command_resumes_encode(start, qpr, run, tmp_path):
     assert len(np.load(tmp_path / "v.npy")) == 2000
 
 
-def test_mine_is_complete_with_its_info(start, run, tmp_path):
-    process = start("mine", "--run", run, "--out", "mined", "--threshold", 0.1)
+def test_the_same_command_goes_on_with_duplicates(start, run, tmp_path):
+    process = start("duplicates", "--run", run, "--out", "found", "--max-distance", 0.1)
     feed(process)
-    assert interrupt(process) == "stopped: mined is complete only if it has info.json"
-    assert not (tmp_path / "mined").exists()
+    line = "stopped: the same command goes on; found is complete with its info.json"
+    assert interrupt(process) == line
+    assert not (tmp_path / "found").exists()
 
 
 @pytest.mark.slow

@@ -304,6 +304,8 @@ def test_minilm_names_a_model(qpr, tmp_path, monkeypatch):
     assert status == 0, stderr
     status, out, _ = qpr("search", "my_index", "--query", "rice", "-k", 1)
     assert (status, lines(out)[0]["id"]) == (0, 1)
-    status, _, stderr = qpr("mine", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1)
+    status, _, stderr = qpr(
+        "duplicates", "q.txt", "--run", "minilm", "--out", "mined", "--pairs", 1
+    )
     assert status == 0, stderr
     assert not (tmp_path / "minilm").exists()

@@ -56,7 +56,8 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     qids = {line.split("\t")[0] for line in corpus.read_text().splitlines()[1:]}
     assert str(json.loads(out)["id"]) in qids
     mining = tmp_path / "parts" / "mining" / "dev_corpus.tsv"
-    assert qpr("mine", mining, "--run", run, "--out", "m", "--pairs", 1)[0] == 0
+    lines = ("--output", "jsonl")
+    assert qpr("duplicates", mining, "--run", run, "--out", "m", "--pairs", 1, *lines)[0] == 0
     (pair,) = map(json.loads, (tmp_path / "m" / "pairs.jsonl").read_text().splitlines())
     qids = {line.split("\t")[0] for line in mining.read_text().splitlines()[1:]}
     assert {str(pair["id1"]), str(pair["id2"])} <= qids

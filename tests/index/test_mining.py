@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.index import mining
+from qpr_jax.index import mining, pair_tasks
 from qpr_jax.index.mining import close_pairs, closest_pairs
 
 
@@ -20,8 +20,13 @@ def all_pairs(vectors):
 
 @pytest.fixture(params=[(4, 2), (7, 3), (8, 1000), (1000, 5), (1000, 1000)])
 def tile(request, monkeypatch):
-    monkeypatch.setattr(mining, "TILE", request.param[0])
-    monkeypatch.setattr(mining, "SLICE", request.param[1])
+    set_tiles(monkeypatch, *request.param)
+
+
+def set_tiles(monkeypatch, rows, others):
+    """Compare as many vectors with as many others in a task."""
+    monkeypatch.setattr(pair_tasks, "ROWS", rows)
+    monkeypatch.setattr(pair_tasks, "OTHERS", others)
 
 
 @pytest.mark.parametrize("offset", [0.0, 300.0])
@@ -69,7 +74,7 @@ def test_more_pairs_than_wanted():
 
 
 def test_what_distances_from_products_are_off_loses_no_pair(monkeypatch):
-    monkeypatch.setattr(mining, "TILE", 32)
+    set_tiles(monkeypatch, 32, 64)
     vectors = np.random.default_rng(2).normal(size=(64, 32)).astype(np.float32) * 100
     vectors[::2] = vectors[1::2] + np.random.default_rng(3).normal(size=(32, 32)) * 0.01
     distances = closest_pairs(vectors, 100).distances
@@ -78,8 +83,7 @@ def test_what_distances_from_products_are_off_loses_no_pair(monkeypatch):
 
 
 def test_equal_distances_go_by_rows(monkeypatch):
-    monkeypatch.setattr(mining, "TILE", 3)
-    monkeypatch.setattr(mining, "SLICE", 2)
+    set_tiles(monkeypatch, 3, 2)
     found = closest_pairs(np.zeros((9, 2), np.float32), 4)
     assert found.first.tolist() == [0, 0, 0, 0]
     assert found.second.tolist() == [1, 2, 3, 4]
@@ -92,18 +96,18 @@ def test_vectors_that_are_no_numbers_are_refused():
         closest_pairs(vectors, 9)
 
 
-def test_memory_is_bound_by_the_pairs_wanted(monkeypatch):
-    monkeypatch.setattr(mining, "TILE", 64)
-    monkeypatch.setattr(mining, "SLICE", 8)
+def test_memory_is_bound_by_the_pairs_asked_for(monkeypatch):
+    set_tiles(monkeypatch, 64, 8)
+    monkeypatch.setattr(mining, "_SPARE", 0)
     sizes = []
-    whole = mining._nearest
-    monkeypatch.setattr(
-        mining,
-        "_nearest",
-        lambda parts, count=None: (
-            sizes.append(sum(len(part.distances) for part in parts)) or whole(parts, count)
-        ),
-    )
-    vectors = np.random.default_rng(4).normal(size=(500, 8)).astype(np.float32)
+    join = mining.join_pairs
+
+    def join_and_count(parts):
+        sizes.append(sum(len(part.first) for part in parts))
+        return join(parts)
+
+    monkeypatch.setattr(mining, "join_pairs", join_and_count)
+    # Of many equal vectors no distance has only the pairs asked for.
+    vectors = np.repeat(np.random.default_rng(4).normal(size=(5, 8)).astype(np.float32), 100, 0)
     assert len(closest_pairs(vectors, 50).distances) == 50
-    assert max(sizes) <= 2 * 50 + 64 * 8  # of 124,750 pairs
+    assert max(sizes) <= 2 * 50 + 64 * 8  # of 24,750 pairs

@@ -155,7 +155,7 @@ def test_explained_by_its_features(retriever):
     assert 0 < parts.probability < 1
     assert retriever.explain(ASKED[0], "a text of no question").features["distance"] > 0
     plain = retriever.explain(ASKED[0], "rice", rerank=False)
-    assert plain[1:] == (None, None, {})
+    assert plain[1:5] == (None, None, {}, None)
     for id in (400, "05", -1, True, 1.5, 2**70):
         said = f"`id`: expected the id of an indexed question, got {id!r}; use"
         with pytest.raises(UserError, match=re.escape(said)):

@@ -1,8 +1,8 @@
 import pytest
 
-from qpr_jax.failures.differences import (
+from qpr_jax.failures.differences import make_groups
+from qpr_jax.text.differences import (
     has_unseen_words,
-    make_groups,
     mark_words,
     missing_words,
     much_longer,

@@ -1,0 +1,285 @@
+"""`find_duplicates`: all duplicates of a table in one call."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import itertools
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from qpr_jax.data.questions import Entry, as_entries
+from qpr_jax.duplicates.choice import Choice, choose
+from qpr_jax.duplicates.groups import DEFAULT, Linkage, share_of
+from qpr_jax.duplicates.keep import column_of
+from qpr_jax.duplicates.result import Duplicates
+from qpr_jax.duplicates.rows import Rows, read_rows
+from qpr_jax.duplicates.search import Found, Settings, search_duplicates
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
+from qpr_jax.ids import Id, number_entries, repeated_id
+from qpr_jax.index.base import Check, StoredQuestion
+from qpr_jax.index.built_questions import accept
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.second_stage import SecondStages, read_stages
+from qpr_jax.retriever import Retriever
+from qpr_jax.text.base import as_texts
+
+MEMORY = 2 << 30  # bytes, beside what rows take
+_ADDED = 16_384  # rows that are added to an index at once
+_WEIGHED = 10_000  # texts that are indexed to explain a pair
+
+Log = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of a table, and what a UserError says before their line, as `tickets.csv, line`."""
+
+    entries: Iterable[Entry]
+    where: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for duplicates that is ready to read its rows.
+
+    Attributes:
+      index: the retriever that new rows are compared with and added to; None without.
+      within: the column of the blocks; None: one block.
+      run_folder: of the encoder.
+    """
+
+    encoder: Encoder
+    stages: SecondStages
+    settings: Settings
+    index: Retriever | None = None
+    within: str | None = None
+    run_folder: StrPath = "minilm"
+
+    def read(self, folder: pathlib.Path, table: Source, other: Source | None = None) -> Rows:
+        """Write the rows to a folder; those of the index with them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        entries: Iterable[Entry] = table.entries
+        others: Iterable[StoredQuestion] = ()
+        check_others: Check = accept
+        known_by: Literal["id", "text"] | None = None
+        if self.index is not None:
+            first, entries = _peek(table.entries)
+            by_text = first is not None and first.id is None
+            known_by = "text" if by_text else "id"
+            if by_text:
+                entries = _numbered(entries, self.index.index.next_id)
+            others = self.index.index.store
+        if other is not None:
+            others, check_others = _check(other)
+        questions, check = _check(Source(entries, table.where))
+        return read_rows(
+            *(folder, questions, others),
+            check=check,
+            check_others=check_others,
+            within=self.within,
+            apart=self.settings.compare == "across",
+            known_by=known_by,
+        )
+
+    def run(self, folder: pathlib.Path, rows: Rows) -> Found:
+        """Search; a run that was killed goes on where it was in `folder`."""
+        return search_duplicates(rows, self.encoder, self.stages, self.settings, folder)
+
+    def add_new(self, rows: Rows) -> int:
+        """Add the rows that the index lacks to it; how many these are."""
+        if self.index is None:
+            return 0
+        new = np.flatnonzero(rows.entries[: rows.table_rows] >= 0)
+        for start in range(0, len(new), _ADDED):
+            ids, texts, payloads = rows.columns(new[start : start + _ADDED])
+            self.index.add(texts, ids, payloads)
+        return len(new)
+
+    def explainer(self, rows: Rows) -> Retriever:
+        """A retriever whose word weights are those of the rows, or of some of many."""
+        if self.index is not None:
+            return self.index
+        step = -(-len(rows.first) // _WEIGHED)
+        texts = rows.texts_of(np.arange(0, len(rows.first), max(1, step)))
+        return Retriever.build(texts, run=self.run_folder)
+
+
+def open_search(
+    *,
+    choice: Choice,
+    run: StrPath | None = None,
+    across: bool = False,
+    incremental: StrPath | None = None,
+    within: str | None = None,
+    groups: Linkage | None = None,
+    keep: str = "first",
+    rerank: Rerank = None,
+    memory: int = MEMORY,
+) -> Search:
+    """Check the arguments of `find_duplicates` and load the encoder; `across`: with `against`."""
+    column_of(keep)
+    if groups is not None:
+        share_of(groups)
+    if across and incremental is not None:
+        raise UserError(
+            "expected `against` or `incremental`, got both",
+            remedy="compare with one of them, then with the other",
+        )
+    index = None
+    if incremental is not None:
+        if run is not None:
+            raise UserError(
+                "expected no run with an index, which has its own encoder",
+                setting="run",
+                remedy="leave {run} out",
+            )
+        index = Retriever.load(incremental, indexed=True)
+        encoder, stages = index.encoder, index.second_stages
+    else:
+        encoder, stages = read_stages(run or "minilm")
+    if choice.by_probability:
+        stages.require_calibration()
+    partial = across or index is not None
+    settings = Settings(
+        choice,
+        groups or ("closure" if partial else DEFAULT),
+        keep,
+        rerank,
+        memory,
+        "across" if across else "new" if index is not None else "all",
+    )
+    return Search(encoder, stages, settings, index, within, run or incremental or "minilm")
+
+
+def find_duplicates(
+    questions: Any,
+    ids: Iterable[Id] | None = None,
+    payload: bool | Iterable[Any] = True,
+    *,
+    run: StrPath | None = None,
+    threshold: float | None = None,
+    max_distance: float | None = None,
+    precision: float | None = None,
+    pairs: int | None = None,
+    against: Any = None,
+    incremental: StrPath | None = None,
+    within: str | None = None,
+    groups: Linkage | None = None,
+    keep: str = "first",
+    rerank: Rerank = None,
+    memory: int = MEMORY,
+    folder: StrPath | None = None,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    skip_bad_rows: bool = False,
+    log: Log = lambda line: None,
+) -> Duplicates:
+    """Find the pairs of rows that mean the same, and the groups that they form.
+
+    One of `threshold`, `max_distance`, `precision` and `pairs` says which pairs count; none means
+    a threshold of 0.5. Rows with equal texts are duplicates always. The result depends on no order
+    of the rows, except which of them is the first.
+
+    Args:
+      questions, ids, payload, text_column, id_column, skip_bad_rows: as of `Retriever.build`.
+      run: the encoder, as of `Retriever.load`; None: "minilm", or that of `incremental`.
+      threshold: the least probability that a pair of the run's corpus means the same.
+      max_distance: the largest squared distance of the encoder.
+      precision: the lowest threshold at which the mean probability of the pairs is at least this.
+      pairs: the number of closest pairs of different texts.
+      against: other questions, as `questions`; only pairs of one of each are found.
+      incremental: the folder of an index. Rows that it lacks are compared with it and with each
+        other, then added to it, so that the next call compares only what is new.
+      within: a column; only rows with the same value in it are compared.
+      groups: "complete", "bridges" or "closure" (`duplicates.groups`); None: complete, or closure
+        with `against` or `incremental`, where not all pairs of a group are compared.
+      keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or
+        "max:COLUMN", the greatest of a column. A row of `against` or of the index comes before.
+      rerank: False: probabilities of distances alone. "light": those of the run's light re-ranker,
+        which None means, too, where probabilities choose and the run has one.
+      memory: bytes to use beside 150 or so for each row, and the result.
+      folder: for temporary files, with which a call that was killed goes on; None: a new one.
+      log: gets a line about what was found.
+    """
+    across = against is not None
+    search = open_search(
+        run=run,
+        choice=choose(threshold, max_distance, precision, pairs),
+        across=across,
+        incremental=incremental,
+        within=within,
+        groups=groups,
+        keep=keep,
+        rerank=rerank,
+        memory=memory,
+    )
+    payload = _with_needed(payload, within, keep)
+    columns = (text_column, id_column, skip_bad_rows)
+    table = Source(as_entries(questions, ids, payload, *columns), "`questions`, position")
+    other = None
+    if across:
+        entries = as_entries(against, None, payload, *columns, name="against")
+        other = Source(entries, "`against`, position")
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            where = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            where = pathlib.Path(folder)
+        rows = search.read(where, table, other)
+        found = Duplicates(search.run(where, rows), search.explainer)
+        search.add_new(rows)
+    log(repr(found).partition("\n")[0].strip("<>"))
+    return found
+
+
+def needed_columns(within: str | None, keep: str) -> list[str]:
+    """The columns that the blocks and the rule read."""
+    return [*filter(None, (within, column_of(keep)))]
+
+
+def _with_needed(payload: Any, within: str | None, keep: str) -> Any:
+    """The columns to keep, with those that are needed."""
+    needed = needed_columns(within, keep)
+    if payload is True or not needed:
+        return payload
+    if isinstance(payload, bool | None):
+        return needed
+    given = [payload] if isinstance(payload, str) else [*payload]
+    plain = all(isinstance(name, str) for name in given)
+    return [*given, *needed] if plain else given
+
+
+def _check(source: Source) -> tuple[Iterator[StoredQuestion], Check]:
+    """The questions of a source, and the check of their ids; none at all are right, too."""
+    lines = array.array("q")
+
+    def questions() -> Iterator[StoredQuestion]:
+        for value, question, payload in number_entries(source.entries, lines, source.where):
+            (text,) = as_texts([question], f"{source.where} {lines[-1]}")
+            yield StoredQuestion(value, text, payload)
+
+    def check(count: int, repeated: tuple[int, Id] | None) -> None:
+        if repeated is not None:
+            raise repeated_id(repeated[1], lines[repeated[0]], source.where)
+
+    return questions(), check
+
+
+def _peek(entries: Iterable[Entry]) -> tuple[Entry | None, Iterable[Entry]]:
+    """The first entry, None if there is none, and all of them."""
+    rest = iter(entries)
+    start = [*itertools.islice(rest, 1)]
+    return (start[0] if start else None), itertools.chain(start, rest)
+
+
+def _numbered(entries: Iterable[Entry], first: int) -> Iterator[Entry]:
+    """Entries without ids, with numbers from `first` on."""
+    return (entry._replace(id=first + i) for i, entry in enumerate(entries))

@@ -1,0 +1,45 @@
+"""The vectors of entries, in a file that a run which was killed goes on with."""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.duplicates.rows import Rows
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.files import read_object, write_json
+
+_FILE, _STATE = "vectors.f32", "vectors.json"
+_PART = 16_384  # entries that are encoded between two writes
+
+
+def encode_entries(rows: Rows, encoder: Encoder, folder: pathlib.Path) -> np.ndarray:
+    """The vectors of all entries, float32 [E, d], mapped from a file of `folder`.
+
+    A file of the same texts and the same encoder is used as far as it goes.
+    """
+    count, dimension = len(rows.first), encoder.dimension
+    if not count:
+        return np.zeros((0, dimension), np.float32)
+    identity = _identity(rows, encoder)
+    state = read_object(folder / _STATE)
+    path = folder / _FILE
+    done = state.get("done", 0) if state.get("identity") == identity and path.is_file() else 0
+    shape = (count, dimension)
+    vectors = np.memmap(path, np.float32, "r+" if done else "w+", shape=shape)
+    with progress.bar("encoded", count, start=done, shown=count > _PART) as show:
+        for start in range(done, count, _PART):
+            stop = min(start + _PART, count)
+            vectors[start:stop] = encoder.encode(rows.texts_of(np.arange(start, stop)))
+            vectors.flush()
+            write_json(folder / _STATE, {"identity": identity, "done": stop})
+            show(stop, "")
+    return np.memmap(path, np.float32, "r", shape=shape)
+
+
+def _identity(rows: Rows, encoder: Encoder) -> str:
+    """A hash of what the vectors depend on."""
+    return hashlib.sha256(f"{rows.identity} {encoder.identity}".encode()).hexdigest()

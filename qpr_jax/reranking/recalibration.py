@@ -1,0 +1,140 @@
+"""Fit probabilities of found pairs to verdicts of people.
+
+Few verdicts move the old probability p by two numbers, a and b: the new one is the logistic
+function of a logit(p) + b. From ISOTONIC verdicts on, isotonic regression on p.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.pair_calibration import PairCalibration
+
+ISOTONIC = 1000  # verdicts
+LEAST = 20  # verdicts
+FOLDS = 5
+_CLIP = 1e-4  # probabilities nearer to 0 or 1 than this
+_POINTS = 512  # added to a curve, so that linear interpolation follows the logistic function
+# Standard deviations of a around 1 and of b around 0 before any verdict is seen.
+_SPREAD = np.array([1.0, 3.0])
+
+Map = Callable[[np.ndarray], np.ndarray]
+
+
+def first_curve(distances: np.ndarray) -> np.ndarray:
+    """Make a curve for an encoder without one, float64 [2, c]: logistic in the distance.
+
+    distances: float [P], of the pairs with verdicts: their mean has .5, their standard deviation
+    is the unit of the logit.
+    """
+    middle, unit = distances.mean(), max(distances.std(), 1e-9)
+    places = np.linspace(-middle - 9 * unit, -middle + 9 * unit, _POINTS)
+    return np.stack([places, 1 / (1 + np.exp(-(places + middle) / unit))])
+
+
+def fit_map(old: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Map:
+    """Fit a map from old probabilities to new ones, both float64 [n].
+
+    Args:
+      old: float64 [P], probabilities of the pairs with verdicts.
+      labels: bool [P], the verdicts.
+      weights: float64 [P], how often each counts.
+    """
+    if len(labels) >= ISOTONIC:
+        points = calibrate(old, labels.astype(np.int8), weights)
+        return lambda p: np.interp(p, *points)
+    slope, shift = _fit_logistic(_logit(old), labels, weights * (len(weights) / weights.sum()))
+    return lambda p: 1 / (1 + np.exp(-(slope * _logit(p) + shift)))
+
+
+def refit(
+    old: PairCalibration,
+    distances: np.ndarray,
+    scores: np.ndarray | None,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    settings: dict[str, Any],
+) -> PairCalibration:
+    """Fit a calibration to verdicts.
+
+    Args:
+      old: the calibration before; of an encoder without one, that of `first_curve`.
+      distances: float [P], squared, of the pairs with verdicts.
+      scores: float64 [P], the probabilities by which they were found, to fit the curve of the
+        re-ranker; None leaves that out.
+      labels, weights: as of `fit_map`.
+      settings: facts of the new one.
+
+    Raises:
+      UserError: there are fewer than LEAST verdicts, or all are alike.
+    """
+    if len(labels) < LEAST or not 0 < labels.sum() < len(labels):
+        raise UserError(
+            f"expected {LEAST} verdicts or more, of both kinds, got {int(labels.sum()):,} "
+            f"duplicates and {int((~labels).sum()):,} others"
+        )
+    moved = fit_map(old.probabilities(distances), labels, weights)
+    light = None
+    if scores is not None and old.light is not None:
+        light = _compose(old.light, fit_map(scores, labels, weights))
+    return dataclasses.replace(
+        old,
+        distance=_compose(old.distance, moved),
+        light=light,
+        reranker=old.reranker if light is not None else "",
+        settings=settings,
+    )
+
+
+def cross_validate(
+    old: np.ndarray, labels: np.ndarray, weights: np.ndarray, groups: np.ndarray
+) -> np.ndarray:
+    """Compute new probabilities of pairs by maps fitted to the other folds, float64 [P].
+
+    groups: int64 [P], 0, 1, ...: pairs of one group, as those that share questions, are in one
+    fold. A fold whose others are all alike keeps the old probabilities.
+    """
+    order = np.random.default_rng(0).permutation(int(groups.max()) + 1)
+    folds, new = order[groups] % FOLDS, old.astype(np.float64)
+    for fold in range(FOLDS):
+        held, rest = folds == fold, folds != fold
+        if held.any() and 0 < labels[rest].sum() < rest.sum():
+            new[held] = fit_map(old[rest], labels[rest], weights[rest])(old[held])
+    return new
+
+
+def _compose(curve: np.ndarray, moved: Map) -> np.ndarray:
+    """Apply a map to the probabilities of a curve, float64 [2, c]."""
+    places, values = curve
+    added = np.linspace(places[0], places[-1], _POINTS)
+    places = np.unique(np.concatenate([places, added]))
+    values = np.clip(moved(np.interp(places, *curve)), 0, 1)
+    return np.maximum.accumulate(np.stack([places, values]), axis=1)
+
+
+def _fit_logistic(x: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Fit slope, at least 0, and shift of logistic regression on x, float64 [P]; float64 [2]."""
+    from scipy.optimize import minimize
+
+    sign = np.where(labels, 1.0, -1.0)
+
+    def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = sign * (found[0] * x + found[1])
+        slopes = -weights * sign / (1 + np.exp(np.clip(margin, -500, 500)))
+        away = (found - [1, 0]) / _SPREAD**2
+        value = (weights * np.logaddexp(0, -margin)).sum() + ((found - [1, 0]) @ away) / 2
+        return float(value), np.array([slopes @ x, slopes.sum()]) + away
+
+    bounds = [(0, None), (None, None)]
+    return np.asarray(minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds).x)
+
+
+def _logit(p: np.ndarray) -> np.ndarray:
+    clipped = np.clip(p, _CLIP, 1 - _CLIP)
+    return np.asarray(np.log(clipped / (1 - clipped)))

@@ -1,0 +1,293 @@
+"""The stage of a run after its re-ranker: probabilities of pairs found among all questions.
+
+They are fitted on the pairs of validation questions with all questions, same cluster 1, else 0, and
+tested on those of test questions. A pair of two validation questions would be found once from each,
+one with a training question only once, so it counts half as much as one of two: then the pairs
+are in the proportions of those found among all questions. Questions in clusters and others count
+as often as their shares among all questions say.
+
+The bias: clusters lack duplicates that nobody labeled, so that true probabilities are higher; and
+large clusters, which are for training alone, have no part in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.data.clusters import in_one_cluster
+from qpr_jax.data.splits import TEST, VALIDATION
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.reliability import reliability
+from qpr_jax.evaluation.retrieval import exact_search, rank
+from qpr_jax.index.mining import pair_distances
+from qpr_jax.index.pair_files import Pairs, join_pairs
+from qpr_jax.index.pair_search import find_pairs
+from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.pair_calibration import (
+    CALIBRATION,
+    PairCalibration,
+    light_identity,
+    read_calibration,
+    save_calibration,
+    threshold_of_precision,
+)
+from qpr_jax.reranking.pairs import PairReranker
+from qpr_jax.reranking.scorer import score_features
+from qpr_jax.retriever import Retriever
+from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.reranker import TrainedReranker
+
+log = logging.getLogger(__name__)
+
+LEAST = 0.02  # the probability at the reach of a calibration
+PRECISIONS = (0.8, 0.9, 0.95)
+SEARCH = "pair_search"  # folder of a work directory, while the stage runs
+_NEAREST, _HITS, _REACH_SAMPLE = 50, 40, 2000
+_MOST = 10_000  # queries of a split
+_MEMORY = 1 << 30  # bytes, of the search
+MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
+
+
+def calibrate_pairs(
+    folder: pathlib.Path,
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    reranker: TrainedReranker | None,
+) -> PairCalibration | None:
+    """Fit and test the calibration of a run, or read it if it is there; None without clusters.
+
+    Args:
+      folder: the work directory; gets export/calibration/.
+      dataset: the questions and their clusters.
+      retriever: the encoder and the index of the run.
+      vectors: float32 [Q, d], of all questions.
+      reranker: the light re-ranker of the run, if any.
+    """
+    encoder = retriever.encoder.identity
+    identity = light_identity(reranker.model) if reranker else ""
+    path = folder / "export" / CALIBRATION
+    if (kept := _read(path, encoder, identity)) is not None:
+        return kept
+    if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
+        log.info("no probabilities of pairs: there are no clusters to fit them on")
+        return None
+    start = time.perf_counter()
+    split_of = dataset.splits.split_of
+    clusters = dataset.clusters[: len(split_of)]
+    queries = {split: _sample(split_of, split, _MOST) for split in (VALIDATION, TEST)}
+    reach = _choose_reach(clusters, split_of, vectors)
+    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder / SEARCH)
+    same = same_cluster(clusters, pairs)
+    counts = fit_weights(clusters, split_of, queries[VALIDATION], pairs)
+    tested_counts = pair_weights(clusters, queries[TEST], pairs)
+    fit, tested = counts > 0, tested_counts > 0
+    labels = same[fit].astype(np.int8)
+    near = -pairs.distances[fit].astype(np.float64)
+    curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts[fit]), reach)}
+    raw = None
+    if reranker:
+        raw = _raw_scores(dataset, retriever, reranker, pairs, fit | tested)
+        curves["light"] = calibrate(raw[fit], labels, counts[fit])
+    found = PairCalibration(encoder, reach=reach, reranker=identity, **curves)
+    given = {"distance": found.probabilities(pairs.distances[tested])}
+    if raw is not None:
+        given["light"] = found.light_probabilities(raw[tested])
+    truth = same[tested], tested_counts[tested], true_pairs(clusters, queries[TEST])
+    found.settings.update(
+        questions=len(vectors),
+        fitted_pairs=int(fit.sum()),
+        fitted_duplicates=int(labels.sum()),
+        test={name: score_probabilities(p, *truth) for name, p in given.items()},
+        seconds=time.perf_counter() - start,
+    )
+    save_calibration(path, found)
+    _log_scores(found)
+    return found
+
+
+def pair_weights(clusters: np.ndarray, queries: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """How many pairs found among all questions each pair of `queries` stands for, float64 [P].
+
+    0 for a pair without a query.
+
+    Args:
+      clusters: int [Q], -1 for none.
+      queries: int [q], rows of the questions of a split, at random from those in clusters and
+        from the others.
+      pairs: P pairs of rows.
+    """
+    clustered, is_query = clusters >= 0, np.zeros(len(clusters), bool)
+    is_query[queries] = True
+    weight = np.zeros(len(clusters))
+    for kind in (clustered, ~clustered):
+        own = is_query & kind
+        weight[own] = kind.sum() / max(1, own.sum())
+    return np.asarray((weight[pairs.first] + weight[pairs.second]) / 2)
+
+
+def fit_weights(
+    clusters: np.ndarray, split_of: np.ndarray, queries: np.ndarray, pairs: Pairs
+) -> np.ndarray:
+    """As `pair_weights`, of validation: nothing is learned from pairs with a test question.
+
+    Their weight is 0, and the other pairs of two clusters stand for them.
+    """
+    weights, is_test = pair_weights(clusters, queries, pairs), split_of == TEST
+    weights[is_test[pairs.first] | is_test[pairs.second]] = 0
+    weights[~same_cluster(clusters, pairs)] *= len(is_test) / max(1, (~is_test).sum())
+    return weights
+
+
+def score_probabilities(
+    probabilities: np.ndarray, same: np.ndarray, weights: np.ndarray, total: float
+) -> dict[str, Any]:
+    """Score the probabilities of found pairs against clusters.
+
+    Args:
+      probabilities, weights: float64 [P].
+      same: bool [P], whether both are in one cluster.
+      total: the weight of all pairs of one cluster, found or not.
+
+    Returns:
+      What `reliability` does; `expected` and `found` precision and the recall of the pairs with
+      the thresholds for PRECISIONS; those and F1 at the threshold .5; the best F1.
+    """
+    scores = reliability(probabilities, same, weights)
+    order = np.argsort(-probabilities, kind="stable")
+    right = np.cumsum((weights * same)[order])
+    f1 = 2 * right / (np.cumsum(weights[order]) + total)
+    last = np.append(np.diff(probabilities[order]) != 0, True)
+    scores["best_f1"] = float(f1[last].max())
+    scores["half"] = _at(0.5, probabilities, same, weights, total)
+    scores["precision_asked"], scores["precision"] = [*PRECISIONS], {}
+    for asked in PRECISIONS:
+        try:
+            threshold = threshold_of_precision(probabilities, asked, weights)
+        except UserError:
+            continue
+        scores["precision"][f"{asked:g}"] = _at(threshold, probabilities, same, weights, total)
+    return scores
+
+
+def _at(
+    threshold: float, probabilities: np.ndarray, same: np.ndarray, weights: np.ndarray, total: float
+) -> dict[str, float]:
+    """The scores of the pairs with at least a threshold."""
+    taken = probabilities >= threshold
+    count, right = weights[taken].sum(), weights[taken & same].sum()
+    return {
+        "threshold": float(threshold),
+        "expected": float((weights * probabilities)[taken].sum() / max(count, 1e-300)),
+        "found": float(right / max(count, 1e-300)),
+        "recall": float(right / total),
+        "f1": float(2 * right / (count + total)),
+    }
+
+
+def _sample(split_of: np.ndarray, split: int, most: int) -> np.ndarray:
+    """Choose at most this many questions of a split: their rows, int64 [q]."""
+    rows = np.flatnonzero(split_of == split)
+    return np.sort(np.random.default_rng(0).permutation(rows)[:most])
+
+
+def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarray) -> float:
+    """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates.
+
+    It is smaller where a question would have more than _HITS others within it.
+    """
+    queries = _sample(split_of, VALIDATION, _REACH_SAMPLE)
+    found = rank(exact_search(vectors), queries, min(_NEAREST, len(vectors) - 1))
+    valid = found >= 0
+    rows = np.repeat(queries, valid.sum(axis=1))
+    distances = pair_distances(vectors, rows, found[valid])
+    pairs = Pairs(rows, found[valid], distances)
+    weights = fit_weights(clusters, split_of, queries, pairs)
+    kept = weights > 0
+    same = same_cluster(clusters, pairs)[kept]
+    places, values = calibrate(-distances[kept].astype(np.float64), same, weights[kept])
+    reach = -places[np.searchsorted(values, min(LEAST, values[-1]))]
+    most = np.sort(distances)[: _HITS * len(queries)][-1]
+    return float(max(0.0, min(reach, most)))
+
+
+def _find_pairs(
+    vectors: np.ndarray, reach: float, queries: np.ndarray, folder: pathlib.Path
+) -> Pairs:
+    """Find the pairs of the queries, and all pairs of the other questions in these."""
+    found = find_pairs(vectors, reach, folder, memory=_MEMORY, log=log.debug)
+    log.info("probabilities: %s pairs within %.4g", f"{found.count:,}", reach)
+    is_query, is_hit = np.zeros((2, len(vectors)), bool)
+    is_query[queries] = True
+    for part in found.parts():
+        near = part.where(is_query[part.first] | is_query[part.second])
+        is_hit[near.first] = is_hit[near.second] = True
+    parts = (part.where(is_hit[part.first] | is_hit[part.second]) for part in found.parts())
+    pairs = join_pairs([*parts])
+    shutil.rmtree(folder)
+    return pairs
+
+
+def _raw_scores(
+    dataset: TrainDataset,
+    retriever: Retriever,
+    reranker: TrainedReranker,
+    pairs: Pairs,
+    needed: np.ndarray,
+) -> np.ndarray:
+    """Score pairs by re-rankers that were not fitted to them, float64 [P]; 0 if not needed."""
+    folds = reranker.folds
+    fold_of = np.where(folds[pairs.first] >= 0, folds[pairs.first], folds[pairs.second])
+    scorers = [(-1, reranker.model.scorer), *enumerate(reranker.scorers)]
+
+    def score(features: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        scores, fold = np.empty(len(features)), fold_of[numbers]
+        for number, scorer in scorers:
+            scores[fold == number] = score_features(scorer, features[fold == number])
+        return scores
+
+    statistics = retriever.index.keep_statistics()
+    inputs = (reranker.model, retriever.encoder, statistics, dataset.data.questions)
+    return PairReranker(*inputs, score=score).score(pairs, needed)
+
+
+def _with_end(curve: np.ndarray, reach: float) -> np.ndarray:
+    """Let the probability fall to 0 at twice the reach, beyond which nothing was fitted."""
+    end = np.array([[-2 * reach - 1e-6], [0.0]])
+    return np.hstack([end, curve])
+
+
+def same_cluster(clusters: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Whether both questions of a pair are in one cluster, bool [P]."""
+    return in_one_cluster(clusters, np.stack([pairs.first, pairs.second], axis=1))
+
+
+def true_pairs(clusters: np.ndarray, queries: np.ndarray) -> float:
+    """The weight, as of `pair_weights`, of all pairs of the clusters of queries."""
+    clustered = clusters >= 0
+    own = queries[clustered[queries]]
+    sizes = np.bincount(clusters[clustered])[clusters[own]]
+    return float((sizes - 1).sum() / 2 * clustered.sum() / max(1, len(own)))
+
+
+def _log_scores(found: PairCalibration) -> None:
+    for name, scores in found.settings["test"].items():
+        log.info(
+            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
+            "pairs of test questions; best F1 %.3f",
+            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
+        )
+
+
+def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:
+    """Read the calibration of these; None if there is none."""
+    if not path.exists():
+        return None
+    found = read_calibration(path)
+    return found if (found.encoder, found.reranker) == (encoder, reranker) else None

@@ -1,0 +1,252 @@
+"""`qpr duplicates`: files, formats, what is refused, and a run that is killed in any phase."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.cli import duplicates as command
+from qpr_jax.duplicates import files, search, vectors
+from qpr_jax.index.question_index import QuestionIndex
+from tests.cli.conftest import QUESTIONS
+from tests.duplicates.conftest import calibrate
+from tests.runs import WORDS, write_encoder
+
+TABLE = """id,question,product,votes
+a,learn python,x,3
+7,Learn Python,x,20
+c,learn python,y,5
+d,"cook, ""rice""
+",y,1
+"""
+
+
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibrated")
+    write_encoder(folder)
+    calibrate(folder)
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    return "t.csv"
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def test_files_are_written(qpr, calibrated, table, tmp_path):
+    status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
+    assert status == 0, stderr
+    assert (
+        "d: 1 pairs and 1 copies, 3 questions in 1 groups, the largest of 3; 2 of 4 stay" in stderr
+    )
+    assert "expected precision of the pairs: 1.000, threshold 0.5" in stderr
+    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [
+        *("deduplicated.csv", "groups.csv", "info.json", "pairs.csv"),
+    ]
+    pairs = read(tmp_path / "d" / "pairs.csv")
+    assert [*pairs[0]] == [*files.PAIRS]
+    assert [(p["id1"], p["id2"], p["score"][:4]) for p in pairs] == [
+        *(("a", "c", "1.0"), ("7", "a", "1.0")),
+    ]
+    groups = read(tmp_path / "d" / "groups.csv")
+    assert [(g["id"], g["kept"], g["votes"]) for g in groups] == [
+        *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")),
+    ]
+    kept = read(tmp_path / "d" / "deduplicated.csv")
+    assert kept == [
+        {"id": "a", "question": "learn python", "rows": "3", "product": "x", "votes": "3"},
+        {"id": "d", "question": 'cook, "rice"\n', "rows": "1", "product": "y", "votes": "1"},
+    ]
+    info = json.loads((tmp_path / "d" / "info.json").read_text())
+    assert info["precision"] == pytest.approx(1, abs=1e-5)
+    expected = {"questions": 4, "texts": 3, "pairs": 1, "copies": 1, "groups": 1, "kept": 2}
+    assert info.items() >= expected.items()
+
+
+def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
+    how = ("duplicates", table, "--run", calibrated, "--out", "d", "--keep", "max:votes")
+    said = []
+    for output in ("csv", "tsv", "jsonl", "parquet"):
+        assert qpr(*how, "--output", output)[0] == 0
+        names = sorted(p.name for p in (tmp_path / "d").iterdir())
+        assert names == sorted(
+            ["info.json", *(f"{n}.{output}" for n in ("deduplicated", "groups", "pairs"))]
+        )
+        path = tmp_path / "d" / f"deduplicated.{output}"
+        if output == "parquet":
+            rows = pyarrow.parquet.read_table(path).to_pylist()
+        elif output == "jsonl":
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+        else:
+            rows = read(path) if output == "csv" else None
+        if rows is not None:
+            said.append([{k: str(v) for k, v in row.items()} for row in rows])
+    assert said[0] == said[1] == said[2]
+    assert said[0][0]["id"] == "7"
+    assert qpr("index", "again", "d/deduplicated.parquet", "--run", calibrated)[0] == 0
+
+
+def test_whole_numbers_are_numbers_in_parquet(qpr, calibrated, tmp_path):
+    lines = [{"id": i, "question": q, "n": n} for i, q, n in ((3, "a b", 1), (5, "A B", None))]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
+    assert qpr(*how)[0] == 0
+    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
+    assert [str(found.schema.field(n).type) for n in ("id", "n", "kept")] == [
+        "int64",
+        "int64",
+        "bool",
+    ]
+    assert found["id"].to_pylist() == [3, 5]
+
+
+@pytest.mark.parametrize("how", [["--max-distance", "1e-6"], ["--pairs", "1"]])
+def test_lines_of_standard_input(qpr, run, tmp_path, how):
+    texts = [*[*QUESTIONS.values()][:3], "how can I learn python QUICKLY?"]
+    given = "\n".join(texts).encode()
+    status, _, stderr = qpr(
+        *("duplicates", "-", "--run", run, "--out", "d", "--output", "jsonl", *how), given=given
+    )
+    assert status == 0, stderr
+    (pair,) = map(json.loads, (tmp_path / "d" / "pairs.jsonl").read_text().splitlines())
+    assert pair.pop("distance") == pytest.approx(0, abs=1e-6)
+    expected = {"id1": 0, "id2": 3, "score": None, "question1": texts[0], "question2": texts[3]}
+    assert pair == expected
+
+
+def test_rows_against_others_and_within_a_column(qpr, calibrated, table, tmp_path):
+    (tmp_path / "old.csv").write_text("id,question,product\n1,LEARN python,x\n")
+    how = ("duplicates", table, "--run", calibrated, "--against", "old.csv")
+    assert qpr(*how, "--out", "d", "--within", "product")[0] == 0
+    pairs = read(tmp_path / "d" / "pairs.csv")
+    assert {(p["id1"], p["id2"]) for p in pairs} == {("a", "1"), ("7", "1")}
+    groups = read(tmp_path / "d" / "groups.csv")
+    assert {(g["id"], g["of_table"], g["kept"]) for g in groups} == {
+        *(("a", "true", "false"), ("7", "true", "false"), ("1", "false", "true")),
+    }
+    assert [row["id"] for row in read(tmp_path / "d" / "deduplicated.csv")] == ["c", "d"]
+    assert qpr(*how, "--out", "e", "--within", "product", "--no-payload")[0] == 0
+    assert read(tmp_path / "e" / "pairs.csv") == pairs
+
+
+def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
+    (tmp_path / "old.csv").write_text("id,question\n1,LEARN python\n")
+    assert qpr("index", "i", "old.csv", "--run", calibrated)[0] == 0
+    how = ("duplicates", table, "--incremental", "i", "--out", "d", "--json")
+    status, out, stderr = qpr(*how)
+    assert status == 0, stderr
+    assert json.loads(out).items() >= {"added": 4, "kept": 1, "questions": 4}.items()
+    assert len(Retriever.load(tmp_path / "i")) == 5
+    assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
+    status, _, stderr = qpr(*how, "--run", calibrated)
+    assert (status, "leave `--run` out" in stderr) == (1, True)
+
+
+def test_quoras_own_file(qpr, run, tmp_path):
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+    rows = "0\t11\t12\tlearn python\tLearn Python?\t1\n1\t13\t11\tcook rice\tlearn python\t0\n"
+    (tmp_path / "quora.tsv").write_text(header + rows)
+    status, _, stderr = qpr("duplicates", "quora.tsv", "--run", run, "--out", "m", "--pairs", "1")
+    assert status == 0, stderr
+    (pair,) = read(tmp_path / "m" / "pairs.csv")
+    assert (pair["id1"], pair["id2"]) == ("11", "12")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"),
+    [
+        (["--threshold", "nan"], 2, "Invalid value for '--threshold'"),
+        (["--threshold", "1.5"], 2, "Invalid value for '--threshold'"),
+        (["--max-distance", "-1"], 2, "Invalid value for '--max-distance'"),
+        (["--precision", "0"], 2, "Invalid value for '--precision'"),
+        (["--pairs", "0"], 2, "Invalid value for '--pairs'"),
+        (["--pairs", "1", "--threshold", "0.5"], 1, "expected one way to choose pairs, got thr"),
+        (["--keep", "best"], 1, "`--keep`: expected first, longest, central or max:COLUMN"),
+        (["--threshold", "0.5"], 1, "`--threshold`: expected a run with calibrated"),
+        (["--max-distance", "1", "--within", "shop"], 1, "`--within`: expected a column `shop`"),
+        (["--pairs", "1", "--incremental", "i", "--against", "t.csv"], 1, "got both"),
+    ],
+)
+def test_what_is_refused(qpr, run, table, tmp_path, how, status, said):
+    found = qpr("duplicates", table, "--run", run, "--out", "new/d", *how)
+    assert (found[0], said in found[2]) == (status, True), found[2]
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("question\n", "q.tsv: expected questions, got none"),
+        ("id\tquestion\n5\ta\n7\tb\n5\tc\n", "q.tsv, line 4: the id 5 stands twice"),
+        ('{"question": "a", "id": 5}\n{"question": "b"}\n', "line 2: expected an id"),
+    ],
+)
+def test_questions_that_cannot_be_read(qpr, run, tmp_path, rows, said):
+    (tmp_path / "q.tsv").write_text(rows)
+    form = "jsonl" if rows[0] == "{" else "tsv"
+    how = ("duplicates", "q.tsv", "--run", run, "--out", "old/m", "--pairs", "1", "--format", form)
+    (tmp_path / "old").mkdir()
+    status, _, stderr = qpr(*how)
+    assert (status, said in stderr) == (1, True), stderr
+    assert [*(tmp_path / "old").iterdir()] == []
+
+
+def test_the_old_name_is_refused(qpr):
+    status, _, stderr = qpr("mine", "q.tsv", "--threshold", "3", "--out", "m")
+    assert (status, stderr.count("\n")) == (1, 1)
+    assert stderr.startswith("error: `qpr mine` is now `qpr duplicates`")
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does: nothing is cleaned up."""
+
+
+PHASES = {
+    "read": (search, "encode_entries"),
+    "encode": (vectors, "write_json"),
+    "find": (search, "group_pairs"),
+    "group": (search, "group_rows"),
+    "write pairs": (files, "groups_of"),
+    "write groups": (files, "kept_of"),
+    "add": (QuestionIndex, "put"),
+    "end": (command, "write_json"),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_run_that_is_killed_goes_on(qpr, calibrated, tmp_path, monkeypatch, phase):
+    rng = np.random.default_rng(0)
+    rows = [" ".join(rng.choice(WORDS[:9], 3)) for _ in range(60)]
+    (tmp_path / "q.txt").write_text("\n".join(rows))
+    (tmp_path / "old.txt").write_text("\n".join(rows[:5]))
+    monkeypatch.setattr(vectors, "_PART", 16)
+    for index in ("i", "j"):
+        assert qpr("index", index, "old.txt", "--run", calibrated)[0] == 0
+    how = ("duplicates", "q.txt", "--threshold", "0.9")
+    assert qpr(*how, "--incremental", "i", "--out", "whole")[0] == 0
+    owner, name = PHASES[phase]
+
+    def kill(*args, **kwargs):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command.shutil, "rmtree", lambda *args, **kwargs: None)
+        patch.setattr(owner, name, kill)
+        with pytest.raises(Killed):
+            qpr(*how, "--incremental", "j", "--out", "cut")
+    assert not (tmp_path / "cut" / "info.json").exists()
+    assert qpr(*how, "--incremental", "j", "--out", "cut")[0] == 0
+    for name in ("pairs.csv", "groups.csv", "deduplicated.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert len(Retriever.load(tmp_path / "j")) == len(Retriever.load(tmp_path / "i"))
+    assert not (tmp_path / "cut" / ".work").exists()

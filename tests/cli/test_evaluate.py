@@ -1,0 +1,108 @@
+import json
+
+import pytest
+
+from qpr_jax.data.beir import write_beir
+from tests.cli.conftest import QUESTIONS
+from tests.runs import write_reranker
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_verdicts_are_scored(qpr, run, tmp_path):
+    pairs = [("learn python", "Learn Python?", 1), ("learn python", "cook rice", 0)]
+    names = ("question1", "question2", "is_duplicate")
+    text = "".join(json.dumps(dict(zip(names, pair, strict=True))) + "\n" for pair in pairs)
+    for name in ("val.jsonl", "test.jsonl"):
+        (tmp_path / name).write_text(text)
+    classify = ("evaluate", run, "test.jsonl", "--task", "classification")
+    status, out, _ = qpr(*classify, "--validation", "val.jsonl")
+    scores = json.loads(out)
+    assert status == 0
+    assert scores["test"] == scores["validation"]
+    assert scores["test"] == {
+        "pairs": 2,
+        "non_duplicates": 1,
+        "majority_accuracy": 0.5,
+        **dict.fromkeys(("accuracy", "f1", "precision", "recall", "mcc"), 1.0),
+        **dict.fromkeys(("average_precision", "roc_auc"), 1.0),
+    }
+    assert qpr(*classify)[0] == 2
+    status, out, _ = qpr("evaluate", run, "test.jsonl", "--task", "mining")
+    scores = json.loads(out)
+    assert (scores["questions"], scores["true_pairs"], scores["f1"]) == (3, 1, 1.0)
+    assert (scores["labelled_pairs"], scores["non_duplicates"]) == (2, 1)
+    assert qpr("evaluate", run, "test.jsonl", "--task", "mining", "--other-texts")[0] == 2
+    assert qpr("evaluate", run, "-", "--task", "classification", "--validation", "-")[0] == 2
+    (tmp_path / "one.jsonl").write_text(text.splitlines()[0])
+    stderr = qpr(*classify, "--validation", "one.jsonl")[2]
+    assert stderr.startswith("error: one.jsonl: expected labeled pairs of both kinds")
+
+
+def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
+    texts = [text for text in QUESTIONS.values() if text.isascii()]
+    corpus = [(f"d{i}", text) for i, text in enumerate(texts)]
+    queries = [("q1", "how can i learn python QUICKLY"), ("q2", "how to cook rice")]
+    rows = [("q1", "d0", 2), ("q1", "d1", 1), ("q2", "d2", 1)]
+    write_beir(tmp_path / "set", corpus, queries, {"test": rows, "dev": rows[2:]})
+    status, out, stderr = qpr("evaluate", run, "--beir", "set", "--trec", "out/a.run")
+    assert status == 0, stderr
+    scores = json.loads(out)
+    assert (scores["queries"], scores["documents"], scores["mrr@1"]) == (2, 3, 1.0)
+    assert scores["ndcg@1"] == 1
+    lines = [line.split() for line in (tmp_path / "out" / "a.run").read_text().splitlines()]
+    assert [line[:4] for line in lines[::3]] == [["q1", "Q0", "d0", "1"], ["q2", "Q0", "d2", "1"]]
+    assert len(lines) == 6
+    status, out, _ = qpr("evaluate", run, "--beir", "set", "--split", "dev")
+    assert (status, json.loads(out)["queries"]) == (0, 1)
+    status, _, stderr = qpr("evaluate", run, "--beir", "set", "--split", "train")
+    assert status == 1
+    assert stderr.startswith(
+        "error: set: expected qrels/train.tsv in it, found none (splits: dev, t"
+    )
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--split", "dev"),
+        ("--trec", "a.run"),
+        ("pairs.tsv", "--beir", "set"),
+        ("--beir", "set", "--task", "mining"),
+        ("--beir", "set", "--other-texts"),
+        ("--beir", "set", "--cross-encoder", "cross"),
+        ("pairs.tsv", "--task", "mining", "--cross-encoder", "cross"),
+        ("--beir", "set", "--format", "tsv"),
+        ("--beir", "set", "--validation", "pairs.tsv", "--task", "classification"),
+        ("--beir", "set", "--validation", "pairs.tsv"),
+        ("--beir", "set", "--duplicates", "pairs.tsv"),
+    ],
+)
+def test_options_that_do_not_go_together(qpr, run, options):
+    assert qpr("evaluate", run, *options)[0] == 2
+
+
+def test_both_stages_are_scored(qpr, index, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
+    status, out, _ = qpr("evaluate", index, "pairs.tsv")
+    first = json.loads(out)
+    assert (status, "reranked" in first) == (0, False)
+    write_reranker(index, candidates=3)
+    status, out, _ = qpr("evaluate", index, "pairs.tsv")
+    both = json.loads(out)
+    assert status == 0
+    assert both.pop("reranked").keys() == first.keys() == both.keys()
+    assert both == first
+
+
+def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("question\tid\na\t5\nb\t77\nc\t8\nd\t9\nb\t9\n")
+    status, out, stderr = qpr("evaluate", index, "pairs.tsv")
+    assert (status, out) == (1, "")
+    assert stderr == (
+        f"error: pairs.tsv, line 3: expected the id of a question in {index}, got 77; 2 of 4 ids "
+        "are missing in the index; remove their rows, or name the index of these ids\n"
+    )

@@ -1,0 +1,272 @@
+"""`find_duplicates`: what is found, however it is asked for, whatever the order of the rows."""
+
+import json
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import qpr_jax
+from qpr_jax import Retriever, UserError, find_duplicates
+from tests.duplicates.conftest import REACH
+from tests.runs import WORDS
+
+
+def texts_of(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS[:12], 4)) for _ in range(count)]
+
+
+def sets_of(found):
+    return {frozenset(group.ids) for group in found.groups}
+
+
+def pairs_of(found):
+    return {(*sorted(map(str, pair[:2])), pair.score, pair.distance) for pair in found.pairs}
+
+
+def by_brute_force(run, texts, limit):
+    """Pairs of distinct texts within a distance."""
+    vectors = Retriever.build(["a"], run=run).encode(texts).astype(np.float64)
+    squares = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
+    return {
+        (i, j)
+        for i in range(len(texts))
+        for j in range(i + 1, len(texts))
+        if squares[i, j] <= limit and texts[i] != texts[j]
+    }
+
+
+def test_all_pairs_within_a_distance_are_found(run):
+    texts = sorted({*texts_of(60)})
+    found = find_duplicates(texts, run=run, max_distance=0.5)
+    assert {pair[:2] for pair in found.pairs} == by_brute_force(run, texts, 0.5)
+    distances = [pair.distance for pair in found.pairs]
+    assert distances == sorted(distances)
+    assert [pair.score for pair in found.pairs] == pytest.approx(
+        [1 - d / REACH for d in distances], abs=1e-6
+    )
+    assert found.precision == pytest.approx(np.mean([pair.score for pair in found.pairs]))
+    grouped = {i for group in found.groups for i in group.ids}
+    assert {*found.kept} == {*range(len(texts))} - grouped | {g.kept for g in found.groups}
+
+
+def test_ways_to_choose_agree(run):
+    texts = texts_of(60)
+    by_distance = find_duplicates(texts, run=run, max_distance=0.4)
+    by_threshold = find_duplicates(texts, run=run, threshold=1 - 0.4 / REACH)
+    assert pairs_of(by_distance) == pairs_of(by_threshold)
+    count = sum(pair.distance > 0 for pair in by_distance.pairs)
+    by_count = find_duplicates(texts, run=run, pairs=count)
+    assert {p[:2] for p in by_count.pairs} == {p[:2] for p in by_distance.pairs}
+    default = find_duplicates(texts, run=run)
+    assert default.threshold == 0.5
+    assert max(pair.distance for pair in default.pairs) <= REACH / 2
+
+
+def test_a_precision_is_the_mean_probability(run):
+    texts = sorted({*texts_of(60)})
+    found = find_duplicates(texts, run=run, precision=0.9)
+    wider = find_duplicates(texts, run=run, threshold=found.threshold - 0.01)
+    assert np.mean([pair.score for pair in found.pairs]) >= 0.9
+    assert np.mean([pair.score for pair in wider.pairs]) < 0.9
+    assert len(find_duplicates(["rice", "python code"], run=run, precision=1.0).pairs) == 0
+
+
+@pytest.mark.parametrize("linkage", ["closure", "bridges", "complete"])
+def test_the_order_of_rows_does_not_matter(reranked_run, linkage):
+    texts = texts_of(80)
+    ids = [f"q{i}" for i in range(80)]
+    how = {"run": reranked_run, "threshold": 0.3, "groups": linkage, "keep": "longest"}
+    expected = find_duplicates(texts, ids, **how)
+    order = np.random.default_rng(3).permutation(80)
+    found = find_duplicates([texts[i] for i in order], [ids[i] for i in order], **how)
+    assert sets_of(found) == sets_of(expected)
+    assert pairs_of(found) == pairs_of(expected)
+    assert {*found.kept} == {*expected.kept}
+    assert [g.weakest for g in found.groups] == [g.weakest for g in expected.groups]
+
+
+def test_the_reranker_decides_unless_it_is_left_out(reranked_run):
+    texts = texts_of(60)
+    both = [find_duplicates(texts, run=reranked_run, rerank=r) for r in (None, "light", False)]
+    assert pairs_of(both[0]) == pairs_of(both[1]) != pairs_of(both[2])
+    assert all(pair.score >= 0.5 for found in both for pair in found.pairs)
+    by_distance = find_duplicates(texts, run=reranked_run, max_distance=1)
+    assert all(
+        p.score == pytest.approx(1 - p.distance / REACH, abs=1e-6) for p in by_distance.pairs
+    )
+
+
+def test_copies_are_one_group_without_all_their_pairs(run):
+    found = find_duplicates(["how to cook rice"] * 10_000, run=run)
+    assert len(found.pairs) == 9_999
+    assert {pair.id1 for pair in found.pairs} == {0}
+    assert (found.pairs[0].score, found.pairs[0].distance) == (1.0, 0.0)
+    (group,) = found.groups
+    assert group.ids == [*range(10_000)]
+    assert (group.weakest, group.link, found.kept) == (1.0, (0, 1), [0])
+    assert found.deduplicated[0].rows == 10_000
+
+
+@pytest.mark.parametrize("texts", [[], ["one"], ["one", "another python"]])
+def test_few_rows(run, texts):
+    found = find_duplicates(texts, run=run, max_distance=0)
+    assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [*range(len(texts))])
+    for table in (found.pairs, found.groups, found.deduplicated):
+        table.to_pandas()
+        table.to_arrow()
+
+
+TABLE = pd.DataFrame(
+    {
+        "key": ["a", "7", "c", "d", "e"],
+        "question": ["learn python", "LEARN PYTHON", "learn python", "cook rice", "Learn Python"],
+        "product": ["x", "x", "y", "y", None],
+        "votes": [3, 20, 5, 1, 9],
+        "note": ["", "n/a", "10", "9", None],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [("first", "a"), ("longest", "7"), ("max:votes", "7"), ("max:note", "c")],
+)
+def test_the_row_that_stays(run, keep, kept):
+    found = find_duplicates(TABLE, run=run, threshold=0.9, id_column="key", keep=keep)
+    (group,) = found.groups
+    assert group.ids == ["7", "a", "c", "e"]
+    assert group.kept == kept
+    assert {*found.kept} == {kept, "d"}
+    frame = found.deduplicated.to_pandas().set_index("id")
+    assert frame.loc[kept, "votes"] == TABLE.set_index("key").loc[kept, "votes"]
+    assert frame.loc[kept, "rows"] == 4
+    assert found.groups.to_pandas()["kept"].sum() == 1
+
+
+def test_the_central_row_is_nearest_to_the_mean(run):
+    texts = texts_of(12)
+    found = find_duplicates(texts, run=run, threshold=0, keep="central", groups="closure")
+    vectors = Retriever.build(["a"], run=run).encode(texts).astype(np.float64)
+    distances = ((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1)
+    assert found.groups[0].kept == distances.argmin()
+
+
+def test_only_rows_of_one_block_are_compared(run):
+    found = find_duplicates(TABLE, run=run, threshold=0.9, id_column="key", within="product")
+    assert sets_of(found) == {frozenset({"a", "7"})}
+    narrow = find_duplicates(
+        TABLE, run=run, threshold=0.9, id_column="key", within="product", payload=False
+    )
+    assert sets_of(narrow) == sets_of(found)
+    with pytest.raises(UserError, match="`within`: expected a column `shop`"):
+        find_duplicates(TABLE, run=run, threshold=0.9, within="shop")
+    with pytest.raises(UserError, match="`keep`: expected a column `shop`"):
+        find_duplicates(TABLE, run=run, threshold=0.9, keep="max:shop")
+
+
+def test_new_rows_are_compared_with_old_ones_only(run):
+    new = ["learn python", "learn python", "LEARN PYTHON", "cook rice", "what is rust"]
+    old = ["Learn Python", "learn python", "a new car"]
+    found = find_duplicates(new, run=run, against=old, threshold=0.95)
+    pairs = {(pair.id1, pair.id2) for pair in found.pairs}
+    assert pairs == {(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)}
+    assert {p.score for p in found.pairs if new[p.id1] == old[p.id2]} == {1.0}
+    assert found.kept == [3, 4]
+    (group,) = found.groups
+    assert sorted(zip(group.of_table, group.ids, strict=True)) == [
+        *((False, i) for i in (0, 1)),
+        *((True, i) for i in (0, 1, 2)),
+    ]
+    assert not group.keeps_table
+    assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_an_index_is_compared_with_what_is_new(run, tmp_path, with_ids):
+    entries = [(0, 0, "learn python", None), (1, 1, "cook rice", None)]
+    Retriever.build_in(tmp_path / "index", entries, run=run)
+    new = ["learn python", "LEARN PYTHON", "what is rust", "What is rust"]
+    ids = [0, "b", "c", "d"] if with_ids else None
+    found = find_duplicates(new, ids, incremental=tmp_path / "index", threshold=0.95)
+    names = ["b", "c", "d"] if with_ids else [3, 4, 5]
+    assert {pair[:2] for pair in found.pairs} == {(0, names[0]), (names[1], names[2])}
+    assert found.kept == [names[1]]
+    assert len(Retriever.load(tmp_path / "index")) == 5
+    again = find_duplicates(new, ids, incremental=tmp_path / "index", threshold=0.95)
+    assert (len(again.pairs), again.kept) == (0, [])
+    more = [*new, "LEARN PYTHON code"]
+    third = find_duplicates(more, [*ids, "e"] if ids else None, incremental=tmp_path / "index",
+                            max_distance=0)  # fmt: skip
+    assert (len(third.pairs), len(third.kept)) == (0, 1)
+
+
+def test_a_row_of_an_index_that_changed_replaces_the_old_one(run, tmp_path):
+    entries = [(0, "a", "learn python", None), (1, "b", "cook rice", None)]
+    Retriever.build_in(tmp_path / "index", entries, run=run)
+    found = find_duplicates(["cook rice"], ["a"], incremental=tmp_path / "index", threshold=0.9)
+    assert [pair[:2] for pair in found.pairs] == [("a", "b")]
+    assert found.kept == []
+    assert len(Retriever.load(tmp_path / "index")) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            {"threshold": 0.5, "pairs": 3},
+            "expected one way to choose pairs, got threshold and pairs",
+        ),
+        ({"threshold": 1.5}, "`threshold`: expected a probability, 0 to 1, got 1.5"),
+        ({"threshold": float("nan")}, "`threshold`: expected a number, got nan"),
+        ({"precision": 0}, "`precision`: expected a probability, more than 0 and at most 1, got 0"),
+        ({"max_distance": -1}, "`max_distance`: expected a squared distance of 0 or more, got -1"),
+        ({"pairs": 0}, "`pairs`: expected a whole number from 1 on, got 0"),
+        ({"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got 'best'"),
+        ({"groups": "average"}, "`groups`: expected one of closure, bridges, complete"),
+        ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
+        ({"rerank": "cross_encoder"}, "`rerank`: expected False or 'light'"),
+    ],
+)
+def test_wrong_arguments(run, how, said):
+    with pytest.raises(UserError) as caught:
+        find_duplicates(["a", "b"], run=run, **how)
+    assert str(caught.value).startswith(said)
+
+
+def test_a_threshold_needs_a_calibration(plain_run):
+    with pytest.raises(UserError, match="calibrated probabilities.*`max_distance` or `pairs`"):
+        find_duplicates(["a", "b"], run=plain_run)
+    found = find_duplicates(["learn python", "LEARN PYTHON"], run=plain_run, max_distance=1)
+    assert found.pairs[0].score is None
+    assert found.groups[0].weakest is None
+    assert found.precision is None
+
+
+def test_texts_that_are_none(run):
+    with pytest.raises(UserError, match="`questions`: .*position 1"):
+        find_duplicates(["a", 3], run=run, max_distance=1)
+    with pytest.raises(UserError, match="the id 5 stands twice"):
+        find_duplicates([{"id": 5, "text": "a"}, {"id": 5, "text": "b"}], run=run, max_distance=1)
+
+
+def test_it_prints_and_explains(run):
+    found = find_duplicates(["learn python", "Learn Python", "cook rice"], run=run)
+    assert repr(found).splitlines()[0] == "<Duplicates: 1 pairs and 1 groups in 3 rows>"
+    assert '"learn python"  "Learn Python"' in repr(found)
+    explained = found.explain(found.pairs[0])
+    assert explained.distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
+    assert found.explain((1, 0)).distance == explained.distance
+    assert find_duplicates is qpr_jax.find_duplicates
+
+
+def test_a_folder_keeps_what_was_done(run, tmp_path, monkeypatch):
+    texts = texts_of(40)
+    first = find_duplicates(texts, run=run, threshold=0.8, folder=tmp_path / "work")
+    state = json.loads(pathlib.Path(tmp_path, "work", "vectors.json").read_text())
+    assert state["done"] == len({*texts})
+    monkeypatch.setattr("qpr_jax.encoders.cnn_encoder.CnnEncoder.encode", None)  # not called
+    again = find_duplicates(texts, run=run, threshold=0.8, folder=tmp_path / "work")
+    assert pairs_of(again) == pairs_of(first)
