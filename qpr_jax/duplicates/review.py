@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import csv
+import math
 import pathlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -127,10 +128,18 @@ class Review:
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> tuple[str, float]:
-    """The option of `qpr duplicates` that accepts the pairs of an estimate, and its value."""
-    if found.measure == "score":
-        return "threshold", estimate.threshold
-    return "max_distance", float(found.values[estimate.pairs - 1])
+    """The option of `qpr duplicates` that accepts the pairs of an estimate, and its value.
+
+    The value is the shortest decimal that accepts these pairs and no others.
+    """
+    of_score = found.measure == "score"
+    last = float(found.values[estimate.pairs - 1])
+    beyond = -1.0 if of_score else math.inf
+    if estimate.pairs < len(found.values):
+        beyond = float(found.values[estimate.pairs])
+    rounded = (round(last, digits) for digits in range(1, 17))
+    fitting = (r for r in rounded if beyond < r <= last or last <= r < beyond)
+    return "threshold" if of_score else "max_distance", next(fitting, last)
 
 
 @contextlib.contextmanager

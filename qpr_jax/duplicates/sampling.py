@@ -194,7 +194,7 @@ def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
 
 def _variance(fitted: np.ndarray, yes: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Variance of a verdict in each stratum, float64 [H]; nowhere 0, however sure the fit is."""
-    mean = (yes + 2 * fitted + 0.5) / (given + 3)
+    mean = (yes + 2 * fitted + 0.3) / (given + 2.6)
     return mean * (1 - mean)
 
 

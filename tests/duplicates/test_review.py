@@ -11,7 +11,12 @@ import pytest
 from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.duplicates import review as module
 from qpr_jax.duplicates.found_pairs import pair_key, read_found_pairs
-from qpr_jax.duplicates.review import describe_review, mark_differences, open_review
+from qpr_jax.duplicates.review import (
+    describe_review,
+    mark_differences,
+    open_review,
+    threshold_of,
+)
 from qpr_jax.errors import UserError
 
 
@@ -82,6 +87,10 @@ def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
         found = review.estimate()
     scores = np.array([row["score"] for row in pair_rows()])
     accepted = scores[scores >= found.threshold]
+    option, value = threshold_of(review.found, found)
+    assert option == "threshold"
+    assert len(repr(value)) < 7
+    assert (scores >= value).sum() == len(accepted)
     assert found.pairs == len(accepted)
     assert found.precision == pytest.approx((accepted > 0.5).mean(), abs=0.06)
 
