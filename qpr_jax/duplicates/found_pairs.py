@@ -5,7 +5,7 @@ from __future__ import annotations
 import array
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,8 +66,8 @@ def pair_key(id1: object, id2: object) -> int:
 def read_found_pairs(path: str, *, format: str = "", keys: Sequence[int] = ()) -> FoundPairs:
     """Read a file of pairs twice: their scores, then the texts of those that may be asked.
 
-    Holds 40 bytes a pair, and the texts of at most 500 pairs a stratum. Nothing depends on the
-    order of rows.
+    Holds about 110 bytes a pair, and the texts of at most 500 pairs a stratum. Nothing depends on
+    the order of rows.
 
     Args:
       path: of a file with COLUMNS and one of MEASURES.
@@ -86,13 +86,7 @@ def read_found_pairs(path: str, *, format: str = "", keys: Sequence[int] = ()) -
     if not all_keys:
         raise UserError(f"{source}: expected pairs, got none", remedy="accept more pairs")
     numbers = np.frombuffer(all_keys, np.uint64)
-    order = np.sort(numbers)
-    if (order[1:] == order[:-1]).any():
-        first = next(p for k, p in _rows(path, format) if (numbers == k).sum() > 1)
-        what = (
-            f"{source}: expected each pair once, got {first.id1!r:.50} and {first.id2!r:.50} again"
-        )
-        raise UserError(what, remedy="leave out the second")
+    _refuse_repeated(numbers, path, format)
     measure, values, probabilities = _measured(np.array(scores), np.array(distances), source)
     strata = make_strata(probabilities)
     stratum = strata.of(probabilities)
@@ -101,13 +95,21 @@ def read_found_pairs(path: str, *, format: str = "", keys: Sequence[int] = ()) -
         mine = np.sort(numbers[stratum == number])[:_CHOICES].tolist()
         choices.append(mine)
         chosen.update(mine)
-    pairs: dict[int, FoundPair] = {}
-    numbers_of: dict[int, int] = {}
-    for (key, pair), number in zip(_rows(path, format), stratum.tolist(), strict=True):
-        if key in chosen:
-            pairs[key], numbers_of[key] = pair, number
+    pairs = dict(_rows(path, format, chosen))
+    rows = np.flatnonzero(np.isin(numbers, np.array([*pairs], np.uint64)))
+    numbers_of = dict(zip(numbers[rows].tolist(), stratum[rows].tolist(), strict=True))
     values = np.sort(values)[:: -1 if measure == "score" else 1]
     return FoundPairs(measure, values, strata, choices, numbers_of, pairs)
+
+
+def _refuse_repeated(keys: np.ndarray, path: str, format: str) -> None:
+    """UserError where the file has a pair twice."""
+    ordered = np.sort(keys)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]][:1].tolist()
+    for _, pair in _rows(path, format, {*repeated}) if repeated else ():
+        ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
+        what = f"{input_name(path)}: expected each pair once, got {ids} again"
+        raise UserError(what, remedy="leave out the second")
 
 
 def _measured(
@@ -125,8 +127,13 @@ def _measured(
     return MEASURES[1], distances, highest - (highest - lowest) * below
 
 
-def _rows(path: str, format: str) -> Iterator[tuple[int, FoundPair]]:
-    """Yield the key of each pair, and the pair; UserError for a row that is none."""
+def _rows(
+    path: str, format: str, chosen: Container[int] | None = None
+) -> Iterator[tuple[int, FoundPair]]:
+    """Yield the key of each pair, and the pair; UserError for a row that is none.
+
+    chosen: keys of pairs, whose rows alone are read in full.
+    """
     source = input_name(path)
 
     def choose(names: Sequence[str]) -> list[str]:
@@ -139,6 +146,10 @@ def _rows(path: str, format: str) -> Iterator[tuple[int, FoundPair]]:
         return [*COLUMNS, *measures]
 
     for line, fields in read_rows(path, choose, format=format):
+        if chosen is not None and not isinstance(fields, str):
+            key = pair_key(fields.get("id1"), fields.get("id2"))
+            if key not in chosen:
+                continue
         pair = fields if isinstance(fields, str) else _parse(fields)
         if isinstance(pair, str):
             what = f"{source}, line {line}: {pair}"
