@@ -42,7 +42,7 @@ from qpr_jax.training.reranker import (
     train_light,
     train_stacked,
 )
-from qpr_jax.training.sources import SOURCES, Source, labels_file
+from qpr_jax.training.sources import SOURCES, Source, labels_digest
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
@@ -203,9 +203,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
     if config.data.negatives and config.batch.hard_negatives:
         content["data.negatives.sha256"] = sha256_of(negatives_file(config))
-    if config.data.labels and "labels" in SOURCES[config.data.source].settings:
-        content["data.labels.sha256"] = sha256_of(labels_file(config))
-    return content
+    return content | labels_digest(config)
 
 
 def _build_index(

@@ -110,6 +110,13 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     return SplitData(data, clusters, splits)
 
 
+def labels_digest(config: TrainConfig) -> dict[str, str]:
+    """The hash of `data.labels` for the identity of a run; empty where none is read."""
+    if not config.data.labels or "labels" not in SOURCES[config.data.source].settings:
+        return {}
+    return {"data.labels.sha256": sha256_of(labels_file(config))}
+
+
 def labels_file(config: TrainConfig) -> pathlib.Path:
     """Return the path of `data.labels`; UserError if it is not a file."""
     path = pathlib.Path(config.data.labels).expanduser()

@@ -71,7 +71,7 @@ def test_verdicts_by_the_keyboard_alone(open_page):
         assert page.evaluate("document.activeElement.id") == "pair"
     expect(counts).to_have_text("2 verdicts (1 yes, 1 no), 1 skipped, of 40 pairs")
     expect(page.locator("#estimate")).to_have_text(
-        re.compile(r"--threshold 0\.\d+ accepts \d+ pairs at a precision of [\d.]+ % \(90 % ")
+        re.compile(r"--threshold 0\.\d+ accepts \d+ pairs at a precision of [\d.]+\s% \(90\s% ")
     )
     page.keyboard.press("Control+y")  # the browser's own
     expect(counts).to_contain_text("2 verdicts")
@@ -80,10 +80,10 @@ def test_verdicts_by_the_keyboard_alone(open_page):
 def test_a_second_start_goes_on(open_page):
     page, _ = open_page()
     page.keyboard.press("y")
-    expect(page.locator("#counts")).to_contain_text("1 verdicts")
+    expect(page.locator("#counts")).to_contain_text("1 verdict")
     shown = page.locator("#id1").inner_text()
     page, review = open_page()
-    expect(page.locator("#counts")).to_contain_text("1 verdicts (1 yes, 0 no)")
+    expect(page.locator("#counts")).to_contain_text("1 verdict (1 yes, 0 no)")
     assert page.locator("#id1").inner_text() == shown
     assert len(review.history) == 1
 
@@ -103,7 +103,7 @@ def test_by_the_mouse_until_all_were_asked(open_page):
     page, review = open_page()
     for number in range(1, 41):
         page.get_by_role("button", name="Yes" if number % 2 else "No").click()
-        expect(page.locator("#counts")).to_contain_text(f"{number} verdicts")
+        expect(page.locator("#counts")).to_contain_text(f"{number} verdict")
     expect(page.locator("#status")).to_have_text("Kept: not the same. All pairs were asked.")
     expect(page.locator("#pair")).to_be_hidden()
     expect(page.get_by_role("button", name="Yes")).to_be_disabled()
@@ -118,7 +118,7 @@ def test_a_second_tab_shows_the_pair_that_is_asked(open_page, wrong):
     other.goto(page.url)
     expect(other.locator("#counts")).to_contain_text("0 verdicts")
     page.keyboard.press("y")
-    expect(page.locator("#counts")).to_contain_text("1 verdicts")
+    expect(page.locator("#counts")).to_contain_text("1 verdict")
     other.keyboard.press("n")  # of the pair that was judged in the first tab
     expect(other.locator("#status")).to_contain_text("Not kept: another pair is asked now")
     expect(other.locator("#id1")).to_have_text(page.locator("#id1").inner_text())
