@@ -26,7 +26,7 @@ _FLOOR = 0.02  # added to a variance where strata are cut: no probability is tru
 _TRUST = 25  # verdicts of a stratum that count as much as the fit to those of all strata
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Strata:
     """Found pairs by probability, K bins in H strata, the most probable first.
 
@@ -55,6 +55,12 @@ class Strata:
         """Probability of a stratum for each shift and scale of the logits, float64 [G, H]."""
         weights = np.bincount(self.stratum, self.counts * self.logits)
         return _sigmoid(_SHIFTS + _SCALES * (weights / self.sizes))
+
+    @functools.cached_property
+    def log_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms of `table` and of 1 - `table`."""
+        table = np.clip(self.table, 1e-9, 1 - 1e-9)
+        return np.log(table), np.log1p(-table)
 
 
 @dataclass(frozen=True)
@@ -112,18 +118,27 @@ def rank_strata(strata: Strata, yes: np.ndarray, no: np.ndarray, precision: floa
     """
     given, sizes = yes + no, strata.sizes
     weights = _posterior(strata, yes, no)
-    accepted = np.cumsum(sizes)
-    means = np.cumsum(sizes * strata.table, axis=1) / accepted
-    reached = means >= precision
-    # Of each shift and scale: the last stratum that is accepted; the best one where none is.
-    last = accepted.size - 1 - np.argmax(reached[:, ::-1], axis=1)
-    last = np.where(reached.any(axis=1), last, np.argmax(means, axis=1))
-    inside = np.arange(accepted.size) <= last[:, None]
-    share = weights @ (inside * (sizes / accepted[last][:, None]) ** 2)
+    share = weights @ _squared_shares(strata, precision)
     fitted = weights @ strata.table
     gain = share * _variance(fitted, yes, given) / ((given + 0.3) * (given + 1.3))
     gain[given >= sizes] = -1
     return np.argsort(-gain, kind="stable")
+
+
+@functools.lru_cache(maxsize=4)
+def _squared_shares(strata: Strata, precision: float) -> np.ndarray:
+    """The square of each stratum's share of the accepted pairs, float64 [G, H].
+
+    Accepted, for each shift and scale, are the pairs of the lowest threshold with this precision.
+    """
+    accepted = np.cumsum(strata.sizes)
+    means = np.cumsum(strata.sizes * strata.table, axis=1) / accepted
+    reached = means >= precision
+    # The last stratum that is accepted; the best one where none reaches the precision.
+    last = accepted.size - 1 - np.argmax(reached[:, ::-1], axis=1)
+    last = np.where(reached.any(axis=1), last, np.argmax(means, axis=1))
+    inside = np.arange(accepted.size) <= last[:, None]
+    return np.asarray(inside * (strata.sizes / accepted[last][:, None]) ** 2)
 
 
 def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +162,9 @@ def precision_at(strata: Strata, yes: np.ndarray, no: np.ndarray) -> tuple[np.nd
     before = np.concatenate([[0], np.cumsum(whole)])[stratum]
     within = accepted - np.concatenate([[0], np.cumsum(sizes)])[stratum]
     share = within / sizes[stratum]
-    errors = before + share**2 * whole[stratum]
+    # A stratum that is cut may have its duplicates on either side.
+    cut = share * (1 - share) * sizes[stratum] * variance[stratum]
+    errors = before + share**2 * whole[stratum] + cut
     # Strata without a verdict are as uncertain as the fit is.
     unseen = np.where(given > 0, 0, sizes)
     sums_of_fits = np.cumsum(unseen * strata.table, axis=1)
@@ -186,8 +203,8 @@ _PRIOR = -0.5 * (_GRID[0] / 1.5) ** 2 - 0.5 * (_GRID[1] / 0.7) ** 2
 
 def _posterior(strata: Strata, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
     """The weight of each shift and scale of the logits after the verdicts, float64 [G]."""
-    table = np.clip(strata.table, 1e-9, 1 - 1e-9)
-    likelihood = np.log(table) @ yes + np.log1p(-table) @ no + _PRIOR.ravel()
+    log_yes, log_no = strata.log_table
+    likelihood = log_yes @ yes + log_no @ no + _PRIOR.ravel()
     weights = np.exp(likelihood - likelihood.max())
     return weights / weights.sum()
 
