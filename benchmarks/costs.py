@@ -2,10 +2,10 @@
 
     python -m benchmarks.costs --run runs/quora_sdml --folder /tmp/costs
 
-Index, encode and mine read the questions of $QPR_DATA_DIR, and, for more than there are, these with
-words of others at their ends, all distinct; train reads the pair file. Each command is a process of
-its own, whose two lines are read: estimate and actual are of the same minutes. The table is in
-docs/costs.md.
+Index, encode and duplicates read the questions of $QPR_DATA_DIR, and, for more than there are,
+these with words of others at their ends, all distinct; train reads the pair file. Each command is a
+process of its own, whose two lines are read: estimate and actual are of the same minutes. The table
+is in docs/costs.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qpr_jax.cli.program import run_program
 from qpr_jax.data.quora import read_quora
 from qpr_jax.errors import UserError
 
-COMMANDS = ("index", "encode", "mine", "train")
+COMMANDS = ("index", "encode", "duplicates", "train")
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 _AMOUNTS = r"([\d. a-z]+), ([\d.]+ [KMG]B) memory, ([\d.]+ [KMG]B) disk"
 _SAID = re.compile(rf"(?:about|at most) {_AMOUNTS}; ")
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS)
     parser.add_argument("--factory", help="Of the index.")
     parser.add_argument("--assignments", type=positive, help="Of the index.")
-    parser.add_argument("--threshold", default="0.3", help="Of mine.")
+    parser.add_argument("--max-distance", default="0.3", help="Of duplicates.")
     given = parser.parse_args()
     given.folder.mkdir(parents=True)
     print("| command | questions | | time | memory | disk |\n|---|---|---|---|---|---|", flush=True)
@@ -63,9 +63,9 @@ def command(name: str, path: pathlib.Path, given: argparse.Namespace) -> list[st
         return ["index", out, str(path), "--run", given.run, *chosen]
     if name == "encode":
         return ["encode", given.run, str(path), "--out", f"{out}.npy"]
-    if name == "mine":
-        words = ["--run", given.run, "--out", out, "--threshold", given.threshold]
-        return ["mine", str(path), *words]
+    if name == "duplicates":
+        words = ["--run", given.run, "--out", out, "--max-distance", given.max_distance]
+        return ["duplicates", str(path), *words]
     pairs = pathlib.Path(data_folder(), "quora", "quora_duplicate_questions.tsv")
     return ["train", out, str(pairs), "--config", "quora_sdml", "--set", "max_epochs=1"]
 

@@ -129,10 +129,8 @@ def labels_of(count: int, links: Links, share: float) -> np.ndarray:
 
 def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int) -> str:
     """The page: a line for each linkage at each number of pairs, then the best of each."""
-    head = (
-        "| pairs | distance | linkage | groups | largest | precision | recall | F1 | B-cubed F1 |"
-    )
-    head += " non-duplicates joined | s |"
+    names = ["pairs", "distance", "linkage", "groups", "largest", "precision", "recall", "F1"]
+    head = f"| {' | '.join([*names, 'B-cubed F1', 'non-duplicates joined', 's'])} |"
     lines = [
         "# Groups of duplicates: three linkages",
         "",
@@ -144,8 +142,7 @@ def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int)
         head,
         "|" + "---|" * 11,
     ]
-    names = [name for name, _ in linkages()]
-    best = [max((r for r in rows if r[0] == n), key=lambda r: r[2].f1) for n in names]
+    best = [max((r for r in rows if r[0] == n), key=lambda r: r[2].f1) for n, _ in linkages()]
     lines += [as_line(row, pairs) for row in best]
     lines += ["", "## All", "", head, "|" + "---|" * 11]
     lines += [as_line(row, pairs) for row in rows]

@@ -19,6 +19,7 @@ from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
 from qpr_jax.reranking.light import LIGHT, LightModel
+from qpr_jax.reranking.pair_calibration import PairCalibration
 from qpr_jax.reranking.second_stage import read_stages
 
 # Settings of training on pairs that the card quotes.
@@ -52,7 +53,8 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
         )
     encoder, stages = read_stages(source)
     reranker = stages.models.get(LIGHT)
-    card = model_card(name, encoder, source, reranker, licence=licence, data=data)
+    known = stages.calibration
+    card = model_card(name, encoder, source, reranker, known, licence=licence, data=data)
     save_encoder(path, encoder, card=card, also=stages.save_models)
     return path
 
@@ -62,6 +64,7 @@ def model_card(
     encoder: Encoder,
     run: pathlib.Path,
     reranker: LightModel | None = None,
+    calibration: PairCalibration | None = None,
     *,
     licence: str = "",
     data: str = "",
@@ -70,7 +73,7 @@ def model_card(
 
     Args:
       run: its report.json, run.json and ranks.npz are used if they are of this encoder.
-      reranker: published with the encoder.
+      reranker, calibration: published with the encoder.
     """
     report = read_object(run / "report.json")
     settings = rename_settings(read_object(run / "run.json"))
@@ -95,6 +98,7 @@ def model_card(
         resamples=RESAMPLES,
         score_names=SCORE_NAMES,
         reranker=reranker,
+        calibration=calibration,
         scores=_score_rows(run / "ranks.npz", two_stages=reranker is not None) if report else [],
     )
 

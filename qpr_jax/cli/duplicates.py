@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +32,8 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import locked, write_json
 
 if TYPE_CHECKING:
+    from qpr_jax.costs.estimate import Estimate
+    from qpr_jax.costs.rows import Sample
     from qpr_jax.duplicates.find import Search
     from qpr_jax.duplicates.rows import Rows
     from qpr_jax.duplicates.search import Found
@@ -75,7 +79,7 @@ _GIB = 1 << 30
     help="Probabilities by the light re-ranker.  [default: light, if there is one]",
 )
 @click.option(
-    "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use beside the rows' own."
+    "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use on top of the rows' own."
 )
 @click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
 @dry_run
@@ -108,11 +112,11 @@ def duplicates(
 
     check_output(output)
     search, how = _open(options, across=against is not None)
-    costs = Costs(out, _estimate(out, search), stop=dry_run)
+    others = None if against is None else read_input(against, **how)
+    costs = Costs(out, _estimate(out, search, _count_others(search, against, how)), stop=dry_run)
     entries = _read(questions, costs, how)
     if entries is None:
         return costs.facts
-    others = None if against is None else read_input(against, **how)
     with _output_folder(pathlib.Path(out)) as folder:
         work = folder / _WORK
         source = f"{input_name(questions)}, line"
@@ -181,13 +185,38 @@ def _read_rows(search: Search, work: pathlib.Path, table: Any, other: Any) -> Ro
     return rows
 
 
-def _estimate(out: str, search: Search) -> Any:
+def _count_others(search: Search, against: str | None, how: dict[str, Any]) -> int:
+    """About how many rows the table is compared with."""
+    from qpr_jax.costs.rows import sample_file
+
+    if against is not None and pathlib.Path(against).is_file():
+        return sample_file(against, read_input(against, **how)).count
+    return len(search.index) if search.index is not None else 0
+
+
+def _estimate(out: str, search: Search, others: int) -> Callable[[Sample], Estimate]:
+    """From a sample of the table to what the search takes; others: rows that it comes on top of."""
     from qpr_jax.costs.mining import mine_estimate
     from qpr_jax.duplicates.search import distance_limit
 
     choice = search.settings.choice
     limit = None if choice.pairs else max(0.0, distance_limit(search.stages, search.settings))
-    return mine_estimate(out, search.encoder, max_distance=limit, count=choice.pairs)
+    estimate = mine_estimate(
+        *(out, search.encoder),
+        max_distance=limit,
+        count=choice.pairs,
+        share=lambda sample: _share_within(search.within, sample),
+    )
+    return lambda sample: estimate(dataclasses.replace(sample, count=sample.count + others))
+
+
+def _share_within(column: str | None, sample: Sample) -> float:
+    """The share of the pairs of a sample's questions that are of one block."""
+    count = len(sample.entries)
+    if column is None or count < 2:
+        return 1.0
+    blocks = Counter(str((entry.payload or {}).get(column)) for entry in sample.entries)
+    return sum(size * (size - 1) for size in blocks.values()) / (count * (count - 1))
 
 
 @contextlib.contextmanager

@@ -24,18 +24,24 @@ _OTHERS = 32_768  # vectors that are compared with ROWS others, at least twice
 _PAIRED = 2048  # vectors whose close pairs are counted
 _PAIR_SECONDS = 12e-6  # to score, group and write a pair
 _PAIR_DISK = 100  # bytes of a pair found, and of a line without its texts
-# Of vectors in lists: those that each is compared with, as a multiple of the square root of all,
+# Of vectors in lists: those that each is compared with, as a multiple of the number of lists,
 # the questions whose exact pairs choose the overlap, and operations a second of products.
-_LIST_PAIRS, _SAMPLED, _RATE = 8, 8192, 5e10
+_LIST_PAIRS, _SAMPLED, _RATE = 6, 4096, 5e10
 _BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each question
 
 
 def mine_estimate(
-    out: StrPath, encoder: Encoder, *, max_distance: float | None, count: int | None
+    out: StrPath,
+    encoder: Encoder,
+    *,
+    max_distance: float | None,
+    count: int | None,
+    share: Callable[[Sample], float] = lambda sample: 1.0,
 ) -> Callable[[Sample], Estimate]:
     """A function from a sample to what all close pairs of its questions take.
 
-    max_distance: of a pair, if known. count: of pairs, if known.
+    max_distance: of a pair, if known. count: of pairs, if known. share: of all pairs of questions,
+    how many are compared.
     """
 
     def estimate(sample: Sample) -> Estimate:
@@ -43,8 +49,10 @@ def mine_estimate(
         encoding = measure_encoding(encoder, sample.questions)
         pairs = min(count or 0, questions**2 // 2)
         if max_distance is not None:
-            pairs = _expected_pairs(encoding.vectors, questions, max_distance)
-        compare = _compare_seconds(questions, dimension)
+            pairs = round(
+                share(sample) * _expected_pairs(encoding.vectors, questions, max_distance)
+            )
+        compare = share(sample) * _compare_seconds(questions, dimension)
         files = 4 * questions * (dimension + _CODE + 1)
         disk = round(files + pairs * (_PAIR_DISK + 2 * sample.text_bytes))
         seconds = questions * (encoding.seconds + sample.read_seconds) + compare
@@ -73,7 +81,7 @@ def _compare_seconds(count: int, dimension: int) -> float:
     """Seconds to compare `count` vectors, all or those of lists."""
     if count <= EXACT_LIMIT:
         return count**2 / 2 * _pair_seconds(dimension)
-    lists = count**0.5
+    lists = 2 * count**0.5
     pairs = count * (_LIST_PAIRS * lists + _SAMPLED)
     return pairs * _pair_seconds(dimension) + 2 * count * lists * dimension / _RATE
 

@@ -31,7 +31,7 @@ from qpr_jax.reranking.second_stage import SecondStages, read_stages
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.base import as_texts
 
-MEMORY = 2 << 30  # bytes, beside what rows take
+MEMORY = 2 << 30  # bytes, on top of what rows take
 _ADDED = 16_384  # rows that are added to an index at once
 _WEIGHED = 10_000  # texts that are indexed to explain a pair
 
@@ -205,7 +205,7 @@ def find_duplicates(
         "max:COLUMN", the greatest of a column. A row of `against` or of the index comes before.
       rerank: False: probabilities of distances alone. "light": those of the run's light re-ranker,
         which None means, too, where probabilities choose and the run has one.
-      memory: bytes to use beside 150 or so for each row, and the result.
+      memory: bytes to use on top of about 150 for each row, and of the result.
       folder: for temporary files, with which a call that was killed goes on; None: a new one.
       log: gets a line about what was found.
     """

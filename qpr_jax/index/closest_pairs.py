@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -39,8 +40,8 @@ def find_closest(
 ) -> FoundPairs:
     """Find the `count` closest pairs; all where there are fewer.
 
-    Of equal distances, those of the first rows. Arguments and errors are those of `find_pairs`. The
-    folder also keeps the pairs that are somewhat further apart, about half as many more.
+    Of equal distances, those of the first rows. Arguments and errors are those of `find_pairs`.
+    Until it ends, the folder has pairs that are somewhat further apart, too: half as many more.
     """
     vectors = check_vectors(vectors)
     settings = {"count": count, "compare": compare, "exact": exact, "seed": seed}
@@ -62,8 +63,10 @@ def find_closest(
     spool.restart()
     for part in _select(found, count):
         spool.add(part)
-    facts = {**found.facts, "count": min(count, found.count)}
-    return FoundPairs.of(spool, spool.finish(facts))
+    facts = spool.finish({**found.facts, "count": min(count, found.count)})
+    for done in range(number + 1):
+        shutil.rmtree(spool.path / f"within-{done}")
+    return FoundPairs.of(spool, facts)
 
 
 class SampledDistances(NamedTuple):

@@ -11,15 +11,15 @@ of some sampled vectors, and what it misses is estimated from the pairs of other
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import faiss
 import numpy as np
 
-from qpr_jax.files import write_atomically
+from qpr_jax import progress
+from qpr_jax.index.list_files import Lists, has_lists, read_lists, write_lists
 from qpr_jax.index.list_kernels import borders_of_pairs, find_visits, visits_list
 from qpr_jax.index.pair_codes import Codes
 from qpr_jax.index.pair_files import Pairs, join_pairs
@@ -36,84 +36,42 @@ from qpr_jax.index.pair_tasks import (
 if TYPE_CHECKING:
     from qpr_jax.index.pair_search import Setup
 
-MISSED = 0.012  # share of the sampled pairs that may be missed
-_TRAINED = 64  # sampled vectors for each list
+MISSED = 0.01  # share of the sampled pairs that may be missed
+LISTS = 2  # lists, as a multiple of the square root of all vectors
+TRAINED = 32  # sampled vectors for each list
 _SAMPLE, _MOST_SAMPLED, _ENOUGH = 2048, 16_384, 2000  # vectors, at most; pairs that are enough
-_CHUNK = 8192  # vectors whose distances to all centroids are in memory
+_FEW = 50  # pairs that are too few to choose by
+_CHUNK = 2048  # vectors whose distances to all centroids are in memory
 _LARGE = 6  # times the mean size, from which a list is divided
 
 
-@dataclasses.dataclass(frozen=True)
-class Lists:
-    """The lists of n vectors, which are numbered from 0.
-
-    Attributes:
-      home: int32 [n], the list of each.
-      starts, visits: int64 [n + 1], int32 [V]: the further lists of each, ascending.
-      count: of lists.
-      missed: the estimated share of pairs that are missed, by `sampled_pairs` of them.
-      facts: how the lists were chosen, as JSON.
-    """
-
-    home: np.ndarray
-    starts: np.ndarray
-    visits: np.ndarray
-    count: int
-    missed: float
-    sampled_pairs: int
-    facts: dict[str, Any]
-
-
 def make_lists(
-    setup: Setup, codes: Codes, rows: np.ndarray, file: pathlib.Path, log: Callable[[str], object]
+    setup: Setup, codes: Codes, rows: np.ndarray, path: pathlib.Path, log: Callable[[str], object]
 ) -> Lists:
-    """The lists of the vectors of `rows` int64 [n], or those that a killed run left in `file`."""
-    if file.exists():
-        with np.load(file, allow_pickle=False) as kept:
-            return _unpack({name: kept[name] for name in kept.files})
+    """The lists of the vectors of `rows` int64 [n], or those that a killed run left at `path`.
+
+    The facts have the estimated share of pairs `missed`, by how many `sampled_pairs` of them.
+    """
+    if has_lists(path):
+        return read_lists(path)
     rng = np.random.default_rng(setup.seed)
-    centroids = _fit_centroids(setup.vectors, rows, rng)
+    centroids = _Centroids.of(_fit_centroids(setup.vectors, rows, rng))
     tuning, check = _sample_pairs(setup, codes, rows, rng)
-    log(
-        f"{len(centroids):,} lists; {len(tuning.first) + len(check.first):,} pairs of sampled "
-        "questions choose their overlap"
-    )
+    count = len(centroids.squares)
+    sampled = len(tuning.first) + len(check.first)
+    log(f"{count:,} lists; {sampled:,} pairs of sampled questions choose their overlap")
     needed = _needed_reach(setup.vectors, centroids, tuning)
     # That which finds every pair, where too few are known to say which finds nearly all.
     whole = 0.5 * setup.most**0.5
-    reach = whole if len(needed) < 50 else min(whole, float(np.quantile(needed, 1 - MISSED)))
+    reach = whole if len(needed) < _FEW else min(whole, float(np.quantile(needed, 1 - MISSED)))
     checked = _needed_reach(setup.vectors, centroids, check)
-    missed = float((checked > reach).mean()) if len(checked) else 0.0
-    home, starts, visits = _assign(setup.vectors, rows, centroids, reach)
-    sizes = np.bincount(home, minlength=len(centroids))
     facts = {
-        "lists": len(centroids),
-        "largest": int(sizes.max()),
         "reach": reach,
-        "visits": len(visits) / len(rows),
+        "missed": float((checked > reach).mean()) if len(checked) else 0.0,
         "sampled_pairs": len(checked),
-        "missed": missed,
     }
-    arrays: dict[str, Any] = {
-        "home": home,
-        "starts": starts,
-        "visits": visits,
-        "count": len(centroids),
-    }
-    arrays |= {f"fact_{name}": value for name, value in facts.items()}
-    with write_atomically(file) as part:
-        np.savez(part, allow_pickle=False, **arrays)
-    return _unpack(arrays)
-
-
-def _unpack(kept: dict[str, Any]) -> Lists:
-    facts = {
-        name.removeprefix("fact_"): np.asarray(value).item()
-        for name, value in kept.items()
-        if name.startswith("fact_")
-    }
-    arrays = (kept["home"], kept["starts"], kept["visits"])
-    return Lists(*arrays, int(kept["count"]), facts["missed"], facts["sampled_pairs"], facts)
+    parts = _assign(setup.vectors, rows, centroids, reach)
+    return write_lists(path, parts, count, facts)
 
 
 def join_lists(
@@ -121,26 +79,28 @@ def join_lists(
 ) -> Iterator[Task]:
     """The tasks of all lists: members with one another, and with visitors."""
     members = np.argsort(lists.home, kind="stable")
-    begins = np.searchsorted(lists.home[members], np.arange(lists.count + 1))
-    owners = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(lists.starts))
-    order = np.argsort(lists.visits, kind="stable")
-    visitors, visited = owners[order], lists.visits[order]
-    visit_begins = np.searchsorted(visited, np.arange(lists.count + 1))
+    begins = np.searchsorted(lists.home, np.arange(lists.count + 1), sorter=members)
     for number in range(lists.count):
         home = rows[members[begins[number] : begins[number + 1]]]
-        guests = rows[visitors[visit_begins[number] : visit_begins[number + 1]]]
+        begin, end = lists.guest_starts[number : number + 2]
+        guests = rows[lists.guests[begin:end]]
         for task in split_group(home, is_new, compare):
             yield task._replace(list=number)
-        if compare == "all" or is_new is None:
-            sides = [(home, guests)]
-        else:
-            new, old = home[is_new[home]], home[~is_new[home]]
-            sides = [(new, guests[~is_new[guests]]), (old, guests[is_new[guests]])]
-            if compare == "new":
-                sides.append((new, guests[is_new[guests]]))
-        for one, other in sides:
+        for one, other in _sides(home, guests, is_new, compare):
             for task in rectangle(one, other):
                 yield task._replace(list=number)
+
+
+def _sides(
+    home: np.ndarray, guests: np.ndarray, is_new: np.ndarray | None, compare: Compare
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Which members are compared with which visitors."""
+    if compare == "all" or is_new is None:
+        return [(home, guests)]
+    new, old = home[is_new[home]], home[~is_new[home]]
+    new_guests, old_guests = guests[is_new[guests]], guests[~is_new[guests]]
+    sides = [(new, old_guests), (old, new_guests)]
+    return [*sides, (new, new_guests)] if compare == "new" else sides
 
 
 def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pairs:
@@ -157,9 +117,9 @@ def keep_once(lists: Lists, rows: np.ndarray, number: int, pairs: Pairs) -> Pair
 
 
 def _fit_centroids(vectors: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Distinct centroids float32 [L, d] of about sqrt(n) lists, none of which is very large."""
-    number = max(1, round(len(rows) ** 0.5))
-    drawn = np.sort(rng.choice(len(rows), min(len(rows), _TRAINED * number), replace=False))
+    """Distinct centroids float32 [L, d] of about 2 sqrt(n) lists, none of which is very large."""
+    number = max(1, round(LISTS * len(rows) ** 0.5))
+    drawn = np.sort(rng.choice(len(rows), min(len(rows), TRAINED * number), replace=False))
     sample = np.asarray(vectors[rows[drawn]])
     centroids = _means(sample, number, rng)
     for _ in range(3):
@@ -185,7 +145,7 @@ def _means(sample: np.ndarray, number: int, rng: np.random.Generator) -> np.ndar
         return distinct
     means = faiss.Kmeans(
         sample.shape[1], number, niter=8, seed=int(rng.integers(1 << 31)),
-        min_points_per_centroid=1, max_points_per_centroid=_TRAINED * 4,
+        min_points_per_centroid=1, max_points_per_centroid=TRAINED * 4,
     )  # fmt: skip
     means.train(np.ascontiguousarray(sample))
     return np.unique(means.centroids, axis=0)
@@ -193,12 +153,9 @@ def _means(sample: np.ndarray, number: int, rng: np.random.Generator) -> np.ndar
 
 def _nearest(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """The list of each of float32 [n, d]."""
-    squares = np.einsum("ld,ld->l", centroids, centroids)
-    home = np.empty(len(vectors), np.int32)
-    for start in range(0, len(vectors), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        home[some] = (squares - 2 * vectors[some] @ centroids.T).argmin(axis=1)
-    return home
+    fitted = _Centroids.of(centroids)
+    parts = (vectors[start : start + _CHUNK] for start in range(0, len(vectors), _CHUNK))
+    return np.concatenate([fitted.distances(part).argmin(axis=1) for part in parts])
 
 
 def _sample_pairs(
@@ -234,46 +191,54 @@ def _pairs_of(setup: Setup, codes: Codes, rows: np.ndarray, some: np.ndarray) ->
     return pairs.where(kept)
 
 
-def _needed_reach(vectors: np.ndarray, centroids: np.ndarray, pairs: Pairs) -> np.ndarray:
+class _Centroids(NamedTuple):
+    """Centroids as products need them: the center, -2 times each less it [d, L], squares [L]."""
+
+    center: np.ndarray
+    factors: np.ndarray
+    squares: np.ndarray
+    gaps: np.ndarray  # twice the distances of all float32 [L, L]
+
+    @classmethod
+    def of(cls, centroids: np.ndarray) -> _Centroids:
+        """Those of float32 [L, d]."""
+        center = centroids.mean(axis=0)
+        moved = (centroids - center).astype(np.float64)
+        squares = np.einsum("ld,ld->l", moved, moved)
+        gaps = squares[:, None] + squares - 2 * moved @ moved.T
+        # Of equal centroids the border is anywhere, so all visit both.
+        gaps = 2 * np.sqrt(np.maximum(gaps, 1e-30))
+        factors = np.ascontiguousarray(-2 * moved.T, np.float32)
+        return cls(center, factors, squares.astype(np.float32), gaps.astype(np.float32))
+
+    def distances(self, vectors: np.ndarray) -> np.ndarray:
+        """Squared distances [n, L] of float32 [n, d], less the squared length of each vector."""
+        found = (vectors - self.center) @ self.factors
+        found += self.squares
+        return found
+
+
+def _needed_reach(vectors: np.ndarray, centroids: _Centroids, pairs: Pairs) -> np.ndarray:
     """For each pair the least reach of visits that finds it [P]."""
     needed = [np.zeros(0, np.float32)]
-    gaps = _gaps(centroids)
-    for start in range(0, len(pairs.first), _CHUNK // 2):
-        some = slice(start, start + _CHUNK // 2)
-        sides = [
-            _centroid_distances(np.asarray(vectors[rows[some]]), centroids)
-            for rows in (pairs.first, pairs.second)
-        ]
-        needed.append(borders_of_pairs(*sides, gaps))
+    for start in range(0, len(pairs.first), _CHUNK):
+        some = slice(start, start + _CHUNK)
+        one = centroids.distances(np.asarray(vectors[pairs.first[some]]))
+        other = centroids.distances(np.asarray(vectors[pairs.second[some]]))
+        needed.append(borders_of_pairs(one, other, centroids.gaps))
     return np.concatenate(needed)
 
 
 def _assign(
-    vectors: np.ndarray, rows: np.ndarray, centroids: np.ndarray, reach: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Home int32 [n] of each vector, and the lists whose border is within reach."""
-    home = np.empty(len(rows), np.int32)
-    counts = np.empty(len(rows), np.int64)
-    visits = [np.zeros(0, np.int32)]
-    gaps = _gaps(centroids)
-    for start in range(0, len(rows), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        distances = _centroid_distances(np.asarray(vectors[rows[some]]), centroids)
-        home[some], counts[some], found = find_visits(distances, gaps, np.float32(reach))
-        visits.append(found)
-    return home, np.concatenate([[0], np.cumsum(counts)]), np.concatenate(visits)
+    vectors: np.ndarray, rows: np.ndarray, centroids: _Centroids, reach: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For some vectors after others home, number of visits, and lists of which a border is near."""
 
+    def work(start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        distances = centroids.distances(np.asarray(vectors[rows[start : start + _CHUNK]]))
+        return find_visits(distances, centroids.gaps, np.float32(reach))
 
-def _gaps(centroids: np.ndarray) -> np.ndarray:
-    """Twice the distances of all centroids float32 [L, L]."""
-    moved = (centroids - centroids.mean(axis=0)).astype(np.float64)
-    squares = np.einsum("ld,ld->l", moved, moved)
-    gaps = squares[:, None] + squares - 2 * moved @ moved.T
-    return (2 * np.sqrt(np.maximum(gaps, 1e-30))).astype(np.float32)
-
-
-def _centroid_distances(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Squared distances [n, L] less the squared length of each vector."""
-    center = centroids.mean(axis=0)
-    centroids, vectors = centroids - center, vectors - center
-    return np.einsum("ld,ld->l", centroids, centroids) - 2 * (vectors @ centroids.T)
+    with progress.bar("vector", len(rows)) as show:
+        for start, found in run_all(range(0, len(rows), _CHUNK), work):
+            yield found
+            show(start + len(found[0]), "in lists")

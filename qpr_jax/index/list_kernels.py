@@ -66,3 +66,25 @@ def visits_list(
         place = begin + np.searchsorted(visits[begin:end], lists[i])
         found[i] = place < end and visits[place] == lists[i]
     return found
+
+
+@compile_loop()
+def group_visits(
+    starts: np.ndarray, visits: np.ndarray, guest_starts: np.ndarray, guests: np.ndarray
+) -> None:
+    """Write who visits each list.
+
+    Args:
+      starts, visits: of the vectors, int64 [n + 1], int32 [V].
+      guest_starts: int64 [L + 1], zeros; gets where the guests of each list begin.
+      guests: int32 [V]; gets the vectors, ascending for each list.
+    """
+    for i in visits:
+        guest_starts[i + 1] += 1
+    for i in range(1, len(guest_starts)):
+        guest_starts[i] += guest_starts[i - 1]
+    places = guest_starts[:-1].copy()
+    for i in range(len(starts) - 1):
+        for j in range(starts[i], starts[i + 1]):
+            guests[places[visits[j]]] = i
+            places[visits[j]] += 1

@@ -18,6 +18,7 @@ FORMAT = "qpr_jax pairs 1"
 PART = 1 << 20  # the most pairs of a part
 _STATE, _FOUND = "state.json", "found.json"
 _PAIR = np.dtype([("first", "<i8"), ("second", "<i8"), ("distance", "<f4")])  # 20 bytes
+_SUFFIXES = (".npy", ".bin", ".json", ".part")  # of the files of a search
 _INTERVAL = 10.0  # seconds after which the next pairs are written, however few
 
 
@@ -63,7 +64,7 @@ class PairFolder:
         state = {"format": FORMAT, "digest": digest}
         if read_object(self.path / _STATE) != state:
             for file in self.path.iterdir():
-                if file.is_file() and file.suffix in (".npy", ".npz", ".json", ".part"):
+                if file.is_file() and file.suffix in _SUFFIXES:
                     file.unlink()
             write_json(self.path / _STATE, state)
         self._waiting: list[Pairs] = []
@@ -109,10 +110,18 @@ class PairFolder:
         self._waiting, self._begun, self._written = [], self.next_task, time.monotonic()
 
     def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Write the last pairs and the facts, with the number of all pairs as `count`."""
+        """Write the last pairs and the facts, with the number of all pairs as `count`.
+
+        All that only a run which goes on would read is removed.
+        """
         self.write()
-        facts = {"count": sum(len(_rows(file)) for file in self._files()), **facts}
+        files = self._files()
+        facts = {"count": sum(len(_rows(file)) for file in files), **facts}
         write_json(self.path / _FOUND, facts)
+        kept = {self.path / _FOUND, self.path / _STATE, *files}
+        for file in self.path.iterdir():
+            if file.is_file() and file not in kept and file.suffix in _SUFFIXES:
+                file.unlink()
         return facts
 
     def parts(self) -> Iterator[Pairs]:

@@ -17,7 +17,8 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.list_join import Lists, join_lists, keep_once, make_lists
+from qpr_jax.index.list_files import Lists
+from qpr_jax.index.list_join import LISTS, TRAINED, join_lists, keep_once, make_lists
 from qpr_jax.index.pair_codes import Codes, check_finite, empty_codes, encode_all, fit_axes
 from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of
 from qpr_jax.index.pair_tasks import (
@@ -114,6 +115,8 @@ def find_pairs(
     Raises:
       UserError: a vector is not finite, or the memory is too little.
     """
+    if is_new is None and compare != "all":
+        raise ValueError(f"`compare={compare}` needs `is_new`")
     vectors = check_vectors(vectors)
     settings = {
         "max_distance": float(max_distance), "compare": compare, "exact": exact, "seed": seed,
@@ -143,6 +146,8 @@ def _run(
     log: Callable[[str], object],
 ) -> dict[str, Any]:
     """Compare what is not compared yet; returns the facts of the search."""
+    if not setup.most >= 0:
+        order, starts = order[:0], starts[:1]
     small, groups = _split_sizes(order, starts)
     made: list[_Group] = []
     for number, rows in enumerate(groups):
@@ -151,18 +156,16 @@ def _run(
         lists = None
         if exact is False or (exact is None and every > count_pairs(EXACT_LIMIT, 0, "all")):
             assert codes is not None
-            lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}.npz", log)
+            lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}", log)
         made.append(_Group(rows, lists))
     tasks, total = _tasks(setup, small, made), _count_tasks(setup, small, made)
-    if setup.most < 0:
-        tasks, total = iter(()), 0
     _compare(setup, codes, tasks, total, made, spool)
     joined = [group.lists for group in made if group.lists is not None]
-    seen = sum(lists.sampled_pairs for lists in joined)
-    missed = sum(lists.missed * lists.sampled_pairs for lists in joined) / max(seen, 1)
+    seen = sum(lists.facts["sampled_pairs"] for lists in joined)
+    missed = sum(lists.facts["missed"] * lists.facts["sampled_pairs"] for lists in joined)
     return {
         "exact": not joined,
-        "missed": missed,
+        "missed": missed / max(seen, 1),
         "vectors": len(setup.vectors),
         "max_distance": None if np.isinf(setup.most) else setup.most,
         "code_size": 0 if codes is None else codes.values.shape[1],
@@ -239,9 +242,9 @@ def _split_sizes(
 
 def _codes_of(setup: Setup, folder: pathlib.Path) -> Codes:
     """The codes of all vectors in files of the folder, or those of a run that was killed."""
-    axes = fit_axes(setup.vectors, setup.most, seed=setup.seed)
     files = [folder / "codes.npy", folder / "halves.npy"]
     if not all(file.exists() for file in files):
+        axes = fit_axes(setup.vectors, setup.most, seed=setup.seed)
         parts = [file.with_suffix(".part") for file in files]
         mapped = [
             np.lib.format.open_memmap(part, "w+", np.float32, (len(setup.vectors), *one.shape[1:]))
@@ -257,8 +260,12 @@ def _codes_of(setup: Setup, folder: pathlib.Path) -> Codes:
 def _check_memory(memory: int, setup: Setup) -> None:
     """UserError if the arrays of the search cannot fit."""
     count, dimension = setup.vectors.shape
-    # Rows and lists of all vectors, what each task holds, and the pairs that are not written yet.
-    need = 40 * count + (12 * cpu_count() + 64) * (1 << 20) + 20_000 * 4 * dimension * 3
+    lists = 0 if count <= EXACT_LIMIT else LISTS * count**0.5
+    # What each task holds, the sample of the axes, the rows of all vectors; then the vectors that
+    # centroids are fitted to, with copies, and the distances of all centroids.
+    need = (64 + 40 * cpu_count()) << 20
+    need += 12 * min(count, 20_000) * dimension + 32 * count
+    need += round(lists * (12 * TRAINED * dimension + 24 * lists))
     if memory < need:
         raise UserError(
             f"expected at least {need / 2**30:.1f} GiB of memory for {count:,} questions, got "

@@ -141,6 +141,13 @@ def same_calibration(first: PairCalibration, second: PairCalibration) -> bool:
     return facts and _serialize(first) == _serialize(second)
 
 
+def without_curves(facts: Any) -> Any:
+    """Leave the reliability curves, long lists, out of facts."""
+    if not isinstance(facts, dict):
+        return facts
+    return {name: without_curves(value) for name, value in facts.items() if name != "curve"}
+
+
 def threshold_of_precision(
     probabilities: np.ndarray, precision: float, weights: np.ndarray | None = None
 ) -> float:

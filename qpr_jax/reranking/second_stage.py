@@ -39,6 +39,7 @@ from qpr_jax.reranking.pair_calibration import (
     read_calibration,
     same_calibration,
     save_calibration,
+    without_curves,
 )
 from qpr_jax.reranking.stage import UNKNOWN, Explanation, Stage
 from qpr_jax.text.base import as_texts
@@ -144,7 +145,7 @@ class SecondStages:
             raise UserError(
                 "expected a run with calibrated probabilities, got one without",
                 setting="threshold",
-                remedy="choose by distance or by a number of pairs, or calibrate the run with "
+                remedy="give {max_distance} or {pairs} instead, or calibrate the run with "
                 "`qpr calibrate`",
             )
         return self.calibration
@@ -166,7 +167,8 @@ class SecondStages:
         """Return what `qpr info` prints of the calibration; None without one."""
         if (known := self.calibration) is None:
             return None
-        return {"light": known.light is not None, "reach": known.reach, **known.settings}
+        facts = {"light": known.light is not None, "reach": known.reach, **known.settings}
+        return {name: without_curves(value) for name, value in facts.items()}
 
     def words(self, metric: str) -> list[Rerank]:
         """List what `choose` accepts for an index of this metric, the default first."""

@@ -18,6 +18,7 @@ from qpr_jax.costs.faiss_costs import compare_seconds, measure_faiss
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
+from qpr_jax.index.pair_search import EXACT_LIMIT
 from qpr_jax.index.recipe import fit_recipe
 from qpr_jax.machine import held_memory
 from qpr_jax.retriever import run_recipe
@@ -47,6 +48,8 @@ _SEARCHES = 6  # exact searches and searches of the index for the report
 # Seconds to find and describe a hit for the re-ranker, and to fit to it, on 2 cores of an AMD EPYC.
 _HIT_SECONDS, _FIT_SECONDS = 20e-6, 60e-6
 _HIT_BYTES = 800  # of its features
+# Found pairs of a question, each counted from both, for the probabilities; bytes of one.
+_FOUND_HITS, _PAIR_BYTES = 30, 80
 
 
 def require_room(
@@ -92,6 +95,8 @@ def training_estimate(
     if config.rerank.kind != "none":
         seconds, size = _reranker_costs(config, dataset, compare)
         after, after_bytes = after + seconds, after_bytes + size
+    seconds, size = _calibration_costs(config, dataset, compare)
+    after, after_bytes = after + seconds, after_bytes + size
     state = sum(leaf.nbytes for leaf in jax.tree.leaves(plan.state))
     return Estimate(
         seconds=step_seconds + evaluations * evaluation + after,
@@ -221,3 +226,16 @@ def _reranker_costs(
     seconds = (hits + pretraining_hits) * _HIT_SECONDS
     seconds += (hits + PRETRAINING_EPOCHS * pretraining_hits) * _FIT_SECONDS
     return searched + seconds, (hits + pretraining_hits) * _HIT_BYTES
+
+
+def _calibration_costs(
+    config: TrainConfig, dataset: TrainDataset, compare: float
+) -> tuple[float, int]:
+    """Seconds and bytes of the probabilities of pairs."""
+    if not len(dataset.splits.pairs["validation"]):
+        return 0.0, 0
+    count = len(dataset.data.questions)
+    seconds, hits = compare * count * min(count, EXACT_LIMIT) / 2, _FOUND_HITS * count
+    if config.rerank.kind != "none":
+        seconds += hits * _HIT_SECONDS
+    return seconds, hits * _PAIR_BYTES

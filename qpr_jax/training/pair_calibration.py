@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 LEAST = 0.02  # the probability at the reach of a calibration
 PRECISIONS = (0.8, 0.9, 0.95)
 SEARCH = "pair_search"  # folder of a work directory, while the stage runs
-_NEAREST, _HITS, _REACH_SAMPLE = 50, 40, 2000
+_NEAREST, _FEW, _MANY, _REACH_SAMPLE = 50, 5, 40, 2000
 _MOST = 10_000  # queries of a split
 _MEMORY = 1 << 30  # bytes, of the search
 MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
@@ -79,11 +79,34 @@ def calibrate_pairs(
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     start = time.perf_counter()
+    found = _fit(dataset, retriever, vectors, reranker, folder / SEARCH)
+    found.settings["seconds"] = time.perf_counter() - start
+    save_calibration(path, found)
+    for name, scores in found.settings["test"].items():
+        log.info(
+            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
+            "pairs of test questions; best F1 %.3f",
+            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
+        )
+    return found
+
+
+def _fit(
+    dataset: TrainDataset,
+    retriever: Retriever,
+    vectors: np.ndarray,
+    reranker: TrainedReranker | None,
+    folder: pathlib.Path,
+) -> PairCalibration:
+    """Fit the curves to pairs of validation questions, and test them on those of test questions.
+
+    folder: of the pair search, which goes on after a kill.
+    """
     split_of = dataset.splits.split_of
     clusters = dataset.clusters[: len(split_of)]
     queries = {split: _sample(split_of, split, _MOST) for split in (VALIDATION, TEST)}
     reach = _choose_reach(clusters, split_of, vectors)
-    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder / SEARCH)
+    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder)
     same = same_cluster(clusters, pairs)
     counts = fit_weights(clusters, split_of, queries[VALIDATION], pairs)
     tested_counts = pair_weights(clusters, queries[TEST], pairs)
@@ -95,6 +118,8 @@ def calibrate_pairs(
     if reranker:
         raw = _raw_scores(dataset, retriever, reranker, pairs, fit | tested)
         curves["light"] = calibrate(raw[fit], labels, counts[fit])
+    identity = light_identity(reranker.model) if reranker else ""
+    encoder = retriever.encoder.identity
     found = PairCalibration(encoder, reach=reach, reranker=identity, **curves)
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:
@@ -105,10 +130,7 @@ def calibrate_pairs(
         fitted_pairs=int(fit.sum()),
         fitted_duplicates=int(labels.sum()),
         test={name: score_probabilities(p, *truth) for name, p in given.items()},
-        seconds=time.perf_counter() - start,
     )
-    save_calibration(path, found)
-    _log_scores(found)
     return found
 
 
@@ -200,7 +222,7 @@ def _sample(split_of: np.ndarray, split: int, most: int) -> np.ndarray:
 def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarray) -> float:
     """Choose the squared distance beyond which fewer than LEAST of the pairs are duplicates.
 
-    It is smaller where a question would have more than _HITS others within it.
+    But a question has between _FEW and _MANY others within it, in the mean.
     """
     queries = _sample(split_of, VALIDATION, _REACH_SAMPLE)
     found = rank(exact_search(vectors), queries, min(_NEAREST, len(vectors) - 1))
@@ -213,8 +235,8 @@ def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarra
     same = same_cluster(clusters, pairs)[kept]
     places, values = calibrate(-distances[kept].astype(np.float64), same, weights[kept])
     reach = -places[np.searchsorted(values, min(LEAST, values[-1]))]
-    most = np.sort(distances)[: _HITS * len(queries)][-1]
-    return float(max(0.0, min(reach, most)))
+    few, many = (np.sort(distances)[: count * len(queries)][-1] for count in (_FEW, _MANY))
+    return float(np.clip(reach, few, many))
 
 
 def _find_pairs(
@@ -274,15 +296,6 @@ def true_pairs(clusters: np.ndarray, queries: np.ndarray) -> float:
     own = queries[clustered[queries]]
     sizes = np.bincount(clusters[clustered])[clusters[own]]
     return float((sizes - 1).sum() / 2 * clustered.sum() / max(1, len(own)))
-
-
-def _log_scores(found: PairCalibration) -> None:
-    for name, scores in found.settings["test"].items():
-        log.info(
-            "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
-            "pairs of test questions; best F1 %.3f",
-            *(name, scores["ece"], scores["brier"], scores["base_brier"], scores["best_f1"]),
-        )
 
 
 def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:

@@ -250,3 +250,12 @@ def test_a_run_that_is_killed_goes_on(qpr, calibrated, tmp_path, monkeypatch, ph
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert len(Retriever.load(tmp_path / "j")) == len(Retriever.load(tmp_path / "i"))
     assert not (tmp_path / "cut" / ".work").exists()
+
+
+def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):
+    rows = [f"{i},how to learn {i % 7},{i // 2}\n" for i in range(2000)]
+    (tmp_path / "q.csv").write_text("".join(["id,question,shop\n", *rows]))
+    how = ("duplicates", "q.csv", "--run", calibrated, "--out", "d", "--dry-run", "--json")
+    whole, within = (json.loads(qpr(*how, *more)[1]) for more in ((), ("--within", "shop")))
+    assert within["disk"] < whole["disk"] / 4
+    assert (within["count"], whole["count"]) == (2000, 2000)

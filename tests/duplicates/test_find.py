@@ -237,7 +237,7 @@ def test_wrong_arguments(run, how, said):
 
 
 def test_a_threshold_needs_a_calibration(plain_run):
-    with pytest.raises(UserError, match="calibrated probabilities.*`max_distance` or `pairs`"):
+    with pytest.raises(UserError, match=r"calibrated probabilities.*`max_distance` or `pairs`"):
         find_duplicates(["a", "b"], run=plain_run)
     found = find_duplicates(["learn python", "LEARN PYTHON"], run=plain_run, max_distance=1)
     assert found.pairs[0].score is None
@@ -246,7 +246,7 @@ def test_a_threshold_needs_a_calibration(plain_run):
 
 
 def test_texts_that_are_none(run):
-    with pytest.raises(UserError, match="`questions`: .*position 1"):
+    with pytest.raises(UserError, match=r"`questions`: .*position 1"):
         find_duplicates(["a", 3], run=run, max_distance=1)
     with pytest.raises(UserError, match="the id 5 stands twice"):
         find_duplicates([{"id": 5, "text": "a"}, {"id": 5, "text": "b"}], run=run, max_distance=1)

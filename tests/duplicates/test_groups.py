@@ -95,7 +95,7 @@ def test_components_are_joined_in_turns_where_memory_is_small():
     few = group_pairs(500, lambda: blocks, "bridges", memory=10 * grouping.PAIR_BYTES)
     for a, b in zip(whole, few, strict=True):
         np.testing.assert_array_equal(a, b)
-    with pytest.raises(UserError, match="at most 3 pairs.*got 4.*`groups=closure`"):
+    with pytest.raises(UserError, match=r"at most 3 pairs.*got 4.*`groups=closure`"):
         group_pairs(500, lambda: blocks, "complete", memory=3 * grouping.PAIR_BYTES)
 
 

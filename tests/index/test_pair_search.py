@@ -107,7 +107,9 @@ def test_few_rows(tmp_path, rows):
 def test_distance_zero_and_less(tmp_path):
     vectors = np.repeat(np.eye(3, dtype=np.float32), 30, axis=0)
     assert find_pairs(vectors, 0.0, tmp_path / "equal", memory=MEMORY).count == 3 * 30 * 29 // 2
-    assert find_pairs(vectors, -1.0, tmp_path / "none", memory=MEMORY).count == 0
+    for exact in (None, False):
+        none = find_pairs(vectors, -1.0, tmp_path / f"{exact}", memory=MEMORY, exact=exact)
+        assert none.count == 0
 
 
 def test_many_blocks_of_two(tmp_path):
@@ -144,6 +146,11 @@ def test_vectors_that_are_no_finite_numbers(tmp_path, bad):
         find_pairs(vectors, 1.0, tmp_path / "pairs", memory=MEMORY)
     with pytest.raises(UserError, match="expected finite numbers"):
         find_closest(vectors, 1, tmp_path / "closest", memory=MEMORY)
+
+
+def test_which_are_new_must_be_known(tmp_path):
+    with pytest.raises(ValueError, match="needs `is_new`"):
+        find_pairs(np.zeros((6, 4), np.float32), 1.0, tmp_path, memory=MEMORY, compare="new")
 
 
 def test_too_little_memory(tmp_path):

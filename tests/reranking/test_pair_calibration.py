@@ -109,7 +109,7 @@ def run(tmp_path):
     write_encoder(tmp_path / "run")
     model = write_reranker(tmp_path / "run")
     light = {"light": CURVE, "reranker": light_identity(model)}
-    known = calibration(model.encoder, **light, settings={"questions": 7})
+    known = calibration(model.encoder, **light, settings={"questions": {"all": 7, "curve": []}})
     save_calibration(tmp_path / "run" / "export" / CALIBRATION, known)
     return tmp_path / "run"
 
@@ -117,8 +117,10 @@ def run(tmp_path):
 def test_it_goes_where_its_encoder_goes(run, tmp_path):
     encoder, stages = read_stages(run)
     known = stages.require_calibration()
-    assert stages.calibration_facts() == {"light": True, "reach": 2.0, "questions": 7}
+    assert stages.calibration_facts() == {"light": True, "reach": 2.0, "questions": {"all": 7}}
     publish(run / "export", tmp_path / "published")
+    card = (tmp_path / "published" / "README.md").read_text()
+    assert "pairs; another corpus needs verdicts (`qpr calibrate`)" in card
     retriever = Retriever.build(["how to cook rice", "what is rice"], run=tmp_path / "published")
     retriever.save(tmp_path / "saved")
     loaded = Retriever.load(tmp_path / "saved")

@@ -15,6 +15,7 @@ from qpr_jax.training import pair_calibration
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.pair_calibration import (
+    calibrate_pairs,
     fit_weights,
     pair_weights,
     same_cluster,
@@ -38,12 +39,12 @@ def made_up(count=3000, seed=0):
     places, clusters, split_of = places[order], clusters[order], split_of[order]
     first, second = np.nonzero(np.triu(abs(places[:, None] - places) < 0.3, 1))
     distances = ((places[first] - places[second]) ** 2).astype(np.float32)
-    return clusters, split_of, Pairs(first, second, distances)
+    return clusters, split_of, places, Pairs(first, second, distances)
 
 
 @pytest.mark.parametrize("split", [VALIDATION, TEST])
 def test_the_pairs_of_a_split_stand_for_those_found_among_all_questions(split):
-    clusters, split_of, pairs = made_up()
+    clusters, split_of, _, pairs = made_up()
     queries = np.flatnonzero(split_of == split)
     if split == VALIDATION:
         weights = fit_weights(clusters, split_of, queries, pairs)
@@ -58,6 +59,24 @@ def test_the_pairs_of_a_split_stand_for_those_found_among_all_questions(split):
     if split == VALIDATION:
         tested = (split_of == TEST)[np.stack(pairs[:2])].any(axis=0)
         assert not weights[tested].any()
+
+
+def test_probabilities_of_distances_fit_the_test_pairs(tmp_path):
+    clusters, split_of, places, pairs = made_up(6000, seed=1)
+    splits = SimpleNamespace(split_of=split_of, pairs={"validation": range(100)})
+    dataset = SimpleNamespace(clusters=clusters, splits=splits)
+    retriever = SimpleNamespace(encoder=SimpleNamespace(identity="e"))
+    vectors = np.stack([places, np.zeros(len(places))], axis=1).astype(np.float32)
+    known = calibrate_pairs(tmp_path, dataset, retriever, vectors, None)
+    assert (known.encoder, known.light, known.reranker) == ("e", None, "")
+    scores = known.settings["test"]["distance"]
+    assert scores["ece"] < 0.06
+    assert scores["brier"] < scores["base_brier"]
+    # What it expects holds for the pairs found among all questions, training ones included.
+    near = pairs.where(pairs.distances <= known.reach)
+    expected = known.probabilities(near.distances).mean()
+    assert expected == pytest.approx(same_cluster(clusters, near).mean(), rel=0.15)
+    assert not (tmp_path / "pair_search").exists()
 
 
 def test_scores_by_hand():
@@ -106,4 +125,4 @@ def test_a_run_without_clusters_has_none(tmp_path):
     dataset = SimpleNamespace(splits=SimpleNamespace(pairs={"validation": []}))
     retriever = SimpleNamespace(encoder=SimpleNamespace(identity="e"))
     inputs = (tmp_path, dataset, retriever, np.zeros((0, 2)), None)
-    assert pair_calibration.calibrate_pairs(*inputs) is None
+    assert calibrate_pairs(*inputs) is None
