@@ -19,6 +19,7 @@ from qpr_jax.cli import (
     negatives,
     presets,
     rerank,
+    review,
     serve,
     splits,
     train,
@@ -44,8 +45,8 @@ def qpr(context: click.Context) -> None:
 
 
 _MODULES = (
-    *(train, presets, splits, clusters, indexes, duplicates, calibrate, negatives, rerank),
-    *(evaluate, errors, serve, completion),
+    *(train, presets, splits, clusters, indexes, duplicates, review, calibrate, negatives),
+    *(rerank, evaluate, errors, serve, completion),
 )
 for module in _MODULES:
     for command in vars(module).values():

@@ -81,8 +81,8 @@ def serve(
         what = f"`qpr serve` needs the package {error.name}"
         raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
     token = _token(token_file)
-    hosts = [*LOOPBACK, *_host_names(host, allowed_host)]
-    with _listening(host, port) as listening:
+    hosts = [*LOOPBACK, *host_names(host, allowed_host)]
+    with listen(host, port) as listening:
         retriever = load_index(folder, cross_encoder)
         _warm_up(retriever)
         threads = threads or cpu_count()
@@ -112,7 +112,7 @@ def _warm_up(retriever: Retriever) -> None:
         retriever.search(["warm up"], rerank=word)
 
 
-def _host_names(host: str, allowed: Sequence[str]) -> list[str]:
+def host_names(host: str, allowed: Sequence[str]) -> list[str]:
     """The names that a `Host` header may have, besides the loopback ones.
 
     They are those of `--host`, if it names one address, and of `--allowed-host`.
@@ -135,7 +135,8 @@ def _bracket_ipv6(name: str) -> str:
         return name
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at an address; UserError where it cannot."""
     if not host:
         what = "expected an address, got none"
         raise UserError(what, setting="host", remedy="give {host=0.0.0.0} for all addresses")

@@ -38,9 +38,17 @@ log = logging.getLogger("qpr_jax")
     shell_complete=complete_setting,
     help="Change a setting; repeatable.",
 )
+@click.option("--labels", type=NamedPath(), help="Verdicts of `qpr review`, to be trained on, too.")
+@click.option("--from", "start", type=NamedPath(), help="A run whose encoder training starts from.")
 @dry_run
 def train(
-    workdir: str, pairs: str | None, config: str, changes: tuple[str, ...], dry_run: bool
+    workdir: str,
+    pairs: str | None,
+    config: str,
+    changes: tuple[str, ...],
+    labels: str | None,
+    start: str | None,
+    dry_run: bool,
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
 
@@ -49,10 +57,14 @@ def train(
     preset or file; PAIRS (question1, question2, is_duplicate; CSV or another format) replace them.
     The same command resumes after a kill.
 
+    --labels adds labeled pairs (question1, question2, is_duplicate) to the training split, but for
+    those of a held-out question: scores stay those of the same held-out pairs.
+
     \b
     Example: qpr train runs/synthetic --config synthetic_sdml
              qpr train runs/mine pairs.tsv --config quora_best --set batch_size=2048
              qpr train runs/mine pairs.tsv --config mine.toml
+             qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
     """
     use_huge_pages()
     toml = config.partition(":")[0]
@@ -62,6 +74,8 @@ def train(
     from qpr_jax.training.overrides import load_config, override, parse_value
 
     own = {} if pairs is None else {"data.source": "quora", "data.path": pairs}
+    given = {"data.labels": labels, "encoder.pretrained": start}
+    own |= {name: path for name, path in given.items() if path is not None}
     settings = load_config(config, own)
     for change in changes:
         name, equals, text = change.partition("=")

@@ -83,7 +83,7 @@ def split_by_cluster(
 
     alone = _shuffle(pairs == 0, smallest, [seed, 1])
     _hold_out(split_of_group, alone, len(alone) // 10)
-    splits = _collect(data, clusters, split_of_group[groups])
+    splits = collect_splits(data, clusters, split_of_group[groups])
     for name in SPLITS:
         if not len(splits.pairs[name]):
             raise UserError(
@@ -231,7 +231,8 @@ def _shuffle(chosen: np.ndarray, smallest: np.ndarray, seed: int | list[int]) ->
     return groups[np.random.default_rng(seed).permutation(len(groups))]
 
 
-def _collect(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
+def collect_splits(data: QuestionPairs, clusters: np.ndarray, split_of: np.ndarray) -> Splits:
+    """The pairs of each split, for clusters that lie in one split each."""
     pairs = cluster_pairs(clusters)
     labeled = data.pairs[~data.is_duplicate & ~in_one_cluster(clusters, data.pairs)]
     of_split = {name: pairs[split_of[pairs[:, 0]] == i] for i, name in enumerate(SPLITS)}

@@ -1,1 +1,1 @@
-"""All duplicates of a table in one call: pairs, groups, and one row of each group."""
+"""All duplicates of a table in one call: pairs and groups; and their review by a person."""

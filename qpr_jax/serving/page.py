@@ -1,4 +1,4 @@
-"""The search page, with headers that forbid a browser to load or run anything else."""
+"""The search page, and headers that forbid a browser to load or run anything else."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def make_page(
     )
     page = page.replace("{options}", "".join(options))
     page = page.replace("{hidden}", "hidden" if len(rerank) == 1 else "")
+    return page.encode(), page_headers(page)
+
+
+def page_headers(page: str) -> dict[str, str]:
+    """Headers that let a browser run the style and the script of this page, and nothing else."""
 
     def hashed(tag: str) -> str:
         inside = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
@@ -41,4 +46,4 @@ def make_page(
         f"script-src 'sha256-{hashed('script')}'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return page.encode(), {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}

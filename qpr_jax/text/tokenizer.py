@@ -11,6 +11,8 @@ END = "\n"  # ends a question in the list that `tokenize_all` returns
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
 # Matches in `tokenize_all`, where all characters beyond ASCII belong to words.
 _WORD_OR_END = re.compile(r"[^\x00-/:-@\[-^`{-\x7f]+|\n")
+_SIGNS = "\u3040-\u30ff\u3400-\u9fff"  # kana, Chinese characters
+_SIGN_OR_REST = re.compile(f"[{_SIGNS}]|[^{_SIGNS}]+")
 # NFKC in Python is quadratic in a run of combining marks: 1 MB of them would take minutes.
 _LONG_TEXT = 1000
 _MAX_RUN = 30  # as in the stream-safe text format of Unicode (UAX #15, section 13)
@@ -48,6 +50,21 @@ def normalized_text(text: str) -> str:
     For a text without a word: the stripped, lower-case NFKC text, so that "?" and "!" differ.
     """
     return " ".join(tokenize(text)) or nfkc_lower(text).strip()
+
+
+def split_at_words(text: str) -> list[tuple[str, str]]:
+    """Split a text into pieces that join to it: (piece, its normalized word, "" between words).
+
+    Each sign of Chinese and Japanese is a word, since these languages write no spaces.
+    """
+    word, _ = _patterns()
+    pieces: list[tuple[str, str]] = []
+    end = 0
+    for match in word.finditer(text):
+        pieces.append((text[end : match.start()], ""))
+        pieces += [(part, nfkc_lower(part)) for part in _SIGN_OR_REST.findall(match[0])]
+        end = match.end()
+    return [(piece, name) for piece, name in [*pieces, (text[end:], "")] if piece]
 
 
 def nfkc_lower(text: str) -> str:

@@ -63,7 +63,10 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
         unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
-    unused |= known - MODEL_FAMILIES[config.encoder.kind].settings
+    family = MODEL_FAMILIES[config.encoder.kind]
+    unused |= known - family.settings
+    if config.encoder.pretrained:
+        unused |= family.of_start
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
     if config.rerank.kind == "none":
@@ -159,19 +162,16 @@ def _check_losses(config: TrainConfig) -> None:
 
 def _check_encoder(config: TrainConfig) -> None:
     family, settings = MODEL_FAMILIES[config.encoder.kind], config.encoder
-    starts = "encoder.pretrained" in family.settings
-    if starts != bool(settings.pretrained):
+    if family.needs_start and not settings.pretrained:
         raise UserError(
-            f"expected a folder to start from for {settings.kind}, got none"
-            if starts
-            else f"expected none for {settings.kind}, got {settings.pretrained!r}",
+            f"expected a folder to start from for {settings.kind}, got none",
             setting="encoder.pretrained",
             remedy="set it, or another {encoder.kind}",
         )
     family.check(config)
     index = config.index
     recipe = Recipe(index.factory, probes=index.probes, assignments=index.assignments)
-    if not starts:  # else the dimension is known when the folder is read
+    if not settings.pretrained:  # else the dimension is known when the folder is read
         check_recipe(recipe, settings.output_dim)
 
 

@@ -36,7 +36,7 @@ from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
 from qpr_jax.training.cross_pairs import Pairs, batches_by_length, draw_pairs, lay_out_pairs
 from qpr_jax.training.cross_step import CrossState, make_cross_step, trained_weights
 from qpr_jax.training.metric_writer import MetricWriter
-from qpr_jax.training.sources import SOURCES, SplitData
+from qpr_jax.training.sources import SOURCES, SplitData, labels_digest
 from qpr_jax.training.trainer import IN_FLIGHT, MetricBuffer, catch_signals, restore_latest
 from qpr_jax.training.workdir import open_workdir
 
@@ -74,7 +74,7 @@ def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
     """
     source = SOURCES[config.data.source]
     path = source.find(config) if source.find else None
-    run = identity(config)
+    run = identity(config) | labels_digest(config)
     if path:
         run["data.sha256"] = source.digest(path)
     first_stage, start = _read_first_stage(config), read_start(config)

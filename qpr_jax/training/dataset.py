@@ -211,6 +211,11 @@ def _log_report(report: dict[str, Any]) -> None:
         "data: %s questions, %s clusters, largest %s, %s non-duplicates inside a cluster",
         *(f"{report[name]:,}" for name in names),
     )
+    if "added_labels" in report:
+        log.info(
+            "data: %s labels added, %s of held-out questions left out, %s duplicates overruled",
+            *(report[name] for name in ("added_labels", "held_out_labels", "overruled_duplicates")),
+        )
     if skipped := report["skipped_rows"]:
         log.warning("data: %s malformed rows skipped", f"{skipped:,}")
     if truncated := report["questions_cut"]:

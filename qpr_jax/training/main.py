@@ -42,7 +42,7 @@ from qpr_jax.training.reranker import (
     train_light,
     train_stacked,
 )
-from qpr_jax.training.sources import SOURCES, Source
+from qpr_jax.training.sources import SOURCES, Source, labels_digest
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
@@ -190,7 +190,7 @@ def _find_data(source: Source, config: TrainConfig) -> pathlib.Path | None:
 
 
 def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
-    """What encoders, unlabeled questions and negatives are by content, wherever they lie."""
+    """What encoders and further files are by content, wherever they lie."""
     content: dict[str, Any] = {}
     if start:
         content["pretrained.identity"] = start.identity
@@ -203,7 +203,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
     if config.data.negatives and config.batch.hard_negatives:
         content["data.negatives.sha256"] = sha256_of(negatives_file(config))
-    return content
+    return content | labels_digest(config)
 
 
 def _build_index(

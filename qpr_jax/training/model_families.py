@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,18 @@ from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
-from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.config import EncoderConfig, TrainConfig, identity, trains
 from qpr_jax.training.teacher import Teacher, word_vectors
 from qpr_jax.tuning import Tuning
 
+# Settings of what a CNN starts with: its words, shapes and first weights.
+_OF_CNN = frozenset(
+    {f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "char_ngrams")}
+    | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters", "output_dim")}
+    | {"encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"}
+)
+
+E = TypeVar("E", bound=Encoder)
 Model = tuple[nnx.GraphDef, nnx.State]
 
 # Settings of matrix products, which every family reads.
@@ -39,6 +47,8 @@ class ModelFamily:
     Attributes:
       settings: dotted names of those that it reads and another may not. With
         `encoder.pretrained` it starts from an encoder; else vectors have `encoder.output_dim`.
+      of_start: those of them that are not read with `encoder.pretrained`, which has its own.
+      needs_start: whether there must be one.
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
       start: the encoder that training starts from; None for fresh parameters.
@@ -50,6 +60,8 @@ class ModelFamily:
     """
 
     settings: frozenset[str]
+    of_start: frozenset[str]
+    needs_start: bool
     length_blocks: int
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
@@ -65,10 +77,14 @@ def _check_cnn(config: TrainConfig) -> None:
 
 
 def _init_cnn(
-    config: TrainConfig, vocabulary: Vocabulary, teacher: Teacher | None, tuning: Tuning
+    config: TrainConfig,
+    start: CnnEncoder | None,
+    vocabulary: Vocabulary,
+    teacher: Teacher | None,
+    tuning: Tuning,
 ) -> Model:
-    """Random parameters; the embeddings may start at the teacher's vectors of the words."""
-    settings = config.encoder
+    """Parameters of `start`, or random; the embeddings may start at the teacher's of the words."""
+    settings = _shape_of(start) if start else config.encoder
     model = ConvEncoder(
         vocabulary_size=vocabulary.size,
         embedding_dim=settings.embedding_dim,
@@ -77,12 +93,18 @@ def _init_cnn(
         output_dim=settings.output_dim,
         bag_of_words=settings.bag_of_words,
         normalize=settings.normalize,
-        compute_dtype=settings.compute_dtype,
-        precision=resolve(settings.precision, platform=tuning.platform),
+        compute_dtype=config.encoder.compute_dtype,
+        precision=resolve(config.encoder.precision, platform=tuning.platform),
         max_scores=tuning.scores_of_encoder(),
         rngs=nnx.Rngs(config.seed),
     )
-    if teacher and teacher.encoder and config.teacher.init_embeddings:
+    if start:
+        model.embedding[...] = jnp.array(start.embedding)
+        for i, (kernel, bias) in enumerate(zip(start.kernels, start.biases, strict=True)):
+            model.kernels[i][...] = jnp.array(kernel.transpose(1, 0, 2))  # [e, w, f]
+            model.biases[i][...] = jnp.array(bias)
+        model.projection[...] = jnp.array(start.projection)
+    elif teacher and teacher.encoder and config.teacher.init_embeddings:
         cache, words = config.teacher.cache, vocabulary.words
         vectors = word_vectors(teacher.encoder, cache, words, settings.embedding_dim)
         vectors *= EMBEDDING_SCALE / vectors.std()
@@ -90,7 +112,9 @@ def _init_cnn(
     return nnx.split(model)
 
 
-def _export_cnn(config: TrainConfig, vocabulary: Vocabulary, params: nnx.State) -> Encoder:
+def _export_cnn(
+    config: TrainConfig, start: CnnEncoder | None, vocabulary: Vocabulary, params: nnx.State
+) -> Encoder:
     tree = _copy_to_host(params)
     tree["embedding"][0] = 0
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
@@ -102,21 +126,57 @@ def _export_cnn(config: TrainConfig, vocabulary: Vocabulary, params: nnx.State) 
         vocabulary=vocabulary,
         max_tokens=config.text.max_tokens,
         settings=identity(config),
-        normalize=config.encoder.normalize,
+        normalize=start.normalize if start else config.encoder.normalize,
     )
 
 
+def _vocabulary_of(
+    config: TrainConfig, start: Encoder | None, questions: Iterable[str]
+) -> Vocabulary:
+    """That of the encoder that training starts from; else of the questions."""
+    if start:
+        return cast(CnnEncoder, start).vocabulary
+    return build_vocabulary(
+        questions,
+        size=config.text.vocabulary_size,
+        bins=config.text.hash_bins,
+        min_count=config.text.min_count,
+        char_ngrams=config.text.char_ngrams,
+    )
+
+
+def _shape_of(start: CnnEncoder) -> EncoderConfig:
+    """The settings that an encoder of these weights has."""
+    (embedding_dim, filters), features = start.kernels[0].shape[1:], len(start.projection)
+    return EncoderConfig(
+        embedding_dim=embedding_dim,
+        kernel_sizes=tuple(map(len, start.kernels)),
+        filters=filters,
+        output_dim=start.dimension,
+        bag_of_words=features > filters * len(start.kernels),
+        normalize=start.normalize,
+    )
+
+
+def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
+    if not config.encoder.pretrained:
+        return None
+    return _read_start(config, CnnEncoder, "expected the folder of a run with a CNN")
+
+
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
+    expected = "expected a folder in the format of sentence-transformers"
+    return _read_start(config, TransformerEncoder, expected)
+
+
+def _read_start(config: TrainConfig, kind: type[E], expected: str) -> E:
     path = config.encoder.pretrained
     try:
         encoder = run_encoder(os.path.expanduser(path))
     except UserError as error:
         raise UserError(error.what, setting="encoder.pretrained", remedy=error.remedy) from None
-    if not isinstance(encoder, TransformerEncoder):
-        raise UserError(
-            f"expected a folder in the format of sentence-transformers, got {path!r}",
-            setting="encoder.pretrained",
-        )
+    if not isinstance(encoder, kind):
+        raise UserError(f"{expected}, got {path!r}", setting="encoder.pretrained")
     return encoder
 
 
@@ -142,33 +202,26 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
-        settings=frozenset(
-            {f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins")}
-            | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters")}
-            | {f"encoder.{name}" for name in ("output_dim", "bag_of_words", "normalize")}
-            | {"text.char_ngrams", "batch.encode_chunk", *_PRODUCTS}
-            | {"teacher.init_embeddings", "tuning.encoder_scores"}
-        ),
+        settings=_OF_CNN
+        | {"encoder.pretrained", "batch.encode_chunk", "tuning.encoder_scores", *_PRODUCTS},
+        of_start=_OF_CNN,
+        needs_start=False,
         length_blocks=8,
         check=_check_cnn,
-        start=lambda config: None,
-        tokenizer=lambda config, start, questions: build_vocabulary(
-            questions,
-            size=config.text.vocabulary_size,
-            bins=config.text.hash_bins,
-            min_count=config.text.min_count,
-            char_ngrams=config.text.char_ngrams,
-        ),
+        start=_read_cnn,
+        tokenizer=_vocabulary_of,
         lengths_vary=lambda config: not config.encoder.normalize,
         init=lambda config, start, tokenizer, teacher, tuning: _init_cnn(
-            config, cast(Vocabulary, tokenizer), teacher, tuning
+            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), teacher, tuning
         ),
         export=lambda config, start, tokenizer, params: _export_cnn(
-            config, cast(Vocabulary, tokenizer), params
+            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), params
         ),
     ),
     "bert": ModelFamily(
         settings=frozenset({"encoder.pretrained", "batch.encode_chunk", *_PRODUCTS}),
+        of_start=frozenset(),
+        needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         check=lambda config: None,
         start=_read_bert,

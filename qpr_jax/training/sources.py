@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.added_labels import add_labels
 from qpr_jax.data.clusters import transitive_clusters
 from qpr_jax.data.columns import Columns
+from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs
@@ -103,7 +105,28 @@ def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
         held_out_pairs=config.data.held_out_pairs,
         max_held_out_cluster=config.data.max_held_out_cluster,
     )
+    if config.data.labels:
+        return SplitData(*add_labels(data, splits, read_labeled(str(labels_file(config)))))
     return SplitData(data, clusters, splits)
+
+
+def labels_digest(config: TrainConfig) -> dict[str, str]:
+    """The hash of `data.labels` for the identity of a run; empty where none is read."""
+    if not config.data.labels or "labels" not in SOURCES[config.data.source].settings:
+        return {}
+    return {"data.labels.sha256": sha256_of(labels_file(config))}
+
+
+def labels_file(config: TrainConfig) -> pathlib.Path:
+    """Return the path of `data.labels`; UserError if it is not a file."""
+    path = pathlib.Path(config.data.labels).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"expected a file of labeled pairs, found none at {path}",
+            setting="data.labels",
+            remedy="make one with `qpr review`",
+        )
+    return path
 
 
 def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
@@ -173,7 +196,7 @@ def _require_method(config: TrainConfig, folder: pathlib.Path) -> None:
 SOURCES = {
     "quora": Source(
         _read_pairs,
-        frozenset({"path", "skip_bad_rows", "max_rows"}),
+        frozenset({"path", "skip_bad_rows", "max_rows", "labels"}),
         find=lambda config: find_quora(config.data.path),
     ),
     "qa_logs": Source(
@@ -190,5 +213,5 @@ SOURCES = {
         find=lambda config: find_questions(config.data.path),
         has_pairs=False,
     ),
-    "synthetic": Source(_generate, frozenset({"synthetic_clusters", "false_negatives"})),
+    "synthetic": Source(_generate, frozenset({"synthetic_clusters", "false_negatives", "labels"})),
 }

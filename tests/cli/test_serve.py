@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.cli.serve import _host_names
+from qpr_jax.cli.serve import host_names
 from qpr_jax.errors import UserError
 from tests.cli.conftest import QUESTIONS
 from tests.runs import write_reranker
@@ -104,7 +104,7 @@ def test_a_host_that_is_none(qpr, index, host):
 @pytest.mark.parametrize("name", ["", "a:80", "http://a", "a b", "*.a", "a,b", "[a", "1.1.1.1:8"])
 def test_an_allowed_host_that_is_none(name):
     with pytest.raises(UserError, match="expected a name or an address without port, got"):
-        _host_names("127.0.0.1", [name])
+        host_names("127.0.0.1", [name])
 
 
 @pytest.mark.parametrize(
@@ -116,5 +116,5 @@ def test_an_allowed_host_that_is_none(name):
         ("2001:db8::2", ["10.0.0.1", "*"], ["[2001:db8::2]", "10.0.0.1", "*"]),
     ],
 )
-def test_host_names(host, allowed, names):
-    assert _host_names(host, allowed) == names
+def testhost_names(host, allowed, names):
+    assert host_names(host, allowed) == names

@@ -35,6 +35,16 @@ def test_settings_of_a_file(qpr, tmp_path, text, message):
     assert message in stderr
 
 
+def test_labels_and_the_run_to_start_from_are_settings(qpr, monkeypatch):
+    given = []
+    jobs = {"encoder": lambda config, *rest: given.append(config) or {}}
+    monkeypatch.setattr("qpr_jax.training.main.JOBS", jobs)
+    status, _, stderr = qpr("train", "r", "p.tsv", "--from", "runs/old", "--labels", "v.csv")
+    assert status == 0, stderr
+    assert given[0].encoder.pretrained == "runs/old"
+    assert (given[0].data.labels, given[0].data.path) == ("v.csv", "p.tsv")
+
+
 SMALL = """
 batch_size = 32
 max_steps = 3

@@ -1,4 +1,5 @@
 import contextlib
+import os
 import shutil
 import socket
 import threading
@@ -113,3 +114,30 @@ def wait_until(condition) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        # Chromium refuses to run in its sandbox as root.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def wrong():
+    """What the browser finds wrong with the page."""
+    return []
+
+
+def luminance(color: str) -> float:
+    """The relative luminance of a color as the browser computes it (WCAG 2.2)."""
+    levels = [int(v) / 255 for v in color.removeprefix("rgb(").rstrip(")").split(",")]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in levels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,36 +1,16 @@
 """The page in a real browser."""
 
-import os
 import shutil
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from qpr_jax.retriever import Retriever
 from qpr_jax.serving.app import make_app
 from tests.runs import write_reranker
-from tests.serving.conftest import QUESTIONS
+from tests.serving.conftest import QUESTIONS, luminance
 
 pytestmark = pytest.mark.slow
-CHROMIUM = shutil.which("chromium")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs chromium on the PATH")
-    with sync_playwright() as playwright:
-        # Chromium refuses to run in its sandbox as root.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def wrong():
-    """What the browser finds wrong with the page."""
-    return []
 
 
 @pytest.fixture
@@ -135,11 +115,6 @@ def test_light_and_dark_are_readable(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.keyboard.type("rice")
     results(page)
-
-    def luminance(color):
-        levels = [int(v) / 255 for v in color.removeprefix("rgb(").rstrip(")").split(",")]
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in levels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     style = "(s) => getComputedStyle(document.querySelector(s))"
     paper = luminance(page.evaluate(f"{style}.backgroundColor", "body"))

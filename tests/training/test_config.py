@@ -175,10 +175,6 @@ def test_processes_are_named_whole_or_not_at_all(changed, message):
             "`encoder.pretrained`: expected a folder to start from for bert, got none",
         ),
         (
-            {"encoder.pretrained": "minilm"},
-            "`encoder.pretrained`: expected none for cnn, got 'minilm'",
-        ),
-        (
             {"loss.implementation": "pallas", "loss.distance": "euc"},
             "`loss.implementation`: expected xla, since the kernel has the distance ssd and the "
             "prior uniform, got pallas with euc and uniform; set `loss.implementation=xla`, or "

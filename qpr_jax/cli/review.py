@@ -1,0 +1,100 @@
+"""The command `review`: a person judges found pairs, and a threshold follows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qpr_jax.cli.command import Command, wants_json
+from qpr_jax.cli.options import NamedPath
+from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
+from qpr_jax.errors import UserError
+
+if TYPE_CHECKING:
+    from qpr_jax.duplicates.review import Review
+
+log = logging.getLogger("qpr_jax")
+
+
+@click.command(cls=Command, stopped="every verdict given is on disk")
+@click.argument("pairs", type=NamedPath())
+@click.option("--verdicts", type=NamedPath(), help="CSV.  [default: verdicts.csv beside PAIRS]")
+@click.option(
+    "--precision",
+    default=0.9,
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="A threshold is sought that has it.",
+)
+@click.option("--format", type=click.Choice(FORMATS), help="Of PAIRS.  [default: by its suffix]")
+@click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
+@click.option("--port", default=8001, type=click.IntRange(0, 65535))
+def review(
+    pairs: str,
+    verdicts: str | None,
+    precision: float,
+    format: str | None,
+    host: str,
+    port: int,
+) -> None:
+    """Judge found PAIRS in a browser, one at a time, and see which threshold the verdicts imply.
+
+    PAIRS is what `qpr duplicates` wrote (id1, id2, score, distance, question1, question2). The page
+    takes y, n, s (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict
+    is in the file of verdicts before the next pair is shown; the same command goes on with them.
+    They are labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
+
+    Example: qpr review found/pairs.csv --precision 0.9
+    """
+    try:
+        import uvicorn
+
+        from qpr_jax.cli.serve import host_names, listen
+        from qpr_jax.serving.guard import LOOPBACK
+        from qpr_jax.serving.protocol import Protocol
+        from qpr_jax.serving.review import make_review_app
+    except ImportError as error:
+        what = f"`qpr review` needs the package {error.name}"
+        raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
+    from qpr_jax.duplicates.review import open_review
+
+    if pairs == STANDARD_INPUT:
+        raise UserError("expected a file of pairs, got standard input", setting="pairs")
+    path = verdicts or str(pathlib.Path(pairs).with_name("verdicts.csv"))
+    with (
+        listen(host, port) as listening,
+        open_review(pairs, path, precision=precision, format=format or "") as session,
+    ):
+        app = make_review_app(session, allowed_hosts=[*LOOPBACK, *host_names(host, ())])
+        off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
+        config = uvicorn.Config(app, http=Protocol, ws="none", log_level="error", **off)
+        name, port = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
+        url, given = f"http://{name}:{port}", len(session.history)
+        text = "%s: %s pairs to judge at %s, %s verdicts in %s"
+        log.info(text, pairs, f"{len(session.found.values):,}", url, f"{given:,}", path)
+        if wants_json():
+            facts = {"pairs": len(session.found.values), "verdicts": given, "url": url}
+            click.echo(json.dumps(facts))
+        try:
+            uvicorn.Server(config).run([listening])
+        finally:  # Ctrl-C comes out of it
+            log.info("%s", _implied(session))
+
+
+def _implied(session: Review) -> str:
+    """What the verdicts imply, in a line."""
+    from qpr_jax.duplicates.review import threshold_of
+
+    estimate = session.estimate()
+    if estimate is None:
+        return "no verdict"
+    option, value = threshold_of(session.found, estimate)
+    flag = f"--{option.replace('_', '-')} {value!r}"
+    line = f"`{flag}` of `qpr duplicates` accepts {estimate.pairs:,} pairs at a precision of "
+    line += f"{estimate.precision:.3f} (90 % interval {estimate.low:.3f} to {estimate.high:.3f})"
+    if not estimate.reached:
+        line = f"no threshold has a precision of {session.precision:g}; the best: {line}"
+    return f"{estimate.verdicts:,} verdicts: {line}"

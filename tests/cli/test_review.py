@@ -1,0 +1,79 @@
+"""`qpr review`: a process of its own, killed and stopped, loses no verdict."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from tests.serving.test_review import write_found
+
+
+@pytest.fixture
+def start(tmp_path):
+    """() -> (client, process) of a review of 40 pairs."""
+    write_found(tmp_path / "pairs.csv")
+    command = [sys.executable, "-m", "qpr_jax.cli.main", "review", str(tmp_path / "pairs.csv")]
+    command += ["--port", "0", "--precision", "0.6"]
+    started = []
+
+    def call():
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
+        lines = iter(process.stderr.readline, "")
+        address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))
+        started.append((httpx.Client(base_url=address[0]), process))
+        return started[-1]
+
+    yield call
+    for client, process in started:
+        client.close()
+        process.kill()
+        process.communicate()
+
+
+def judge(client, verdict):
+    key = client.get("/review").json()["pair"]["key"]
+    assert client.post("/verdict", json={"pair": key, "verdict": verdict}).status_code == 200
+
+
+def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path):
+    client, process = start()
+    for verdict in ("yes", "no", "yes"):
+        judge(client, verdict)
+    process.kill()
+    process.wait(30)
+    text = (tmp_path / "verdicts.csv").read_text()
+    assert len(re.findall(r",[01],0\.\d+,[\d.]+$", text, re.MULTILINE)) == 3
+    client, process = start()
+    assert client.get("/review").json()["yes"] == 2
+    judge(client, "yes")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    said, stopped = stderr.splitlines()
+    assert "4 verdicts: " in said
+    assert re.search(
+        r"`--threshold 0\.\d+` of `qpr duplicates` accepts \d+ pairs at a precision of ",
+        said,
+    )
+    assert stopped == "stopped: every verdict given is on disk"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-"], "`pairs`: expected a file of pairs, got standard input"),
+        (["nothing.csv"], "nothing.csv"),
+        (["empty.csv"], "empty.csv"),
+    ],
+)
+def test_what_is_no_file_of_pairs(qpr, tmp_path, arguments, said):
+    (tmp_path / "empty.csv").write_text("")
+    status, _, stderr = qpr("review", *arguments, "--port", 0)
+    assert status == 1
+    assert said in stderr.lower()
+    assert stderr.count("\n") == 1
+    assert not (tmp_path / "verdicts.csv").exists()

@@ -1,0 +1,118 @@
+"""Which pairs are asked, and what verdicts imply: against the truth in simulated reviews."""
+
+import numpy as np
+import pytest
+
+from qpr_jax.duplicates.sampling import (
+    choose_threshold,
+    make_strata,
+    precision_at,
+    rank_strata,
+)
+
+
+def sigmoid(values):
+    return 1 / (1 + np.exp(-values))
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Probabilities of 6,000 pairs, and labels drawn by them."""
+    rng = np.random.default_rng(0)
+    sure, unsure = rng.beta(4, 0.6, 3000), rng.beta(1, 1.5, 3000)
+    probabilities = np.concatenate([sure, unsure]).clip(0.001, 0.999)
+    return probabilities, rng.random(6000) < probabilities
+
+
+def review(probabilities, labels, verdicts, precision, seed):
+    """The estimate after so many verdicts, and the true precision at its threshold."""
+    strata = make_strata(probabilities)
+    stratum = strata.of(probabilities)
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    waiting = [iter(shuffled[stratum[shuffled] == h]) for h in range(len(strata.sizes))]
+    counts = np.zeros((2, len(strata.sizes)), np.int64)
+    for _ in range(verdicts):
+        chosen = rank_strata(strata, counts[1], counts[0], precision)[0]
+        counts[int(labels[next(waiting[chosen])]), chosen] += 1
+    found = choose_threshold(strata, counts[1], counts[0], precision)
+    return found, labels[probabilities >= found.threshold].mean()
+
+
+def test_strata_hold_all_pairs_in_order(population):
+    probabilities, _ = population
+    strata = make_strata(probabilities)
+    stratum = strata.of(probabilities)
+    np.testing.assert_array_equal(np.bincount(stratum), strata.sizes)
+    order = np.argsort(-probabilities)
+    assert (np.diff(stratum[order]) >= 0).all()
+    assert strata.counts.sum() == len(probabilities)
+    assert (np.diff(strata.lowest) < 0).all()
+    shuffled = make_strata(np.random.default_rng(0).permutation(probabilities))
+    np.testing.assert_array_equal(shuffled.lowest, strata.lowest)
+    np.testing.assert_array_equal(shuffled.stratum, strata.stratum)
+
+
+@pytest.mark.parametrize("probabilities", [[0.5], [0.1, 1.0], [0.7] * 50, [1.0] * 5])
+def test_few_and_equal_probabilities(probabilities):
+    strata = make_strata(np.array(probabilities))
+    none = np.zeros(len(strata.sizes), np.int64)
+    assert sorted(rank_strata(strata, none, none, 0.9)) == [*range(len(strata.sizes))]
+    yes = strata.sizes.astype(np.int64)  # all judged
+    found = choose_threshold(strata, yes, none, 0.9)
+    assert found.reached
+    assert found.pairs == len(probabilities)
+    assert found.threshold == min(probabilities)
+    assert found.low == pytest.approx(found.precision)
+
+
+def test_a_stratum_that_is_judged_is_asked_last():
+    strata = make_strata(np.array([0.9] * 3 + [0.5] * 100))
+    yes, none = np.array([3, 0]), np.zeros(2, np.int64)
+    assert rank_strata(strata, yes, none, 0.9).tolist() == [1, 0]
+
+
+def test_all_verdicts_give_the_true_precision(population):
+    probabilities, labels = population
+    strata = make_strata(probabilities)
+    stratum = strata.of(probabilities)
+    yes = np.bincount(stratum, labels).astype(np.int64)
+    no = np.bincount(stratum, ~labels).astype(np.int64)
+    estimates, errors = precision_at(strata, yes, no)
+    order = np.argsort(-probabilities)
+    ends = np.cumsum(strata.counts).astype(np.int64)
+    true = np.cumsum(labels[order])[ends - 1] / ends
+    last = np.flatnonzero(np.diff(strata.stratum, append=-1))
+    np.testing.assert_allclose(estimates[last], true[last], atol=0.005)
+    assert errors[last].max() < 1e-9
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (1, -1), (0.5, 0), (2, 0)])
+def test_the_precision_is_right_although_probabilities_are_wrong(population, scale, shift):
+    """The shares of benchmarks/review.py, of fewer draws and so with more room."""
+    probabilities, labels = population
+    wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
+    found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]
+    errors = np.array([each.precision - true for each, true in found])
+    assert abs(errors.mean()) < 0.025
+    assert np.abs(errors).mean() < 0.03
+    assert sum(each.low <= true <= each.high for each, true in found) >= 6
+    assert all(each.reached and each.precision >= 0.85 for each, _ in found)
+
+
+def test_a_precision_that_no_threshold_has(population):
+    probabilities, _ = population
+    labels = np.random.default_rng(1).random(len(probabilities)) < 0.5
+    found, true = review(probabilities, labels, 100, 0.9, 0)
+    assert not found.reached
+    assert abs(found.precision - true) < 0.15
+    assert found.verdicts == 100
+
+
+def test_more_bins_than_thresholds_hold_equal_shares():
+    probabilities = np.random.default_rng(0).random(20_000)
+    strata = make_strata(probabilities)
+    assert len(strata.lowest) <= 4096
+    assert strata.counts.sum() == 20_000
+    np.testing.assert_array_equal(np.bincount(strata.of(probabilities)), strata.sizes)
+    accepted = (probabilities >= strata.lowest[100]).sum()
+    assert accepted == strata.counts[:101].sum()
