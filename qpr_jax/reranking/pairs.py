@@ -146,8 +146,9 @@ class PairReranker:
                 starts,
             )
             found = hits.pairs[rows[is_own]]
+            directions = 1 + self._complete[hits.others[rows[is_own]]]
             # Both directions of a pair may be among them.
-            np.add.at(scores, found, self._score(features[is_own], found) / 2)
+            np.add.at(scores, found, self._score(features[is_own], found) / directions)
 
 
 def score_pairs(
