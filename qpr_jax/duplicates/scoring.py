@@ -138,7 +138,8 @@ def rerank_pairs(
     if read_object(folder / _SCORES).get("identity") == identity:
         return np.memmap(path, np.float64, "r", shape=(count,)) if count else np.zeros(0)
     texts = _texts(rows, memory)
-    reranker = PairReranker(model, encoder, Statistics.build(iter(texts)), texts)
+    statistics = Statistics.build(iter(texts))
+    reranker = PairReranker(model, encoder, statistics, texts, complete=rows.is_new)
     scores = reranker.score_parts(found, folder, memory)
     write_json(folder / _SCORES, {"identity": identity})
     return scores

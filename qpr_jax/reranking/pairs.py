@@ -2,8 +2,9 @@
 
 The re-ranker scores hits of a query. Here each text is a query, and its hits are the texts that it
 was found in pairs with, nearest first. The score of a pair is the mean of its two directions, so
-it is symmetric. Rows stand for texts in a canonical order, such as that of their texts: then the
-scores depend on no order of the questions.
+it is symmetric; where one of its texts was not compared with all others, it is that of the other.
+Rows stand for texts in a canonical order, such as that of their texts: then the scores depend on
+no order of the questions.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class PairReranker:
         texts: Sequence[str],
         *,
         score: Score | None = None,
+        complete: np.ndarray | None = None,
     ) -> None:
         """Make the features of texts.
 
@@ -66,8 +68,11 @@ class PairReranker:
           statistics: the document frequencies of the texts.
           texts: N texts in canonical order.
           score: other raw scores than those of the model, as of a cross-validation.
+          complete: bool [N], texts of which all pairs are found; None: all. A pair has one or two.
+            The list of another text lacks hits, so its direction does not count.
         """
         self._texts, self._candidates = texts, model.candidates
+        self._complete = np.full(len(texts), True) if complete is None else complete
         self._features = FeatureExtractor(encoder, statistics, model.word_weights)
         self._score = score or (lambda features, _: score_features(model.scorer, features))
 
@@ -123,8 +128,9 @@ class PairReranker:
         return scores
 
     def _add(self, hits: _Hits, scores: np.ndarray, needed: np.ndarray | None) -> None:
-        """Add half of the raw score of each hit to that of its pair."""
+        """Add the raw score of each hit, or half of it where two count, to that of its pair."""
         lists = split_lists(np.diff(hits.starts), self._candidates)
+        lists = lists[self._complete[hits.owners[lists[:, 0]]]]
         if needed is not None:
             lists = lists[_any_needed(hits, lists, needed)]
         block = np.cumsum(lists[:, 2] + lists[:, 3]) // _HITS
@@ -140,8 +146,9 @@ class PairReranker:
                 starts,
             )
             found = hits.pairs[rows[is_own]]
+            directions = 1 + self._complete[hits.others[rows[is_own]]]
             # Both directions of a pair may be among them.
-            np.add.at(scores, found, self._score(features[is_own], found) / 2)
+            np.add.at(scores, found, self._score(features[is_own], found) / directions)
 
 
 def score_pairs(
