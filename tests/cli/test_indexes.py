@@ -260,7 +260,9 @@ def test_ids_must_be_each_question_s_own(qpr, run):
 
 def test_help_has_an_example_for_each_command(qpr):
     assert qpr("--help")[0] == 0
-    for name in commands.qpr.commands:
+    for name, command in commands.qpr.commands.items():
+        if command.hidden:
+            continue
         status, out, _ = qpr(name, "--help")
         assert status == 0
         assert f"Example: qpr {name} " in out

@@ -40,6 +40,9 @@ def test_a_score_is_the_mean_of_both_directions(known):
         raw |= {(text, i): s for (i, _), s in zip(own, scores, strict=True)}
     expected = [(raw[a, b] + raw[b, a]) / 2 for a, b in ((0, 1), (0, 2), (1, 2))]
     assert found == pytest.approx(expected)
+    complete = np.array([True, False, True] + [False] * (len(texts) - 3))
+    found = PairReranker(model, encoder, statistics, texts, complete=complete).score(pairs)
+    assert found == pytest.approx([raw[0, 1], expected[1], raw[2, 1]])
 
 
 def test_scores_are_the_same_in_any_order_and_in_parts(known, tmp_path, monkeypatch):

@@ -151,7 +151,7 @@ WITHOUT_NUMBA = """
 import sys
 for name in ("jax", "numba", "rich"):
     sys.modules[name] = None
-import qpr_jax.index.folder, qpr_jax.index.upgrading, qpr_jax.index.mining
+import qpr_jax.index.folder, qpr_jax.index.upgrading, qpr_jax.index.exact
 assert "faiss" in sys.modules
 from qpr_jax import ids, locks
 """
