@@ -21,12 +21,14 @@ from qpr_jax.machine import held_memory
 
 _CODE = 64  # coordinates of a code, about
 _OTHERS = 32_768  # vectors that are compared with ROWS others, at least twice
-_PAIRED = 2048  # vectors whose close pairs are counted
+_CENTROIDS = 2048  # vectors whose products are timed
+_PAIRED = 4096  # vectors whose close pairs are counted
+_NEAR_ROWS = 16  # between rows that lie near each other
 _PAIR_SECONDS = 12e-6  # to score, group and write a pair
 _PAIR_DISK = 100  # bytes of a pair found, and of a line without its texts
-# Of vectors in lists: those that each is compared with, as a multiple of the number of lists,
-# the questions whose exact pairs choose the overlap, and operations a second of products.
-_LIST_PAIRS, _SAMPLED, _RATE = 6, 4096, 5e10
+# Of vectors in lists: those that each is compared with, as a multiple of the number of lists, and
+# the questions whose exact pairs choose the overlap.
+_LIST_PAIRS, _SAMPLED = 6, 4096
 _BASE, _ROW_BYTES = 400 << 20, 100  # memory that the search holds, and for each question
 
 
@@ -83,7 +85,19 @@ def _compare_seconds(count: int, dimension: int) -> float:
         return count**2 / 2 * _pair_seconds(dimension)
     lists = 2 * count**0.5
     pairs = count * (_LIST_PAIRS * lists + _SAMPLED)
-    return pairs * _pair_seconds(dimension) + 2 * count * lists * dimension / _RATE
+    return pairs * _pair_seconds(dimension) + count * lists * _centroid_seconds(dimension)
+
+
+def _centroid_seconds(dimension: int) -> float:
+    """Seconds to compare a vector with a centroid, on all cores."""
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((_CENTROIDS, dimension), np.float32)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        (vectors @ vectors.T).min(axis=1)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times[1:])) / _CENTROIDS**2
 
 
 def _pair_seconds(dimension: int) -> float:
@@ -103,9 +117,15 @@ def _pair_seconds(dimension: int) -> float:
 
 
 def _expected_pairs(vectors: np.ndarray, count: int, max_distance: float) -> int:
-    """Pairs among `count` questions, by those among the vectors of some, drawn at random."""
+    """Pairs among `count` questions, by those among the vectors of the first ones.
+
+    Rows that lie near each other are alike more often, as in a file of pairs: such pairs grow with
+    the number of questions, all others with its square.
+    """
+    vectors = vectors[:_PAIRED]
     if len(vectors) < 2:
         return 0
-    vectors = vectors[:_PAIRED]
-    found = len(close_pairs(vectors, max_distance, most=_PAIRED**2).first)
-    return round(found * count * (count - 1) / (len(vectors) * (len(vectors) - 1)))
+    found = close_pairs(vectors, max_distance, most=_PAIRED**2)
+    near = int((found.second - found.first <= _NEAR_ROWS).sum())
+    times = count / len(vectors)
+    return round(near * times + (len(found.first) - near) * times**2)
