@@ -273,8 +273,8 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
     if not info["exact"]:
         log.info("about %.1f%% of the pairs were missed", 100 * info["missed"])
     if info["precision"] is not None:
-        text = "expected precision of the pairs: %.3f, threshold %s, by the calibration"
-        log.info(text, info["precision"], info["threshold"])
+        threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
+        log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
     names = ("pairs", "copies", "grouped_questions", "groups", "largest_group", "kept", "questions")
     log.info(
         "%s: %s pairs and %s copies, %s questions in %s groups, the largest of %s; %s of %s stay",

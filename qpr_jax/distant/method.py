@@ -20,7 +20,7 @@ import numpy as np
 
 from qpr_jax.data.splits import SPLITS, TEST, TRAIN, VALIDATION
 from qpr_jax.errors import UserError
-from qpr_jax.text.tokenizer import nfkc_lower, normalized_text
+from qpr_jax.text.tokenizer import canonical, normalized_text
 
 # The default least coherence of a cluster, by measure.
 LEAST = {"pairwise": 0.3, "paper": 0.1}
@@ -91,12 +91,6 @@ class FinishedCluster(NamedTuple):
     line: str
     questions: int
     pairs: list[str]
-
-
-def canonical(text: str) -> str:
-    """Normalize a text, to compare texts: NFKC, lower case, single blanks, no final mark."""
-    words = " ".join(nfkc_lower(text).split())
-    return words.rstrip(" .?!") or words
 
 
 def log_row(question: str, answer: str) -> LogRow:

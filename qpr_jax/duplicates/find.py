@@ -185,7 +185,8 @@ def find_duplicates(
     """Find the pairs of rows that mean the same, and the groups that they form.
 
     One of `threshold`, `max_distance`, `precision` and `pairs` says which pairs count; none means
-    a threshold of 0.5. Rows with equal texts are duplicates always. The result depends on no order
+    a threshold of 0.5. Rows with equal texts are duplicates always, and texts that differ in case,
+    blanks and final mark only have probability 1. The result depends on no order
     of the rows, except which of them is the first.
 
     Args:

@@ -33,6 +33,7 @@ from qpr_jax.index.built_questions import (
     read_questions,
     write_questions,
 )
+from qpr_jax.text.tokenizer import canonical
 
 _FILE, _SOURCE = "rows.npz", "source.json"
 _BUILD = "rows"
@@ -51,7 +52,8 @@ class Rows:
       entries: int64 [R], the entry of each row; -1 for a row that is left out.
       first: int64 [E], the row of an entry with the smallest id, which stands for it.
       copies: int64 [E], how many rows an entry has.
-      texts: int64 [E], the same number for entries of one text.
+      spellings: int64 [E], the same number for entries that differ in case, blanks and final mark
+        only.
       blocks: int64 [E], only entries of one block are compared; None: all.
       is_new: bool [E], whether a row of the table is in it; None where all are.
       keys: uint64 [E, 2], hashes of block and text.
@@ -62,7 +64,7 @@ class Rows:
     entries: np.ndarray
     first: np.ndarray
     copies: np.ndarray
-    texts: np.ndarray
+    spellings: np.ndarray
     blocks: np.ndarray | None
     is_new: np.ndarray | None
     keys: np.ndarray
@@ -127,7 +129,7 @@ class _Source:
 
     def __init__(self, questions: Iterable[StoredQuestion], within: str | None) -> None:
         self._questions, self._within = questions, within
-        self._hashes, self._blocks = bytearray(), bytearray()
+        self._hashes, self._blocks, self._spellings = bytearray(), bytearray(), bytearray()
         self._has_block = False
         self.kinds: dict[str, set[str]] = {}
 
@@ -143,11 +145,17 @@ class _Source:
                 self._blocks += block
             text = question.question.encode("utf-8", "surrogatepass")
             self._hashes += hashlib.blake2b(text, digest_size=_BYTES, key=block).digest()
+            plain = canonical(question.question).encode("utf-8", "surrogatepass")
+            self._spellings += hashlib.blake2b(plain, digest_size=8).digest()
             yield question
 
     def hashes(self) -> np.ndarray:
         """Of block and text of each row: uint64 [R, 2]."""
         return np.frombuffer(bytes(self._hashes), ">u8").astype(np.uint64).reshape(-1, 2)
+
+    def spellings(self) -> np.ndarray:
+        """The hash of the canonical text of each row, int64 [R]."""
+        return np.frombuffer(bytes(self._spellings), ">i8").astype(np.int64)
 
     def blocks(self) -> np.ndarray:
         """The hash of the block of each row, int64 [R]; UserError where no row has the column."""
@@ -255,7 +263,6 @@ def _distinct(
     keys = [hashes[:, 1], hashes[:, 0]]
     order = np.lexsort([side, *keys] if apart else keys)
     starts = np.append(True, (hashes[order][1:] != hashes[order][:-1]).any(axis=1))[: len(order)]
-    texts = np.cumsum(starts) - 1
     if apart:
         starts = starts | np.append(True, side[order][1:] != side[order][:-1])[: len(order)]
     entries = np.empty(len(order), np.int64)
@@ -271,7 +278,8 @@ def _distinct(
         is_new = np.zeros(count, bool)
         is_new[entries[: len(parts[0])]] = True
     copies = np.bincount(entries, minlength=count)
-    rows = Rows(parts, entries, first, copies, texts[starts], blocks, is_new, hashes[first])
+    spellings = np.concatenate([new.spellings(), old.spellings()])[first]
+    rows = Rows(parts, entries, first, copies, spellings, blocks, is_new, hashes[first])
     return _with_smallest_ids(rows)
 
 
@@ -322,6 +330,6 @@ def _without_rows(rows: Rows, entries: np.ndarray) -> Rows:
     is_new = np.zeros(len(first), bool)
     is_new[entries[: rows.table_rows][kept[: rows.table_rows]]] = True
     some = rows.blocks[there] if rows.blocks is not None else None
-    kept_facts = (copies[there], rows.texts[there], some, is_new, rows.keys[there])
+    kept_facts = (copies[there], rows.spellings[there], some, is_new, rows.keys[there])
     left = Rows(rows.parts, entries, first, *kept_facts)
     return _with_smallest_ids(left)

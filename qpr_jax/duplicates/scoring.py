@@ -61,14 +61,14 @@ class ScoredPairs:
 
     Attributes:
       found: returns the pairs of entries, in parts, always the same.
-      texts: int64 [E], equal for entries of one text, whose pairs have probability 1.
+      spellings: int64 [E], equal for spellings of one text, whose pairs have probability 1.
       calibration: None: without probabilities.
       raw: float64 [P], scores of the re-ranker; None: probabilities of distances.
       threshold: the least probability of a pair that counts; None: all do.
     """
 
     found: Callable[[], Iterator[Pairs]]
-    texts: np.ndarray
+    spellings: np.ndarray
     calibration: PairCalibration | None = None
     raw: np.ndarray | None = None
     threshold: float | None = None
@@ -89,7 +89,7 @@ class ScoredPairs:
             else:
                 scores = self.calibration.probabilities(distances)
             if self.calibration is not None:
-                scores = np.where(self.texts[first] == self.texts[second], 1.0, scores)
+                scores = np.where(self.spellings[first] == self.spellings[second], 1.0, scores)
             yield Scored(first, second, scores, distances)
             start = stop
 

@@ -154,7 +154,7 @@ def search_duplicates(
             rows, encoder, stages.models[LIGHT], found.parts, folder, settings.memory
         )
     parts = _no_parts if found is None else found.parts
-    pairs = ScoredPairs(parts, rows.texts, stages.calibration, raw, choice.threshold)
+    pairs = ScoredPairs(parts, rows.spellings, stages.calibration, raw, choice.threshold)
     if choice.precision is not None:
         pairs = pairs.with_precision(choice.precision)
     groups = group_pairs(

@@ -67,6 +67,12 @@ def split_at_words(text: str) -> list[tuple[str, str]]:
     return [(piece, name) for piece, name in [*pieces, (text[end:], "")] if piece]
 
 
+def canonical(text: str) -> str:
+    """Normalize a text, to compare texts: NFKC, lower case, single blanks, no final mark."""
+    words = " ".join(nfkc_lower(text).split())
+    return words.rstrip(" .?!") or words
+
+
 def nfkc_lower(text: str) -> str:
     """Convert to NFKC and lower case, in linear time."""
     return nfkc(text).lower()

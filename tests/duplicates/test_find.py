@@ -270,3 +270,9 @@ def test_a_folder_keeps_what_was_done(run, tmp_path, monkeypatch):
     monkeypatch.setattr("qpr_jax.encoders.cnn_encoder.CnnEncoder.encode", None)  # not called
     again = find_duplicates(texts, run=run, threshold=0.8, folder=tmp_path / "work")
     assert pairs_of(again) == pairs_of(first)
+
+
+def test_spellings_of_one_text_are_duplicates_for_certain(run):
+    texts = ["How to cook rice?", "how to  cook rice", "how to cook soup"]
+    (pair,) = find_duplicates(texts, run=run, threshold=1.0).pairs
+    assert pair[:3] == (0, 1, 1.0)

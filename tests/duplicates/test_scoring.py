@@ -27,7 +27,7 @@ def joined(parts):
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_pairs_come_sorted_in_parts_that_fit(pairs, calibrated):
     if not calibrated:
-        pairs = ScoredPairs(pairs.found, pairs.texts)
+        pairs = ScoredPairs(pairs.found, pairs.spellings)
     whole = joined(sorted_parts(pairs, 3000, 3000))
     parts = [*sorted_parts(pairs, 3000, 500)]
     assert 6 < len(parts) < 14
@@ -49,4 +49,4 @@ def test_entries_of_one_text_have_probability_one(pairs):
     same = ScoredPairs(pairs.found, np.zeros(600, np.int64), pairs.calibration)
     assert same.mean_probability() == 1
     assert same.with_precision(1).count() == 3000
-    assert ScoredPairs(pairs.found, pairs.texts).mean_probability() is None
+    assert ScoredPairs(pairs.found, pairs.spellings).mean_probability() is None
