@@ -3,8 +3,8 @@
     python -m benchmarks.missed_pairs --run runs/quora_sdml --folder /tmp/missed
 
 Encodes generated questions (those of Quora with words of others at their ends, all distinct) and
-finds their pairs by lists. Then --sampled of them are compared with all, exactly; of these pairs the
-lists miss the share that is printed before the estimate.
+finds their pairs by lists. Then --sampled of them are compared with all, exactly; of these pairs
+the lists miss the share that is printed before the estimate.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ _GIB = 1 << 30
 @click.option("--max-distance", type=FiniteRange(min=0), help="The largest squared distance.")
 @click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="The precision to expect.")
 @click.option("--pairs", type=click.IntRange(min=1), help="Number of closest pairs.")
-@click.option("--against", type=NamedPath(), help="Find duplicates of this file's rows only.")
-@click.option("--incremental", type=NamedPath(), help="Compare what this index lacks; add it.")
+@click.option("--against", type=NamedPath(), help="Compare with the rows of this file only.")
+@click.option("--incremental", type=NamedPath(), help="Index whose questions are known; new ones are added.")
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
     "--groups",
