@@ -235,11 +235,14 @@ def _output_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
                     setting="out",
                     remedy="wait for it, or name another folder",
                 )
-            yield folder
+            try:
+                yield folder
+            except BaseException:
+                if not (work / "source.json").exists():
+                    shutil.rmtree(work, ignore_errors=True)
+                raise
             shutil.rmtree(work)
     except BaseException:
-        if not (work / "source.json").exists():
-            shutil.rmtree(work, ignore_errors=True)
         with contextlib.suppress(OSError):
             for parent in created:
                 parent.rmdir()
