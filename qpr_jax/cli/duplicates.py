@@ -124,7 +124,7 @@ def duplicates(
         found = search.run(work, rows)
         (folder / "info.json").unlink(missing_ok=True)
         write_files(folder, found, output)
-        added = search.add_new(rows)
+        added = search.add_new(work, rows)
         info = _info(search, found)
         if search.index is not None:
             info["added"] = added

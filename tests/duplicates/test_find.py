@@ -1,7 +1,5 @@
 """`find_duplicates`: what is found, however it is asked for, whatever the order of the rows."""
 
-import dataclasses
-import itertools
 import json
 import pathlib
 
@@ -11,15 +9,6 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.duplicates.rows import read_rows
-from qpr_jax.duplicates.scoring import rerank_pairs
-from qpr_jax.duplicates.vectors import encode_entries
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.index.base import StoredQuestion
-from qpr_jax.index.pair_search import find_pairs
-from qpr_jax.reranking.light import LIGHT
-from qpr_jax.reranking.pairs import PairReranker
-from qpr_jax.reranking.second_stage import read_stages
 from tests.duplicates.conftest import REACH
 from tests.runs import WORDS
 
@@ -281,52 +270,3 @@ def test_a_folder_keeps_what_was_done(run, tmp_path, monkeypatch):
     monkeypatch.setattr("qpr_jax.encoders.cnn_encoder.CnnEncoder.encode", None)  # not called
     again = find_duplicates(texts, run=run, threshold=0.8, folder=tmp_path / "work")
     assert pairs_of(again) == pairs_of(first)
-
-
-class Killed(BaseException):
-    """Ends a call as a kill does."""
-
-
-def kill(*args, **kwargs):
-    raise Killed
-
-
-@pytest.mark.parametrize("phase", ["encode", "score"])
-def test_what_a_kill_leaves_belongs_to_no_other_table(reranked_run, tmp_path, monkeypatch, phase):
-    owner, name = {
-        "encode": (CnnEncoder, "encode"),
-        "score": (PairReranker, "_add"),
-    }[phase]
-    texts, others = texts_of(40), texts_of(40, seed=1)
-    how = {"run": reranked_run, "threshold": 0.3}
-    expected = find_duplicates(texts, **how)
-    find_duplicates(texts, **how, folder=tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, kill)
-        with pytest.raises(Killed):
-            find_duplicates(others, **how, folder=tmp_path)
-    assert pairs_of(find_duplicates(texts, **how, folder=tmp_path)) == pairs_of(expected)
-
-
-@pytest.mark.parametrize("name", ["vectors.f32", "pair_scores.bin"])
-def test_a_file_that_was_cut_is_made_again(reranked_run, tmp_path, name):
-    how = {"run": reranked_run, "threshold": 0.3, "folder": tmp_path}
-    expected = pairs_of(find_duplicates(texts_of(40), **how))
-    path = tmp_path / name
-    path.write_bytes(path.read_bytes()[:-100])
-    assert pairs_of(find_duplicates(texts_of(40), **how)) == expected
-
-
-def test_scores_are_those_of_one_reranker(reranked_run, tmp_path):
-    rows = read_rows(tmp_path, (StoredQuestion(i, t, None) for i, t in enumerate(texts_of(40))))
-    encoder, stages = read_stages(reranked_run)
-    found = find_pairs(encode_entries(rows, encoder, tmp_path), 2.0, tmp_path, memory=1 << 30)
-
-    def scores(rows, model):
-        return np.array(rerank_pairs(rows, encoder, model, found.parts, tmp_path, 1 << 30))
-
-    model = stages.models[LIGHT]
-    short = dataclasses.replace(model, candidates=2)
-    some = dataclasses.replace(rows, is_new=np.arange(len(rows.first)) % 2 == 0)
-    all_scores = [scores(*of) for of in ((rows, model), (rows, short), (some, short))]
-    assert all((a != b).any() for a, b in itertools.pairwise(all_scores))
