@@ -15,14 +15,7 @@ from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, unknown_ids
-from qpr_jax.index.base import (
-    Check,
-    Hit,
-    Payload,
-    StoredQuestion,
-    check_k,
-    stored_entries,
-)
+from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, check_k, stored_entries
 from qpr_jax.index.built_questions import accept
 from qpr_jax.index.folder import (
     new_build,
@@ -33,12 +26,7 @@ from qpr_jax.index.folder import (
     write_index,
     write_store,
 )
-from qpr_jax.index.question_index import (
-    QuestionIndex,
-    build_vectors,
-    index_in_memory,
-    log_build,
-)
+from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
@@ -217,6 +205,11 @@ class Retriever:
         """Vectors of strings or of the questions of a table, float32 [n, d]; see `build`."""
         return self.encoder.encode(as_queries(queries, text_column))
 
+    @property
+    def state(self) -> str:
+        """Names the questions as this retriever sees them; each change gives another name."""
+        return f"{self._build} {self.index.store.sequence}"
+
     def __len__(self) -> int:
         """How many questions can be found."""
         return len(self.index)
@@ -235,13 +228,20 @@ class Retriever:
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
+        state: str | None = None,
     ) -> list[Id]:
         """Add questions; one whose id is there replaces the old one. Returns the ids.
 
         Arguments as of `build`; questions without ids get numbers that no question has had.
+        state: the `state` that they were made for; UserError, and no change, where it is another.
         """
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
         with self._changing():
+            if state is not None and state != self.state:
+                raise UserError(
+                    "the index was changed meanwhile, so nothing was added",
+                    remedy="do the same again",
+                )
             checked = check_ids(given_ids(entries), len(entries), self.index.next_id)
             if checked:
                 texts = [entry.question for entry in entries]

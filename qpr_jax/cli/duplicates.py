@@ -124,7 +124,7 @@ def duplicates(
         found = search.run(work, rows)
         (folder / "info.json").unlink(missing_ok=True)
         write_files(folder, found, output)
-        added = search.add_new(rows)
+        added = search.add_new(work, rows)
         info = _info(search, found)
         if search.index is not None:
             info["added"] = added
@@ -235,11 +235,14 @@ def _output_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
                     setting="out",
                     remedy="wait for it, or name another folder",
                 )
-            yield folder
+            try:
+                yield folder
+            except BaseException:
+                if not (work / "source.json").exists():
+                    shutil.rmtree(work, ignore_errors=True)
+                raise
             shutil.rmtree(work)
     except BaseException:
-        if not (work / "source.json").exists():
-            shutil.rmtree(work, ignore_errors=True)
         with contextlib.suppress(OSError):
             for parent in created:
                 parent.rmdir()

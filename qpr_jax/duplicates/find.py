@@ -18,11 +18,11 @@ from qpr_jax.duplicates.choice import Choice, choose
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, share_of
 from qpr_jax.duplicates.keep import column_of
 from qpr_jax.duplicates.result import Duplicates
-from qpr_jax.duplicates.rows import Rows, read_rows
+from qpr_jax.duplicates.rows import ADDING, Rows, forget_rows, kept_rows, read_rows
 from qpr_jax.duplicates.search import Found, Settings, search_duplicates
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, read_object, write_json
 from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.index.base import Check, StoredQuestion
 from qpr_jax.index.built_questions import accept
@@ -70,6 +70,7 @@ class Search:
         others: Iterable[StoredQuestion] = ()
         check_others: Check = accept
         known_by: Literal["id", "text"] | None = None
+        states = [""]
         if self.index is not None:
             first, entries = _peek(table.entries)
             by_text = first is not None and first.id is None
@@ -77,6 +78,9 @@ class Search:
             if by_text:
                 entries = _numbered(entries, self.index.index.next_id)
             others = self.index.index.store
+            states = [self.index.state]
+            if self._count_added(folder) is not None:
+                states.append(read_object(folder / ADDING)["state"])
         if other is not None:
             others, check_others = _check(other)
         questions, check = _check(Source(entries, table.where))
@@ -87,21 +91,51 @@ class Search:
             within=self.within,
             apart=self.settings.compare == "across",
             known_by=known_by,
+            states=states,
         )
 
     def run(self, folder: pathlib.Path, rows: Rows) -> Found:
         """Search; a run that was killed goes on where it was in `folder`."""
         return search_duplicates(rows, self.encoder, self.stages, self.settings, folder)
 
-    def add_new(self, rows: Rows) -> int:
-        """Add the rows that the index lacks to it; how many these are."""
+    def add_new(self, folder: pathlib.Path, rows: Rows) -> int:
+        """Add the rows that the index lacks to it; how many these are.
+
+        UserError where another program changed the index after they were read.
+        """
         if self.index is None:
             return 0
-        new = np.flatnonzero(rows.entries[: rows.table_rows] >= 0)
-        for start in range(0, len(new), _ADDED):
+        new = _new_rows(rows)
+        done = self._count_added(folder)
+        if done is None:
+            store, done = self.index.index.store, 0
+            facts = {"state": self.index.state, "rows": store.rows, "sequence": store.sequence}
+            write_json(folder / ADDING, facts)
+        for start in range(done, len(new), _ADDED):
             ids, texts, payloads = rows.columns(new[start : start + _ADDED])
-            self.index.add(texts, ids, payloads)
+            self.index.add(texts, ids, payloads, state=self.index.state)
         return len(new)
+
+    def _count_added(self, folder: pathlib.Path) -> int | None:
+        """How many rows of a folder were added to the index by a run that was killed.
+
+        None where no run came as far, or where the index was changed by others before all rows
+        were there.
+        """
+        begun, rows = read_object(folder / ADDING), kept_rows(folder)
+        if self.index is None or rows is None or not begun:
+            return None
+        store, new, first = self.index.index.store, _new_rows(rows), begun["rows"]
+        is_same = self.index.state.split()[0] == begun["state"].split()[0]
+        # Each row that was added is one change; others may have removed rows, too.
+        if not is_same or store.sequence - begun["sequence"] != store.rows - first:
+            return None
+        done = min(store.rows - first, len(new))
+        for start in range(0, done, _ADDED):
+            own = np.arange(start, min(start + _ADDED, done))
+            if store.fields(first + own) != rows.fields(new[own]):
+                return None
+        return done
 
     def explainer(self, rows: Rows) -> Retriever:
         """A retriever whose word weights are those of the rows, or of some of many."""
@@ -236,9 +270,16 @@ def find_duplicates(
             where = pathlib.Path(folder)
         rows = search.read(where, table, other)
         found = Duplicates(search.run(where, rows), search.explainer)
-        search.add_new(rows)
+        search.add_new(where, rows)
+        if incremental is not None:
+            forget_rows(where)
     log(repr(found).partition("\n")[0].strip("<>"))
     return found
+
+
+def _new_rows(rows: Rows) -> np.ndarray:
+    """The rows of the table that are not left out, int64 [n]."""
+    return np.flatnonzero(rows.entries[: rows.table_rows] >= 0)
 
 
 def needed_columns(within: str | None, keep: str) -> list[str]:

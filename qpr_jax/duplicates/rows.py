@@ -2,7 +2,8 @@
 
     new/, old/    the questions of a table, and of what it is compared with, as of `built_questions`
     rows.npz      what is made of them; see `Rows`
-    source.json   SHA-256 of the files, by which a later run knows the same input again
+    source.json   SHA-256 of the files, by which a later run knows the same input again, and the
+                  state of the index that it was read with
 
 Entries are in the order of a hash of block and text, so that nothing depends on the order of rows.
 """
@@ -36,6 +37,7 @@ from qpr_jax.index.built_questions import (
 from qpr_jax.text.tokenizer import canonical
 
 _FILE, _SOURCE = "rows.npz", "source.json"
+ADDING = "adding.json"  # which rows of an index are those of the table
 _BUILD = "rows"
 _BYTES = 16  # of the hash of a text
 _CHUNK = 65_536  # rows whose texts are in memory at once
@@ -178,6 +180,7 @@ def read_rows(
     within: str | None = None,
     apart: bool = False,
     known_by: Literal["id", "text"] | None = None,
+    states: Sequence[str] = ("",),
 ) -> Rows:
     """Write rows to a folder, and find the distinct texts among them.
 
@@ -190,6 +193,7 @@ def read_rows(
       apart: whether a text of both is two entries, one of each.
       known_by: of `others` of an index, by what it knows a row of the table: those rows are left
         out. The folder keeps what the index had when it was first read.
+      states: of the index, the present one, then others of which the folder may have rows.
     """
     settings = json.dumps([within, apart, known_by])
     before = read_object(folder / _SOURCE)
@@ -199,6 +203,8 @@ def read_rows(
     files = ("texts",) if known_by == "text" else ("texts", "rows")
     found: dict[str, Any] = {"settings": settings, "new": _digest(folder / "new.part", files)}
     is_same = all(before.get(name) == value for name, value in found.items())
+    is_same &= before.get("state") in states
+    found["state"] = states[0]
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
         return _read(folder)
@@ -209,7 +215,7 @@ def read_rows(
         shutil.rmtree(folder / "new.part")
         shutil.rmtree(folder / "old.part")
         return _read(folder)
-    (folder / _SOURCE).unlink(missing_ok=True)
+    forget_rows(folder)
     for name in ("new", "old"):
         shutil.rmtree(folder / name, ignore_errors=True)
         os.replace(folder / f"{name}.part", folder / name)
@@ -227,6 +233,17 @@ def read_rows(
         np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
     write_json(folder / _SOURCE, found)
     return dataclasses.replace(rows, kinds=found["kinds"])
+
+
+def forget_rows(folder: pathlib.Path) -> None:
+    """Let no later run use the rows of a folder."""
+    for name in (ADDING, _SOURCE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def kept_rows(folder: pathlib.Path) -> Rows | None:
+    """The rows of a folder; None where it has none."""
+    return _read(folder) if (folder / _SOURCE).exists() else None
 
 
 def _write(folder: pathlib.Path, source: _Source, check: Check) -> None:

@@ -17,7 +17,7 @@ from qpr_jax.files import read_object, write_json
 from qpr_jax.index.mining import Pairs
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.light import LightModel
-from qpr_jax.reranking.pair_calibration import PairCalibration
+from qpr_jax.reranking.pair_calibration import PairCalibration, light_identity
 from qpr_jax.reranking.pairs import PairReranker
 
 _BINS = 100_000  # of probabilities, to find a threshold
@@ -129,14 +129,19 @@ def rerank_pairs(
     memory: int,
 ) -> np.ndarray:
     """The raw scores of all pairs by the light re-ranker, float64 [P]; kept in `folder`."""
-    digest = hashlib.sha256(f"{rows.identity} {encoder.identity}".encode())
+    made_by = f"{rows.identity} {encoder.identity} {light_identity(model)}"
+    digest = hashlib.sha256(made_by.encode())
+    if rows.is_new is not None:
+        digest.update(np.packbits(rows.is_new).data)
     for part in found():
         for values in part:
             digest.update(np.ascontiguousarray(values).data)
     identity, count = digest.hexdigest(), sum(len(part.first) for part in found())
     path = folder / "pair_scores.bin"
-    if read_object(folder / _SCORES).get("identity") == identity:
+    is_whole = path.is_file() and path.stat().st_size == 8 * count
+    if is_whole and read_object(folder / _SCORES).get("identity") == identity:
         return np.memmap(path, np.float64, "r", shape=(count,)) if count else np.zeros(0)
+    (folder / _SCORES).unlink(missing_ok=True)
     texts = _texts(rows, memory)
     statistics = Statistics.build(iter(texts))
     reranker = PairReranker(model, encoder, statistics, texts, complete=rows.is_new)

@@ -27,8 +27,11 @@ def encode_entries(rows: Rows, encoder: Encoder, folder: pathlib.Path) -> np.nda
     identity = _identity(rows, encoder)
     state = read_object(folder / _STATE)
     path = folder / _FILE
-    done = state.get("done", 0) if state.get("identity") == identity and path.is_file() else 0
     shape = (count, dimension)
+    is_whole = path.is_file() and path.stat().st_size == 4 * count * dimension
+    done = state.get("done", 0) if state.get("identity") == identity and is_whole else 0
+    if not done:  # before the file is emptied, else a kill here leaves the old number of vectors
+        write_json(folder / _STATE, {"identity": identity, "done": 0})
     vectors = np.memmap(path, np.float32, "r+" if done else "w+", shape=shape)
     with progress.bar("encoded", count, start=done, shown=count > _PART) as show:
         for start in range(done, count, _PART):

@@ -63,6 +63,9 @@ class PairFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         state = {"format": FORMAT, "digest": digest}
         if read_object(self.path / _STATE) != state:
+            # A kill after them leaves files that belong to no search.
+            for name in (_FOUND, _STATE):
+                (self.path / name).unlink(missing_ok=True)
             for file in self.path.iterdir():
                 if file.is_file() and file.suffix in _SUFFIXES:
                     file.unlink()

@@ -10,6 +10,7 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.cli import duplicates as command
 from qpr_jax.duplicates import files, search, vectors
+from qpr_jax.files import locked
 from qpr_jax.index.question_index import QuestionIndex
 from tests.cli.conftest import QUESTIONS
 from tests.duplicates.conftest import calibrate
@@ -250,6 +251,17 @@ def test_a_run_that_is_killed_goes_on(qpr, calibrated, tmp_path, monkeypatch, ph
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert len(Retriever.load(tmp_path / "j")) == len(Retriever.load(tmp_path / "i"))
     assert not (tmp_path / "cut" / ".work").exists()
+
+
+def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, calibrated, table, tmp_path):
+    work = tmp_path / "d" / ".work"
+    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    with locked(work / "lock"):
+        (work / "vectors.f32").write_bytes(b"half")
+        status, _, stderr = qpr(*how)
+        assert (status, "d: another `qpr duplicates` writes it" in stderr) == (1, True)
+        assert sorted(path.name for path in work.iterdir()) == ["lock", "vectors.f32"]
+    assert qpr(*how)[0] == 0
 
 
 def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):

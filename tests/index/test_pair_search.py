@@ -239,3 +239,26 @@ def test_a_file_that_does_not_fit_in_memory(tmp_path):
     mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
     distance = between(brute_force(vectors), 300)
     assert find_pairs(mapped, distance, tmp_path / "pairs", memory=MEMORY).count == 300
+
+
+def test_an_old_search_is_not_found_after_a_kill_that_removed_its_pairs(tmp_path, monkeypatch):
+    folder = pair_files.PairFolder(tmp_path, "old")
+    folder.add(pair_files.Pairs(np.array([0]), np.array([1]), np.zeros(1, np.float32)))
+    folder.finish({})
+
+    def kill(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_files, "write_json", kill)
+        with pytest.raises(KeyboardInterrupt):
+            pair_files.PairFolder(tmp_path, "new")
+    assert pair_files.PairFolder(tmp_path, "old").found() is None
+    removed, unlink = [], type(tmp_path).unlink
+    monkeypatch.setattr(
+        type(tmp_path), "unlink", lambda p, **how: (removed.append(p.name), unlink(p, **how))
+    )
+    pair_files.PairFolder(tmp_path, "old").finish({})
+    removed.clear()
+    pair_files.PairFolder(tmp_path, "new")
+    assert removed[:2] == ["found.json", "state.json"]
