@@ -153,7 +153,7 @@ def search_duplicates(
         raw = rerank_pairs(
             rows, encoder, stages.models[LIGHT], found.parts, folder, settings.memory
         )
-    parts = _no_parts if found is None else found.parts
+    parts = found.parts if found is not None else lambda: iter([_equal_texts(rows)])
     pairs = ScoredPairs(parts, rows.texts, stages.calibration, raw, choice.threshold)
     if choice.precision is not None:
         pairs = pairs.with_precision(choice.precision)
@@ -233,8 +233,10 @@ def _find(
     return find_pairs(vectors, limit, folder, **how)  # type: ignore[arg-type]
 
 
-def _no_parts() -> Iterator[Pairs]:
-    return iter(())
+def _equal_texts(rows: Rows) -> Pairs:
+    """The pairs of entries of one text, which two tables have; there are no others of one text."""
+    first = np.flatnonzero(rows.texts[1:] == rows.texts[:-1])
+    return Pairs(first, first + 1, np.zeros(len(first), np.float32))
 
 
 def _largest(pairs: ScoredPairs) -> float:

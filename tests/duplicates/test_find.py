@@ -9,8 +9,8 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
-from tests.duplicates.conftest import REACH
-from tests.runs import WORDS
+from tests.duplicates.conftest import REACH, calibrate
+from tests.runs import WORDS, write_encoder
 
 
 def texts_of(count, seed=0):
@@ -182,6 +182,18 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     ]
     assert not group.keeps_table
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
+
+
+def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
+    write_encoder(tmp_path)
+    calibrate(tmp_path, most=0.8)
+    how = {"run": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
+    for chosen in ({"threshold": 0.9}, {"precision": 0.9}):
+        found = find_duplicates(["learn python", "cook rice"], **how, **chosen)
+        assert [(p.id1, p.id2, p.score) for p in found.pairs] == [(0, 1, 1.0)]
+        assert found.kept == [1]
+    how["against"] = []
+    assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
