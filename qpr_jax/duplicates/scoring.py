@@ -13,6 +13,7 @@ import numpy as np
 
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, write_json
 from qpr_jax.index.mining import Pairs
 from qpr_jax.index.statistics import Statistics
@@ -100,7 +101,7 @@ class ScoredPairs:
     def with_precision(self, precision: float) -> ScoredPairs:
         """With the lowest threshold, of _BINS, at which the mean probability is `precision`.
 
-        The threshold is 1 where no pairs have it.
+        The threshold is 1 where there are no pairs. UserError for pairs of which none has it.
         """
         counts, sums = np.zeros(_BINS + 1, np.int64), np.zeros(_BINS + 1)
         for part in self._all():
@@ -109,8 +110,16 @@ class ScoredPairs:
             sums += np.bincount(bins, part.scores, minlength=_BINS + 1)
         counts, sums = counts[::-1].cumsum()[::-1], sums[::-1].cumsum()[::-1]
         good = np.flatnonzero((counts > 0) & (sums >= precision * counts))
-        threshold = float(good[0] / _BINS) if len(good) else 1.0
-        return dataclasses.replace(self, threshold=threshold)
+        if counts[0] and not len(good):
+            means = sums[counts > 0] / counts[counts > 0]
+            best = int(means.argmax())
+            raise UserError(
+                f"expected pairs with a mean probability of {precision:g}, got at most "
+                f"{means[best]:.4f}, at a threshold of {np.flatnonzero(counts)[best] / _BINS:g}",
+                setting="precision",
+                remedy="lower {precision}",
+            )
+        return dataclasses.replace(self, threshold=float(good[0] / _BINS) if len(good) else 1.0)
 
     def mean_probability(self) -> float | None:
         """Of the pairs that count: the precision that the calibration expects; None if unknown."""

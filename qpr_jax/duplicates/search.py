@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterator
@@ -156,7 +157,7 @@ def search_duplicates(
     parts = found.parts if found is not None else lambda: iter([_equal_texts(rows)])
     pairs = ScoredPairs(parts, rows.texts, stages.calibration, raw, choice.threshold)
     if choice.precision is not None:
-        pairs = pairs.with_precision(choice.precision)
+        pairs = _with_precision(pairs, choice.precision, settings.compare)
     groups = group_pairs(
         len(rows.first),
         lambda: (Links(p.first, p.second, p.strengths) for p in pairs.parts()),
@@ -231,6 +232,17 @@ def _find(
     if settings.choice.pairs is not None:
         return find_closest(vectors, int(settings.choice.pairs), folder, **how)  # type: ignore[arg-type]
     return find_pairs(vectors, limit, folder, **how)  # type: ignore[arg-type]
+
+
+def _with_precision(pairs: ScoredPairs, precision: float, compare: Compare) -> ScoredPairs:
+    """As of `ScoredPairs`; new rows may well have no duplicates, so of these there are no pairs."""
+    try:
+        return pairs.with_precision(precision)
+    except UserError as error:
+        if compare == "all":
+            raise
+        log.warning("no pairs: %s", error)
+        return dataclasses.replace(pairs, threshold=1.0)
 
 
 def _equal_texts(rows: Rows) -> Pairs:

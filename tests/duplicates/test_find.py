@@ -71,7 +71,16 @@ def test_a_precision_is_the_mean_probability(run):
     wider = find_duplicates(texts, run=run, threshold=found.threshold - 0.01)
     assert np.mean([pair.score for pair in found.pairs]) >= 0.9
     assert np.mean([pair.score for pair in wider.pairs]) < 0.9
-    assert len(find_duplicates(["rice", "python code"], run=run, precision=1.0).pairs) == 0
+
+
+def test_a_precision_that_no_threshold_has(run, caplog):
+    texts = sorted({*texts_of(60)})
+    with pytest.raises(UserError, match=r"`precision`: .*of 1, got at most 0\.\d+, at a threshold"):
+        find_duplicates(texts, run=run, precision=1.0)
+    found = find_duplicates(texts[:30], run=run, precision=1.0, against=texts[30:])
+    assert (len(found.pairs), found.threshold, found.kept) == (0, 1.0, [*range(30)])
+    assert "no pairs: `precision`: expected pairs with a mean probability of 1" in caplog.text
+    assert find_duplicates(texts[:1], run=run, precision=1.0).kept == [0]
 
 
 @pytest.mark.parametrize("linkage", ["closure", "bridges", "complete"])
