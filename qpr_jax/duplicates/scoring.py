@@ -56,6 +56,20 @@ def strengths(scores: np.ndarray, distances: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(scores), -distances, scores - near)
 
 
+class Last(NamedTuple):
+    """The last pair that counts, by squared distance, then by its entries."""
+
+    distance: float
+    first: float = np.inf
+    second: float = np.inf
+
+    def counts(self, pairs: Scored) -> np.ndarray:
+        """Which pairs count, bool [P]."""
+        before = (pairs.first == self.first) & (pairs.second <= self.second)
+        tied = (pairs.distances == self.distance) & ((pairs.first < self.first) | before)
+        return (pairs.distances < self.distance) | tied
+
+
 @dataclass(frozen=True)
 class ScoredPairs:
     """The pairs of a search with their probabilities, read a part at a time.
@@ -66,6 +80,7 @@ class ScoredPairs:
       calibration: None: without probabilities.
       raw: float64 [P], scores of the re-ranker; None: probabilities of distances.
       threshold: the least probability of a pair that counts; None: all do.
+      last: the last pair that counts; None: all do.
     """
 
     found: Callable[[], Iterator[Pairs]]
@@ -73,6 +88,7 @@ class ScoredPairs:
     calibration: PairCalibration | None = None
     raw: np.ndarray | None = None
     threshold: float | None = None
+    last: Last | None = None
 
     def parts(self) -> Iterator[Scored]:
         """Those that count."""
@@ -91,7 +107,8 @@ class ScoredPairs:
                 scores = self.calibration.probabilities(distances)
             if self.calibration is not None:
                 scores = np.where(self.texts[first] == self.texts[second], 1.0, scores)
-            yield Scored(first, second, scores, distances)
+            part = Scored(first, second, scores, distances)
+            yield part if self.last is None else part.some(self.last.counts(part))
             start = stop
 
     def count(self) -> int:

@@ -108,6 +108,22 @@ def test_the_reranker_decides_unless_it_is_left_out(reranked_run):
     )
 
 
+def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
+    texts = sorted({*texts_of(60)})
+    how = {"run": reranked_run, "rerank": "light"}
+    expected = find_duplicates(texts, **how, threshold=0)
+    nearest = sorted((p.distance, p.id1, p.id2, p.score) for p in expected.pairs)
+    near = [pair for pair in nearest if pair[0] <= 0.4]
+    assert 0 < len(near) < len(nearest)
+    for count, chosen in (
+        (len(near), {"max_distance": 0.4}),
+        *((n, {"pairs": n}) for n in (1, 7, len(nearest))),
+    ):
+        found = find_duplicates(texts, **how, **chosen)
+        assert sorted((p.distance, p.id1, p.id2, p.score) for p in found.pairs) == nearest[:count]
+    assert len(find_duplicates(texts, **how, pairs=len(nearest) + 9).pairs) == len(nearest) + 9
+
+
 def test_copies_are_one_group_without_all_their_pairs(run):
     found = find_duplicates(["how to cook rice"] * 10_000, run=run)
     assert len(found.pairs) == 9_999
