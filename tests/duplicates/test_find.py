@@ -9,6 +9,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax.duplicates.choice import Choice, choose
 from tests.duplicates.conftest import REACH, calibrate
 from tests.runs import WORDS, write_encoder
 
@@ -261,6 +262,10 @@ def test_a_row_of_an_index_that_changed_replaces_the_old_one(run, tmp_path):
         ({"precision": 0}, "`precision`: expected a probability, more than 0 and at most 1, got 0"),
         ({"max_distance": -1}, "`max_distance`: expected a squared distance of 0 or more, got -1"),
         ({"pairs": 0}, "`pairs`: expected a whole number from 1 on, got 0"),
+        ({"pairs": float("inf")}, "`pairs`: expected a whole number from 1 on, got inf"),
+        ({"pairs": float("nan")}, "`pairs`: expected a whole number from 1 on, got nan"),
+        ({"max_distance": 10**400}, "`max_distance`: expected a number, got 1000"),
+        ({"threshold": np.True_}, "`threshold`: expected a number"),
         ({"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got 'best'"),
         ({"groups": "average"}, "`groups`: expected one of closure, bridges, complete"),
         ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
@@ -271,6 +276,12 @@ def test_wrong_arguments(run, how, said):
     with pytest.raises(UserError) as caught:
         find_duplicates(["a", "b"], run=run, **how)
     assert str(caught.value).startswith(said)
+
+
+def test_numbers_of_numpy_choose_pairs():
+    assert choose(pairs=np.int64(3)) == choose(pairs=3.0) == Choice(pairs=3)
+    assert choose(max_distance=np.float32(0.5)) == Choice(max_distance=0.5)
+    assert choose(threshold=np.int64(1)) == Choice(threshold=1.0)
 
 
 def test_a_threshold_needs_a_calibration(plain_run):
