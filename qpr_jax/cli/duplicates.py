@@ -60,7 +60,9 @@ _GIB = 1 << 30
 @click.option("--precision", type=FiniteRange(0, 1, min_open=True), help="The precision to expect.")
 @click.option("--pairs", type=click.IntRange(min=1), help="Number of closest pairs.")
 @click.option("--against", type=NamedPath(), help="Compare with the rows of this file only.")
-@click.option("--incremental", type=NamedPath(), help="Index whose questions are known; new ones are added.")
+@click.option(
+    "--incremental", type=NamedPath(), help="Index of known questions; it gets the new ones."
+)
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
     "--groups",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +60,29 @@ def choose(
     for name, value in given.items():
         expected = _expected(name, value)
         if expected:
-            raise UserError(f"expected {expected}, got {value!r}", setting=name)
+            raise UserError(f"expected {expected}, got {value!r:.80}", setting=name)
+        given[name] = int(value) if name == "pairs" else float(value)
     return Choice(**given) if given else Choice(threshold=THRESHOLD)
 
 
 def _expected(name: str, value: Any) -> str:
     """What is expected where a value is not that; empty where it is."""
-    is_number = not isinstance(value, bool) and isinstance(value, int | float)
+    is_finite = _is_finite(value)
     if name == "pairs":
-        return "" if is_number and value == int(value) >= 1 else "a whole number from 1 on"
-    if not is_number or not math.isfinite(value):
+        return "" if is_finite and value == int(value) >= 1 else "a whole number from 1 on"
+    if not is_finite:
         return "a number"
     if name == "max_distance":
         return "" if value >= 0 else "a squared distance of 0 or more"
     low = "0 to 1" if name == "threshold" else "more than 0 and at most 1"
     inside = 0 <= value <= 1 if name == "threshold" else 0 < value <= 1
     return "" if inside else f"a probability, {low}"
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float holds."""
+    try:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
+    except OverflowError:
+        return False

@@ -12,6 +12,7 @@ tree of such pairs, the last of which is its weakest link.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,8 @@ import numpy as np
 from qpr_jax.data.clusters import connect
 from qpr_jax.duplicates.linkage import join_all, join_by_share
 from qpr_jax.errors import UserError
+
+log = logging.getLogger("qpr_jax")
 
 Linkage = Literal["closure", "bridges", "complete"]
 # The least share of the pairs between two groups that joins them; any pair does where 0.
@@ -61,10 +64,8 @@ def group_pairs(
 
     Closure holds about 100 bytes an entry, for any number of pairs. The others add PAIR_BYTES for
     each pair of the largest component; components that fit in `memory` together are joined
-    together, and the pairs are read once for each such set.
-
-    Raises:
-      UserError: the pairs of one component do not fit in `memory`.
+    together, and the pairs are read once for each such set. Of a component that does not fit alone,
+    only the strongest pairs that do are taken, as with a higher threshold, and a warning says so.
     """
     share = share_of(linkage)
     forest = _forest(count, parts())
@@ -105,19 +106,27 @@ def _linked_forests(
     sizes = np.zeros(int(components.max()) + 1, np.int64)
     for part in parts():
         sizes += np.bincount(components[part.first], minlength=len(sizes))
-    most = memory // PAIR_BYTES
-    if sizes.max() > most:
-        raise UserError(
-            f"expected at most {most:,} pairs that chains link, which {memory:,} bytes hold, got "
-            f"{sizes.max():,}",
-            setting="memory",
-            remedy="raise {memory}, or {threshold}, or take {groups=closure}",
-        )
-    turns = _turns(sizes, most)
+    most = max(1, memory // PAIR_BYTES)
+    left_out = int(np.maximum(sizes - most, 0).sum())
+    if left_out:
+        text = "the %s weakest of %s pairs join no groups: more memory takes them, or fewer pairs"
+        log.warning(text, f"{left_out:,}", f"{sizes.sum():,}")
+    turns = _turns(np.minimum(sizes, most), most)
     for turn in range(int(turns.max()) + 1):
-        chosen = [_some(part, turns[components[part.first]] == turn) for part in parts()]
-        links = _strongest_first(chosen)
+        chosen = (_some(part, turns[components[part.first]] == turn) for part in parts())
+        links = _strongest(chosen, most)
         yield _some(links, join_by_share(count, links.first, links.second, share))
+
+
+def _strongest(parts: Iterable[Links], most: int) -> Links:
+    """The `most` strongest pairs, strongest first; holds twice as many."""
+    waiting, size = list[Links](), 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part.first)
+        if size > 2 * most:
+            waiting, size = [_some(_strongest_first(waiting), slice(most))], most
+    return _some(_strongest_first(waiting), slice(most))
 
 
 def _turns(sizes: np.ndarray, most: int) -> np.ndarray:
@@ -157,7 +166,7 @@ def _joined(parts: list[Links]) -> Links:
     return Links(*map(np.concatenate, zip(_none(), *parts, strict=True)))
 
 
-def _some(links: Links, which: np.ndarray) -> Links:
+def _some(links: Links, which: np.ndarray | slice) -> Links:
     return Links(*(values[which] for values in links))
 
 

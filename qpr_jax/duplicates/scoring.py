@@ -13,6 +13,7 @@ import numpy as np
 
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, write_json
 from qpr_jax.index.mining import Pairs
 from qpr_jax.index.statistics import Statistics
@@ -55,6 +56,20 @@ def strengths(scores: np.ndarray, distances: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(scores), -distances, scores - near)
 
 
+class Last(NamedTuple):
+    """The last pair that counts, by squared distance, then by its entries."""
+
+    distance: float
+    first: float = np.inf
+    second: float = np.inf
+
+    def counts(self, pairs: Scored) -> np.ndarray:
+        """Which pairs count, bool [P]."""
+        before = (pairs.first == self.first) & (pairs.second <= self.second)
+        tied = (pairs.distances == self.distance) & ((pairs.first < self.first) | before)
+        return (pairs.distances < self.distance) | tied
+
+
 @dataclass(frozen=True)
 class ScoredPairs:
     """The pairs of a search with their probabilities, read a part at a time.
@@ -65,6 +80,7 @@ class ScoredPairs:
       calibration: None: without probabilities.
       raw: float64 [P], scores of the re-ranker; None: probabilities of distances.
       threshold: the least probability of a pair that counts; None: all do.
+      last: the last pair that counts; None: all do.
     """
 
     found: Callable[[], Iterator[Pairs]]
@@ -72,6 +88,7 @@ class ScoredPairs:
     calibration: PairCalibration | None = None
     raw: np.ndarray | None = None
     threshold: float | None = None
+    last: Last | None = None
 
     def parts(self) -> Iterator[Scored]:
         """Those that count."""
@@ -90,8 +107,12 @@ class ScoredPairs:
                 scores = self.calibration.probabilities(distances)
             if self.calibration is not None:
                 scores = np.where(self.spellings[first] == self.spellings[second], 1.0, scores)
-            yield Scored(first, second, scores, distances)
+            part = Scored(first, second, scores, distances)
+            yield part if self.last is None else part.some(self.last.counts(part))
             start = stop
+
+    def _without_spellings(self, part: Scored) -> Scored:
+        return part.some(self.spellings[part.first] != self.spellings[part.second])
 
     def count(self) -> int:
         """How many count."""
@@ -100,22 +121,34 @@ class ScoredPairs:
     def with_precision(self, precision: float) -> ScoredPairs:
         """With the lowest threshold, of _BINS, at which the mean probability is `precision`.
 
-        The threshold is 1 where no pairs have it.
+        Spellings of one text do not count in it. The threshold is 1 where there are no other pairs.
+        UserError where none of them has the precision.
         """
         counts, sums = np.zeros(_BINS + 1, np.int64), np.zeros(_BINS + 1)
-        for part in self._all():
+        for part in map(self._without_spellings, self._all()):
             bins = (part.scores * _BINS).astype(np.int64)
             counts += np.bincount(bins, minlength=_BINS + 1)
             sums += np.bincount(bins, part.scores, minlength=_BINS + 1)
         counts, sums = counts[::-1].cumsum()[::-1], sums[::-1].cumsum()[::-1]
         good = np.flatnonzero((counts > 0) & (sums >= precision * counts))
-        threshold = float(good[0] / _BINS) if len(good) else 1.0
-        return dataclasses.replace(self, threshold=threshold)
+        if counts[0] and not len(good):
+            means = sums[counts > 0] / counts[counts > 0]
+            best = int(means.argmax())
+            raise UserError(
+                f"expected pairs with a mean probability of {precision:g}, got at most "
+                f"{means[best]:.4f}, at a threshold of {np.flatnonzero(counts)[best] / _BINS:g}",
+                setting="precision",
+                remedy="lower {precision}",
+            )
+        return dataclasses.replace(self, threshold=float(good[0] / _BINS) if len(good) else 1.0)
 
     def mean_probability(self) -> float | None:
-        """Of the pairs that count: the precision that the calibration expects; None if unknown."""
+        """Of the pairs that count: the precision that the calibration expects; None if unknown.
+
+        Spellings of one text do not count in it.
+        """
         total, count = 0.0, 0
-        for part in self.parts():
+        for part in map(self._without_spellings, self.parts()):
             total, count = total + float(part.scores.sum()), count + len(part.first)
         return total / count if count and self.calibration is not None else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from qpr_jax.duplicates.choice import Choice
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, Links, group_pairs
 from qpr_jax.duplicates.row_groups import RowGroups, group_rows
 from qpr_jax.duplicates.rows import Rows
-from qpr_jax.duplicates.scoring import Scored, ScoredPairs, rerank_pairs
+from qpr_jax.duplicates.scoring import Last, Scored, ScoredPairs, rerank_pairs
 from qpr_jax.duplicates.vectors import encode_entries
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.index.closest_pairs import find_closest
-from qpr_jax.index.mining import Pairs
+from qpr_jax.index.closest_pairs import find_closest, kth_distance
+from qpr_jax.index.pair_files import Pairs, join_pairs, sort_pairs
 from qpr_jax.index.pair_search import FoundPairs, find_pairs
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.light import LIGHT
@@ -146,17 +147,19 @@ def search_duplicates(
     light = _uses_light(stages, settings)
     vectors = encode_entries(rows, encoder, folder)
     limit = distance_limit(stages, settings)
-    found = _find(rows, vectors, limit, settings, folder / "pairs")
-    raw = None
+    reach = stages.require_calibration().reach if light else -1.0
+    found = _find(rows, vectors, limit, reach, settings, folder)
+    raw, last = None, None
     if light and found is not None:
         log.info("re-ranking %s pairs", f"{found.count:,}")
         raw = rerank_pairs(
             rows, encoder, stages.models[LIGHT], found.parts, folder, settings.memory
         )
-    parts = _no_parts if found is None else found.parts
-    pairs = ScoredPairs(parts, rows.spellings, stages.calibration, raw, choice.threshold)
+        last = _last_of(found, choice)
+    parts = found.parts if found is not None else lambda: iter([_equal_texts(rows)])
+    pairs = ScoredPairs(parts, rows.spellings, stages.calibration, raw, choice.threshold, last)
     if choice.precision is not None:
-        pairs = pairs.with_precision(choice.precision)
+        pairs = _with_precision(pairs, choice.precision, settings.compare)
     groups = group_pairs(
         len(rows.first),
         lambda: (Links(p.first, p.second, p.strengths) for p in pairs.parts()),
@@ -198,7 +201,7 @@ def _uses_light(stages: SecondStages, settings: Settings) -> bool:
 
 
 def distance_limit(stages: SecondStages, settings: Settings) -> float:
-    """The largest distance of a pair that is looked at; below 0 where no pair can count."""
+    """The largest distance of a pair that can count; below 0 where no pair can."""
     choice = settings.choice
     if choice.max_distance is not None:
         return choice.max_distance
@@ -214,9 +217,14 @@ def distance_limit(stages: SecondStages, settings: Settings) -> float:
 
 
 def _find(
-    rows: Rows, vectors: np.ndarray, limit: float, settings: Settings, folder: pathlib.Path
+    rows: Rows,
+    vectors: np.ndarray,
+    limit: float,
+    reach: float,
+    settings: Settings,
+    folder: pathlib.Path,
 ) -> FoundPairs | None:
-    """The pairs of entries within a distance; None where there can be none."""
+    """The pairs of entries within a distance, at least `reach`; None where there can be none."""
     if limit < 0 or len(rows.first) < 2:
         return None
     is_new = None if settings.compare == "all" else rows.is_new
@@ -228,13 +236,46 @@ def _find(
         "is_new": is_new,
         "compare": "all" if is_new is None else settings.compare,
     }
-    if settings.choice.pairs is not None:
-        return find_closest(vectors, int(settings.choice.pairs), folder, **how)  # type: ignore[arg-type]
-    return find_pairs(vectors, limit, folder, **how)  # type: ignore[arg-type]
+    count = settings.choice.pairs
+    if count is None:
+        return find_pairs(vectors, max(limit, reach), folder / "pairs", **how)  # type: ignore[arg-type]
+    if reach >= 0:
+        found = find_pairs(vectors, reach, folder / "pairs", **how)  # type: ignore[arg-type]
+        if found.count >= count:
+            return found
+    return find_closest(vectors, int(count), folder / "closest", **how)  # type: ignore[arg-type]
 
 
-def _no_parts() -> Iterator[Pairs]:
-    return iter(())
+def _last_of(found: FoundPairs, choice: Choice) -> Last | None:
+    """The last pair that counts where the re-ranker also got further ones, as hits of texts."""
+    if choice.max_distance is not None:
+        return Last(choice.max_distance)
+    if choice.pairs is None or found.count <= choice.pairs:
+        return None
+    distance, nearer, ties = kth_distance(found, int(choice.pairs)), 0, list[Pairs]()
+    for part in found.parts():
+        nearer += int((part.distances < distance).sum())
+        ties.append(part.where(part.distances == distance))
+    tied = sort_pairs(join_pairs(ties))
+    at = int(choice.pairs) - nearer - 1
+    return Last(distance, int(tied.first[at]), int(tied.second[at]))
+
+
+def _with_precision(pairs: ScoredPairs, precision: float, compare: Compare) -> ScoredPairs:
+    """As of `ScoredPairs`; new rows may well have no duplicates, so of these there are no pairs."""
+    try:
+        return pairs.with_precision(precision)
+    except UserError as error:
+        if compare == "all":
+            raise
+        log.warning("no pairs: %s", error)
+        return dataclasses.replace(pairs, threshold=1.0)
+
+
+def _equal_texts(rows: Rows) -> Pairs:
+    """The pairs of entries of one text, which two tables have; there are no others of one text."""
+    first = np.flatnonzero((rows.keys[1:] == rows.keys[:-1]).all(axis=1))
+    return Pairs(first, first + 1, np.zeros(len(first), np.float32))
 
 
 def _largest(pairs: ScoredPairs) -> float:

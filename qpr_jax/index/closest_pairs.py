@@ -114,7 +114,7 @@ def _select(found: FoundPairs, count: int) -> Iterator[Pairs]:
     if found.count <= count:
         yield from found.parts()
         return
-    last = _kth_distance(found, count)
+    last = kth_distance(found, count)
     ties, nearer = [], 0
     for part in found.parts():
         near = part.distances < last
@@ -136,7 +136,7 @@ def further(aim: float, count: int, found: int) -> float:
     return aim * max(4.0, MORE * count / max(found, 1))
 
 
-def _kth_distance(found: FoundPairs, count: int) -> float:
+def kth_distance(found: FoundPairs, count: int) -> float:
     """The distance of the pair number `count`: first the upper half of its bits, then the lower."""
     counts = np.zeros(1 << 16, np.int64)
     for part in found.parts():

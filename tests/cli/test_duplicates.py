@@ -50,7 +50,7 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert (
         "d: 1 pairs and 1 copies, 3 questions in 1 groups, the largest of 3; 2 of 4 stay" in stderr
     )
-    assert "expected precision of the pairs: 1.000, threshold 0.5" in stderr
+    assert "expected precision" not in stderr  # the pair has two spellings of one text
     assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [
         *("deduplicated.csv", "groups.csv", "info.json", "pairs.csv"),
     ]

@@ -15,12 +15,12 @@ from tests.runs import write_encoder, write_reranker
 REACH = 4.0
 
 
-def calibrate(folder, light=None):
-    """Write a calibration: probability 1 at distance 0, 0 at REACH."""
+def calibrate(folder, light=None, most=1.0):
+    """Write a calibration: probability `most` at distance 0, 0 at REACH."""
     from qpr_jax.encoders.load import read_encoder
 
     identity = read_encoder(folder / "export").identity
-    curve = np.array([[-REACH, 0.0], [0.0, 1.0]])
+    curve = np.array([[-REACH, 0.0], [0.0, most]])
     more = {}
     if light is not None:
         more = {"light": np.array([[-20.0, 20.0], [0.0, 1.0]]), "reranker": light_identity(light)}

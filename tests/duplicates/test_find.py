@@ -9,8 +9,9 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
-from tests.duplicates.conftest import REACH
-from tests.runs import WORDS
+from qpr_jax.duplicates.choice import Choice, choose
+from tests.duplicates.conftest import REACH, calibrate
+from tests.runs import WORDS, write_encoder
 
 
 def texts_of(count, seed=0):
@@ -71,7 +72,16 @@ def test_a_precision_is_the_mean_probability(run):
     wider = find_duplicates(texts, run=run, threshold=found.threshold - 0.01)
     assert np.mean([pair.score for pair in found.pairs]) >= 0.9
     assert np.mean([pair.score for pair in wider.pairs]) < 0.9
-    assert len(find_duplicates(["rice", "python code"], run=run, precision=1.0).pairs) == 0
+
+
+def test_a_precision_that_no_threshold_has(run, caplog):
+    texts = sorted({*texts_of(60)})
+    with pytest.raises(UserError, match=r"`precision`: .*of 1, got at most 0\.\d+, at a threshold"):
+        find_duplicates(texts, run=run, precision=1.0)
+    found = find_duplicates(texts[:30], run=run, precision=1.0, against=texts[30:])
+    assert (len(found.pairs), found.threshold, found.kept) == (0, 1.0, [*range(30)])
+    assert "no pairs: `precision`: expected pairs with a mean probability of 1" in caplog.text
+    assert find_duplicates(texts[:1], run=run, precision=1.0).kept == [0]
 
 
 @pytest.mark.parametrize("linkage", ["closure", "bridges", "complete"])
@@ -97,6 +107,22 @@ def test_the_reranker_decides_unless_it_is_left_out(reranked_run):
     assert all(
         p.score == pytest.approx(1 - p.distance / REACH, abs=1e-6) for p in by_distance.pairs
     )
+
+
+def test_the_reranker_sees_the_same_hits_however_pairs_are_chosen(reranked_run):
+    texts = sorted({*texts_of(60)})
+    how = {"run": reranked_run, "rerank": "light"}
+    expected = find_duplicates(texts, **how, threshold=0)
+    nearest = sorted((p.distance, p.id1, p.id2, p.score) for p in expected.pairs)
+    near = [pair for pair in nearest if pair[0] <= 0.4]
+    assert 0 < len(near) < len(nearest)
+    for count, chosen in (
+        (len(near), {"max_distance": 0.4}),
+        *((n, {"pairs": n}) for n in (1, 7, len(nearest))),
+    ):
+        found = find_duplicates(texts, **how, **chosen)
+        assert sorted((p.distance, p.id1, p.id2, p.score) for p in found.pairs) == nearest[:count]
+    assert len(find_duplicates(texts, **how, pairs=len(nearest) + 9).pairs) == len(nearest) + 9
 
 
 def test_copies_are_one_group_without_all_their_pairs(run):
@@ -184,6 +210,18 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
 
 
+def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
+    write_encoder(tmp_path)
+    calibrate(tmp_path, most=0.8)
+    how = {"run": tmp_path, "against": ["a new car", "learn python"], "groups": "closure"}
+    for chosen in ({"threshold": 0.9}, {"precision": 0.9}):
+        found = find_duplicates(["learn python", "cook rice"], **how, **chosen)
+        assert [(p.id1, p.id2, p.score) for p in found.pairs] == [(0, 1, 1.0)]
+        assert found.kept == [1]
+    how["against"] = []
+    assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
+
+
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_an_index_is_compared_with_what_is_new(run, tmp_path, with_ids):
     entries = [(0, 0, "learn python", None), (1, 1, "cook rice", None)]
@@ -224,6 +262,10 @@ def test_a_row_of_an_index_that_changed_replaces_the_old_one(run, tmp_path):
         ({"precision": 0}, "`precision`: expected a probability, more than 0 and at most 1, got 0"),
         ({"max_distance": -1}, "`max_distance`: expected a squared distance of 0 or more, got -1"),
         ({"pairs": 0}, "`pairs`: expected a whole number from 1 on, got 0"),
+        ({"pairs": float("inf")}, "`pairs`: expected a whole number from 1 on, got inf"),
+        ({"pairs": float("nan")}, "`pairs`: expected a whole number from 1 on, got nan"),
+        ({"max_distance": 10**400}, "`max_distance`: expected a number, got 1000"),
+        ({"threshold": np.True_}, "`threshold`: expected a number"),
         ({"keep": "best"}, "`keep`: expected first, longest, central or max:COLUMN, got 'best'"),
         ({"groups": "average"}, "`groups`: expected one of closure, bridges, complete"),
         ({"rerank": "light"}, "`rerank`: expected an encoder with a folder reranker/"),
@@ -234,6 +276,12 @@ def test_wrong_arguments(run, how, said):
     with pytest.raises(UserError) as caught:
         find_duplicates(["a", "b"], run=run, **how)
     assert str(caught.value).startswith(said)
+
+
+def test_numbers_of_numpy_choose_pairs():
+    assert choose(pairs=np.int64(3)) == choose(pairs=3.0) == Choice(pairs=3)
+    assert choose(max_distance=np.float32(0.5)) == Choice(max_distance=0.5)
+    assert choose(threshold=np.int64(1)) == Choice(threshold=1.0)
 
 
 def test_a_threshold_needs_a_calibration(plain_run):

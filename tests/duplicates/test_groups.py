@@ -95,8 +95,23 @@ def test_components_are_joined_in_turns_where_memory_is_small():
     few = group_pairs(500, lambda: blocks, "bridges", memory=10 * grouping.PAIR_BYTES)
     for a, b in zip(whole, few, strict=True):
         np.testing.assert_array_equal(a, b)
-    with pytest.raises(UserError, match=r"at most 3 pairs.*got 4.*`groups=closure`"):
-        group_pairs(500, lambda: blocks, "complete", memory=3 * grouping.PAIR_BYTES)
+
+
+@pytest.mark.parametrize("name", ["bridges", "complete"])
+def test_the_weakest_pairs_of_a_large_component_are_left_out(name, caplog):
+    rng = np.random.default_rng(4)
+    first, second = np.triu_indices(30, 1)
+    pairs = Links(first, second, np.round(rng.random(len(first)), 1))
+    more = links((30, 31, 0.0), (32, 33, 0.1), (31, 32, 0.05))
+    strongest = np.lexsort((second, first, -pairs.strength))[:90]
+    kept = [Links(*(v[strongest] for v in pairs)), more]
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(first))
+        parts = [*(Links(*(v[p] for v in pairs)) for p in np.array_split(order, 9)), more]
+        found = group_pairs(34, lambda parts=parts: parts, name, memory=90 * grouping.PAIR_BYTES)
+        for a, b in zip(found, group_pairs(34, lambda: kept, name), strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert caplog.messages[seed].startswith("the 345 weakest of 438 pairs join no groups")
 
 
 def test_no_pairs_and_no_entries():

@@ -1,9 +1,11 @@
 """The pairs that count: their order, a precision, and many of them in little memory."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from qpr_jax.duplicates.scoring import ScoredPairs
+from qpr_jax.duplicates.scoring import Last, ScoredPairs
 from qpr_jax.duplicates.search import sorted_parts
 from qpr_jax.index.mining import Pairs
 from qpr_jax.reranking.pair_calibration import PairCalibration
@@ -47,6 +49,20 @@ def test_a_precision_is_of_the_lowest_threshold_that_has_it(pairs, precision):
 
 def test_entries_of_one_text_have_probability_one(pairs):
     same = ScoredPairs(pairs.found, np.zeros(600, np.int64), pairs.calibration)
-    assert same.mean_probability() == 1
+    assert same.mean_probability() is None
     assert same.with_precision(1).count() == 3000
     assert ScoredPairs(pairs.found, pairs.spellings).mean_probability() is None
+
+
+def test_pairs_up_to_the_last_one_count(pairs):
+    whole = joined(pairs.parts())
+    tied = dataclasses.replace(
+        pairs, found=lambda: iter([Pairs(whole[0], whole[1], whole[3] // 1)])
+    )
+    (part,) = tied.parts()
+    order = np.lexsort((part.second, part.first, part.distances))[:1000]
+    last = Last(*(values[order[-1]] for values in (part.distances, part.first, part.second)))
+    (found,) = dataclasses.replace(tied, last=last).parts()
+    expected = part.some(np.sort(order))
+    assert {*zip(*found, strict=True)} == {*zip(*expected, strict=True)}
+    assert dataclasses.replace(tied, last=Last(1.0)).count() == (part.distances <= 1).sum()
