@@ -72,10 +72,18 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
                 assert labeled.is_duplicate.tolist() == [i % 2 == 1 for i in range(len(shown))]
     assert len({*shown}) == 12
     rows = read_csv(path)
-    expected = "id1 id2 question1 question2 is_duplicate score weight"
+    expected = "id1 id2 question1 question2 is_duplicate score weight calibration"
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
     assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
+
+
+def test_verdicts_name_the_calibration_of_their_scores(pairs, tmp_path):
+    for name in ("", "0af3"):
+        (tmp_path / "info.json").write_text(json.dumps({"calibration": name or None}))
+        with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
+            review.judge(review.current, True)
+        assert {row["calibration"] for row in read_csv(tmp_path / "v.csv")} == {name}
 
 
 def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
