@@ -36,7 +36,8 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     sample of the found pairs. Without scores, the re-ranker's probabilities are left out.
 
     RUN is changed, or copied to --out with the new calibration. A model that is given by name, as
-    minilm, is not changed. Prints how well the probabilities fit before and after, by
+    minilm, is not changed. Verdicts replace those of an earlier fit: give all of them in one file.
+    Prints how well the probabilities fit before and after, by
     cross-validation.
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
@@ -80,23 +81,29 @@ def _fit(encoder: Any, stages: Any, given: Verdicts) -> tuple[Any, dict[str, Any
     from qpr_jax.evaluation.reliability import BINS, reliability
     from qpr_jax.index.mining import pair_distances
     from qpr_jax.reranking.pair_calibration import PairCalibration
-    from qpr_jax.reranking.recalibration import cross_validate, first_curve, refit
+    from qpr_jax.reranking.recalibration import cross_validate, first_curve, refit, start_of
 
-    labeled, scores, weights = given
+    labeled, scores, weights, scored_by = given
     labels, pairs = labeled.is_duplicate, labeled.pairs
     distances = pair_distances(encoder.encode(labeled.questions), *pairs.T)
-    first = old = stages.calibration
-    if old is None:
+    first, by_light = stages.calibration, False
+    if first is None:
         old = PairCalibration(encoder.identity, first_curve(distances), float(distances.max()))
+    else:
+        old, by_light = start_of(first, scored_by, has_scores=scores is not None)
+    scores = scores if by_light else None
     if old.light is not None and scores is None:
-        log.info("the re-ranker's probabilities are left out: not all verdicts have a score")
+        log.info("the re-ranker's probabilities are left out: not all verdicts have a score by it")
     count, duplicates = len(labels), int(labels.sum())
     facts: dict[str, Any] = {"verdicts": count, "duplicates": duplicates}
     new = refit(old, distances, scores, labels, weights, facts)
-    known = old.probabilities(distances) if scores is None or old.light is None else scores
+    known = old.probabilities(distances) if scores is None else scores
     groups = connect(len(labeled.questions), pairs)[pairs[:, 0]]
     bins = int(np.clip(count // 20, 1, BINS))
     after = cross_validate(known, labels, weights, groups)
-    facts["before"] = reliability(known, labels, weights, bins=bins) if first else None
+    facts["before"] = None
+    if first is not None:
+        before = first.probabilities(distances) if scores is None else scores
+        facts["before"] = reliability(before, labels, weights, bins=bins)
     facts["after"] = reliability(after, labels, weights, bins=bins)
     return new, facts

@@ -255,6 +255,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
     """The facts of info.json."""
     rows, groups, settings = found.rows, found.groups, found.settings
     sizes = groups.starts[1:] - groups.starts[:-1]
+    known, by_light = found.pairs.calibration, found.pairs.raw is not None
     return {
         "run": str(search.run_folder),
         "questions": int((rows.entries[: rows.table_rows] >= 0).sum()),
@@ -262,6 +263,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
         "threshold": found.pairs.threshold,
         "max_distance": found.max_distance if found.max_distance < float("inf") else None,
         "precision": found.precision,
+        "calibration": None if known is None else known.identity(light=by_light),
         "pairs": found.count,
         "copies": found.copies,
         "linkage": settings.linkage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pathlib
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ import click
 from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UserError, spell
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.review import Review
@@ -32,6 +33,13 @@ log = logging.getLogger("qpr_jax")
 @click.option("--format", type=click.Choice(FORMATS), help="Of PAIRS.  [default: by its suffix]")
 @click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
 @click.option("--port", default=8001, type=click.IntRange(0, 65535))
+@click.option(
+    "--allowed-host",
+    metavar="NAME",
+    multiple=True,
+    help="A name by which browsers may address the page, besides --host and localhost; may be "
+    "repeated; *: any.",
+)
 def review(
     pairs: str,
     verdicts: str | None,
@@ -39,6 +47,7 @@ def review(
     format: str | None,
     host: str,
     port: int,
+    allowed_host: tuple[str, ...],
 ) -> None:
     """Judge found PAIRS in a browser, one at a time, and see which threshold the verdicts imply.
 
@@ -46,6 +55,8 @@ def review(
     takes y, n, s (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict
     is in the file of verdicts before the next pair is shown; the same command goes on with them.
     They are labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
+
+    The address that is printed has a token, new at each start; without it nothing is shown or kept.
 
     Example: qpr review found/pairs.csv --precision 0.9
     """
@@ -63,21 +74,26 @@ def review(
 
     if pairs == STANDARD_INPUT:
         raise UserError("expected a file of pairs, got standard input", setting="pairs")
+    others = host_names(host, allowed_host)
     path = verdicts or str(pathlib.Path(pairs).with_name("verdicts.csv"))
     with (
         listen(host, port) as listening,
         open_review(pairs, path, precision=precision, format=format or "") as session,
     ):
-        app = make_review_app(session, allowed_hosts=[*LOOPBACK, *host_names(host, ())])
+        token = secrets.token_urlsafe(16)
+        app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
         off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
         config = uvicorn.Config(app, http=Protocol, ws="none", log_level="error", **off)
-        name, port = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
-        url, given = f"http://{name}:{port}", len(session.history)
-        text = "%s: %s pairs to judge at %s, %s verdicts in %s"
-        log.info(text, pairs, f"{len(session.found.values):,}", url, f"{given:,}", path)
+        name = next((name for name in others if name != "*"), "localhost")
+        url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
+        given = len(session.history)
+        text = "%s: %s pairs to judge, %s verdicts in %s; the page is at %s"
+        log.info(text, pairs, f"{len(session.found.values):,}", f"{given:,}", path, url)
         if wants_json():
             facts = {"pairs": len(session.found.values), "verdicts": given, "url": url}
             click.echo(json.dumps(facts))
+        if not others:
+            log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         try:
             uvicorn.Server(config).run([listening])
         finally:  # Ctrl-C comes out of it

@@ -56,9 +56,11 @@ class FoundPairs:
 
 
 def pair_key(id1: object, id2: object) -> int:
-    """A hash of two ids in any order, 64 bits; also where a pair stands in the random order."""
-    names = sorted((str(id1), str(id2)))
-    text = f"{len(names[0])} {names[0]} {names[1]}"
+    """A hash of two ids, 64 bits; also where a pair stands in the random order.
+
+    Their order counts: with `--against` each is of a table of its own.
+    """
+    text = f"{len(str(id1))} {id1} {id2}"
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 

@@ -186,10 +186,13 @@ class Duplicates:
     def explain(self, pair: Pair | tuple[Id, Id]) -> Explanation:
         """Why two rows were joined; see `Retriever.explain`.
 
-        pair: one of `pairs`, or two ids of one.
+        pair: one of `pairs`, or two ids of one; with `against`, that of the table first, since
+          the other table may have the same ids.
         """
         known = {(found.id1, found.id2): found for found in self._pairs}
-        found = known.get(pair[:2]) or known.get((pair[1], pair[0]))
+        found = known.get(pair[:2])
+        if found is None and self._found.settings.compare != "across":
+            found = known.get((pair[1], pair[0]))
         if found is None:
             what = f"expected the ids of a pair that was found, got {pair[0]!r} and {pair[1]!r}"
             raise UserError(what, remedy="give one of the pairs")

@@ -18,11 +18,11 @@ from qpr_jax.data.tables import read_values
 from qpr_jax.duplicates.found_pairs import FoundPairs, pair_key, read_found_pairs
 from qpr_jax.duplicates.sampling import Estimate, choose_threshold, rank_strata
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, locked, write_atomically
+from qpr_jax.files import StrPath, locked, read_object, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates, split_at_words
 
 VERDICTS = (
-    *("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight"),
+    *("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight", "calibration"),
 )  # columns of the file of verdicts
 
 
@@ -41,6 +41,7 @@ class Review:
       found: the pairs.
       path: of the file of verdicts, written whole with every change.
       precision: that a threshold is sought for.
+      calibration: what names that of the scores; "" where it is not known.
       history: verdicts in the order in which they were given.
       current: the key of the pair that is asked; None when all were.
     """
@@ -48,6 +49,7 @@ class Review:
     found: FoundPairs
     path: pathlib.Path
     precision: float
+    calibration: str = ""
     history: list[Verdict] = field(default_factory=list)
     current: int | None = None
 
@@ -124,7 +126,9 @@ class Review:
                 texts = map(replace_surrogates, pair[:4])
                 weight = sizes[number] / given[number]  # type: ignore[index]
                 score = "" if pair.score is None else repr(pair.score)
-                writer.writerow([*texts, int(bool(is_duplicate)), score, f"{weight:.6g}"])
+                writer.writerow(
+                    [*texts, int(bool(is_duplicate)), score, f"{weight:.6g}", self.calibration]
+                )
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> tuple[str, float]:
@@ -164,7 +168,15 @@ def open_review(
                 what = f"{path}: has a verdict on a pair that {pairs} lacks or scores otherwise"
                 raise UserError(what, remedy="name another file with {verdicts}")
         history = [Verdict(key, is_duplicate) for key, is_duplicate, _ in rows]
-        yield Review(found, path, precision, history)
+        yield Review(found, path, precision, _calibration_of(pairs), history)
+
+
+def _calibration_of(pairs: str) -> str:
+    """What names the calibration of the scores, in the info.json that `qpr duplicates` wrote."""
+    path = pathlib.Path(pairs)
+    info = read_object(path.with_name("info.json")) if path.stem == "pairs" else {}
+    name = info.get("calibration")
+    return name if isinstance(name, str) else ""
 
 
 def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:

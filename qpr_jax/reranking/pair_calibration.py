@@ -29,8 +29,9 @@ from qpr_jax.reranking.light import LightModel, check_points, serialize_light
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
 CURVES = "calibration.safetensors"
-_DISTANCE, _LIGHT = "distance", "light"
+_DISTANCE, _LIGHT, _BEFORE = "distance", "light", "before_"
 _FACTS = {"encoder": str, "reach": float, "reranker": str, "settings": dict}
+_BEFORE_RERANKER = "before_reranker"
 _REMEDY = "calibrate again with `qpr calibrate`, or fetch the model again"
 
 
@@ -47,6 +48,7 @@ class PairCalibration:
       light: float64 [2, c], raw scores of `reranking.pairs` and their probabilities; None without.
       reranker: the `light_identity` of the re-ranker of `light`; "" without.
       settings: facts of its fit and of its test, for users.
+      before: the one from which verdicts made this one, without its own; None where they did not.
     """
 
     encoder: str
@@ -55,6 +57,7 @@ class PairCalibration:
     light: np.ndarray | None = None
     reranker: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    before: PairCalibration | None = None
 
     def __repr__(self) -> str:
         by = "distance and re-ranker" if self.light is not None else "distance"
@@ -63,6 +66,12 @@ class PairCalibration:
     def probabilities(self, distances: np.ndarray) -> np.ndarray:
         """Convert squared distances, float [P], to probabilities, float64 [P]."""
         return np.interp(-np.asarray(distances, np.float64), *self.distance)
+
+    def identity(self, *, light: bool) -> str:
+        """Hash a curve, of the re-ranker or of distances: what names the scores by it."""
+        curve = self.light if light else self.distance
+        name = f"{self.encoder} {self.reranker if light else ''} ".encode()
+        return hashlib.sha256(name + np.ascontiguousarray(curve).tobytes()).hexdigest()[:16]
 
     def light_probabilities(self, raw: np.ndarray) -> np.ndarray:
         """Convert raw scores of `reranking.pairs`, float64 [P], to probabilities, float64 [P]."""
@@ -110,8 +119,7 @@ def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
     with replace_folder(folder) as part:
         with write_atomically(part / CURVES) as file:
             file.write(_serialize(calibration))
-        facts = {name: getattr(calibration, name) for name in _FACTS}
-        write_manifest(part, [CURVES], format=FORMAT, **facts)
+        write_manifest(part, [CURVES], format=FORMAT, **_facts(calibration))
 
 
 def read_calibration(folder: StrPath) -> PairCalibration:
@@ -120,25 +128,32 @@ def read_calibration(folder: StrPath) -> PairCalibration:
         raise UserError(
             f"{folder}: expected the folder of a calibration, found none", remedy=_REMEDY
         )
-    manifest = read_manifest(folder, format=FORMAT)
-    for name, expected in _FACTS.items():
+    manifest = {_BEFORE_RERANKER: "", **read_manifest(folder, format=FORMAT)}
+    for name, expected in {**_FACTS, _BEFORE_RERANKER: str}.items():
         if type(manifest.get(name)) is not expected:
             what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
             raise UserError(f"{folder}: {what}", remedy=_REMEDY)
     tensors = parse_tensors(read_verified(folder, CURVES, manifest), f"{folder}: {CURVES}")
-    if not {_DISTANCE} <= {*tensors} <= {_DISTANCE, _LIGHT}:
+    earlier = {_BEFORE + name for name in (_DISTANCE, _LIGHT)}
+    if not {_DISTANCE} <= {*tensors} <= {_DISTANCE, _LIGHT, *earlier}:
         what = f"expected `{_DISTANCE}`, and perhaps `{_LIGHT}`, got {sorted(tensors)}"
         raise UserError(f"{folder}: {CURVES}: {what}", remedy=_REMEDY)
     known = {name: manifest[name] for name in _FACTS}
-    found = PairCalibration(distance=tensors[_DISTANCE], light=tensors.get(_LIGHT), **known)
+    before = None
+    if _BEFORE + _DISTANCE in tensors:
+        before = PairCalibration(
+            *(known["encoder"], tensors[_BEFORE + _DISTANCE], known["reach"]),
+            *(tensors.get(_BEFORE + _LIGHT), manifest[_BEFORE_RERANKER]),
+        )
+    light = tensors.get(_LIGHT)
+    found = PairCalibration(distance=tensors[_DISTANCE], light=light, before=before, **known)
     _check(found, str(folder))
     return found
 
 
 def same_calibration(first: PairCalibration, second: PairCalibration) -> bool:
     """Whether two calibrations would be the same files."""
-    facts = all(getattr(first, name) == getattr(second, name) for name in _FACTS)
-    return facts and _serialize(first) == _serialize(second)
+    return _facts(first) == _facts(second) and _serialize(first) == _serialize(second)
 
 
 def without_curves(facts: Any) -> Any:
@@ -176,10 +191,19 @@ def threshold_of_precision(
     return float(ordered[last[good[-1]]])
 
 
+def _facts(calibration: PairCalibration) -> dict[str, Any]:
+    before = calibration.before
+    facts = {name: getattr(calibration, name) for name in _FACTS}
+    return facts | {_BEFORE_RERANKER: before.reranker if before else ""}
+
+
 def _serialize(calibration: PairCalibration) -> bytes:
     from safetensors.numpy import save
 
     curves = {_DISTANCE: calibration.distance, _LIGHT: calibration.light}
+    if calibration.before:
+        curves[_BEFORE + _DISTANCE] = calibration.before.distance
+        curves[_BEFORE + _LIGHT] = calibration.before.light
     tensors = {n: np.ascontiguousarray(c) for n, c in curves.items() if c is not None}
     return bytes(save(tensors))
 
@@ -194,3 +218,5 @@ def _check(calibration: PairCalibration, where: str) -> None:
     if not 0 <= calibration.reach < np.inf:
         what = f"{where}: expected a distance as `reach`, got {calibration.reach}"
         raise UserError(what, remedy=_REMEDY)
+    if calibration.before:
+        _check(calibration.before, where)

@@ -33,7 +33,7 @@ def first_curve(distances: np.ndarray) -> np.ndarray:
     distances: float [P], of the pairs with verdicts: their mean has .5, their standard deviation
     is the unit of the logit.
     """
-    middle, unit = distances.mean(), max(distances.std(), 1e-9)
+    middle, unit = float(distances.mean()), max(float(distances.std()), 1e-9)
     places = np.linspace(-middle - 9 * unit, -middle + 9 * unit, _POINTS)
     return np.stack([places, 1 / (1 + np.exp(-(places + middle) / unit))])
 
@@ -53,6 +53,49 @@ def fit_map(old: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> Map:
     return lambda p: 1 / (1 + np.exp(-(slope * _logit(p) + shift)))
 
 
+def start_of(
+    current: PairCalibration, scored_by: str, *, has_scores: bool
+) -> tuple[PairCalibration, bool]:
+    """Choose the calibration to fit from, so that no verdict counts twice.
+
+    It is the one that gave the scores of the verdicts. Where none are needed, it is the one before
+    any verdict.
+
+    Args:
+      current: of the encoder.
+      scored_by: the `PairCalibration.identity` of the scores, "" where it is not known.
+      has_scores: whether all verdicts have a score.
+
+    Returns:
+      The calibration, and whether the scores are by the curve of its re-ranker.
+
+    Raises:
+      UserError: the scores are of neither the current calibration nor that before it, or nothing
+        says of which they are.
+    """
+    known = [current] if current.before is None else [current, current.before]
+    for one in known:
+        if scored_by == one.identity(light=False):
+            return one, False
+        if has_scores and one.light is not None and scored_by == one.identity(light=True):
+            return one, True
+    if not has_scores or all(one.light is None for one in known):
+        return known[-1], False
+    if scored_by:
+        raise UserError(
+            "expected verdicts with scores by the calibration of the run, or by that before it, "
+            "got those of another",
+            remedy="find the pairs again and judge those, or leave out the column `score`",
+        )
+    if current.before is not None:
+        raise UserError(
+            "expected a column `calibration`, which says by what the scores are, since verdicts "
+            "have changed those of the run, got none",
+            remedy="give the run before that, or leave out the column `score`",
+        )
+    return current, True
+
+
 def refit(
     old: PairCalibration,
     distances: np.ndarray,
@@ -61,10 +104,11 @@ def refit(
     weights: np.ndarray,
     settings: dict[str, Any],
 ) -> PairCalibration:
-    """Fit a calibration to verdicts.
+    """Fit a calibration to verdicts; it keeps the one before.
 
     Args:
-      old: the calibration before; of an encoder without one, that of `first_curve`.
+      old: the calibration before, that of `start_of`; of an encoder without one, that of
+        `first_curve`.
       distances: float [P], squared, of the pairs with verdicts.
       scores: float64 [P], the probabilities by which they were found, to fit the curve of the
         re-ranker; None leaves that out.
@@ -89,6 +133,7 @@ def refit(
         light=light,
         reranker=old.reranker if light is not None else "",
         settings=settings,
+        before=dataclasses.replace(old, settings={}, before=None),
     )
 
 

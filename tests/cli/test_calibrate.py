@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from qpr_jax.duplicates.review import open_review
 from qpr_jax.retriever import Retriever
 from tests.runs import WORDS, write_encoder
 
@@ -40,12 +41,23 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     assert known.settings["verdicts"] == 120
     near, far = known.probabilities(np.array([0.0, known.reach]))
     assert far < 0.3 < 0.6 < near
-    # A second time it starts from the first.
+    # The same verdicts do not count twice.
     status, out, err = qpr("calibrate", "run", verdicts, "--json", "--out", "copy")
     assert status == 0, err
     assert json.loads(out)["before"]["ece"] < 0.2
     copied = Retriever.load(tmp_path / "copy").second_stages
-    assert copied.require_calibration().reach == known.reach
+    again = copied.require_calibration()
+    assert again.identity(light=False) == known.identity(light=False)
+    assert again.reach == known.reach
+    # What finds pairs by it names it, for verdicts on them.
+    lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
+    texts = [line[name] for line in lines for name in ("question1", "question2")]
+    (tmp_path / "table.csv").write_text("\n".join(["question", *texts]))
+    given = ("--run", "run", "--threshold", 0.3, "--no-ids", "--out", "found")
+    status, _, err = qpr("duplicates", "table.csv", *given)
+    assert status == 0, err
+    with open_review(str(tmp_path / "found" / "pairs.csv"), "v.csv", precision=0.9) as review:
+        assert review.calibration == known.identity(light=False)
 
 
 def test_what_cannot_be_changed_or_fitted(qpr, verdicts, tmp_path):

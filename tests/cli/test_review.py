@@ -20,11 +20,13 @@ def start(tmp_path):
     command += ["--port", "0", "--precision", "0.6"]
     started = []
 
-    def call():
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
-        lines = iter(process.stderr.readline, "")
-        address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))
-        started.append((httpx.Client(base_url=address[0]), process))
+    def call(*more):
+        arguments = [*command, *more]
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=os.environ)
+        url = re.compile(r"(http://\S+:\d+)/\?token=(\S+)")
+        address = next(filter(None, map(url.search, iter(process.stderr.readline, ""))))
+        headers = {"Authorization": f"Bearer {address[2]}"}
+        started.append((httpx.Client(base_url=address[1], headers=headers), process))
         return started[-1]
 
     yield call
@@ -60,6 +62,14 @@ def test_a_kill_loses_no_verdict_and_ctrl_c_says_what_they_imply(start, tmp_path
         said,
     )
     assert stopped == "stopped: every verdict given is on disk"
+
+
+def test_other_machines_need_an_allowed_name_and_the_token(start):
+    client, _ = start("--host", "0.0.0.0", "--allowed-host", "127.0.0.2")
+    assert client.base_url.host == "127.0.0.2"
+    assert client.get("/review").json()["pairs"] == 40
+    assert client.get("/review", headers={"Authorization": ""}).status_code == 401
+    assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400
 
 
 @pytest.mark.parametrize(

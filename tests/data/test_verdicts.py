@@ -41,6 +41,14 @@ def test_a_bad_row_is_named(tmp_path, row, said):
         read_verdicts(path)
 
 
+def test_scores_are_of_one_calibration(tmp_path):
+    path, names = tmp_path / "v.csv", "question1,question2,is_duplicate,score,calibration\n"
+    found = read_verdicts(write(path, f"{names}a,b,1,0.5,0af3\nb,c,0,0.5,0af3\n"))
+    assert found.scored_by == "0af3"
+    with pytest.raises(UserError, match="expected scores of one `calibration`, got"):
+        read_verdicts(write(path, f"{names}a,b,1,0.5,0af3\nb,c,0,0.5,\n"))
+
+
 def test_other_columns_are_refused(tmp_path):
     with pytest.raises(UserError, match="expected a column `is_duplicate`"):
         read_verdicts(write(tmp_path / "v.csv", "question1,question2\na,b\n"))

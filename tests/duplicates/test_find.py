@@ -310,6 +310,15 @@ def test_it_prints_and_explains(run):
     assert find_duplicates is qpr_jax.find_duplicates
 
 
+def test_it_explains_the_pair_of_the_right_tables(run):
+    new, old = ["learn python", "cook rice"], ["cook fish", "Learn Python"]
+    found = find_duplicates(new, run=run, against=old, threshold=0.95)
+    assert [pair[:2] for pair in found.pairs] == [(0, 1)]
+    assert found.explain((0, 1)).distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
+    with pytest.raises(UserError, match="expected the ids of a pair that was found, got 1 and 0"):
+        found.explain((1, 0))
+
+
 def test_a_folder_keeps_what_was_done(run, tmp_path, monkeypatch):
     texts = texts_of(40)
     first = find_duplicates(texts, run=run, threshold=0.8, folder=tmp_path / "work")

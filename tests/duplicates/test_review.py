@@ -72,10 +72,18 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
                 assert labeled.is_duplicate.tolist() == [i % 2 == 1 for i in range(len(shown))]
     assert len({*shown}) == 12
     rows = read_csv(path)
-    expected = "id1 id2 question1 question2 is_duplicate score weight"
+    expected = "id1 id2 question1 question2 is_duplicate score weight calibration"
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
     assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
+
+
+def test_verdicts_name_the_calibration_of_their_scores(pairs, tmp_path):
+    for name in ("", "0af3"):
+        (tmp_path / "info.json").write_text(json.dumps({"calibration": name or None}))
+        with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
+            review.judge(review.current, True)
+        assert {row["calibration"] for row in read_csv(tmp_path / "v.csv")} == {name}
 
 
 def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
@@ -115,12 +123,8 @@ def test_undo_and_skip(pairs, tmp_path):
         assert not review.undo()
 
 
-def test_the_order_of_rows_and_of_the_two_ids_does_not_matter(pairs, tmp_path):
-    def turned(row):
-        swap = {"id1": "id2", "id2": "id1", "question1": "question2", "question2": "question1"}
-        return {swap.get(name, name): value for name, value in row.items()}
-
-    other = write_found(tmp_path / "other.jsonl", map(turned, reversed([*pair_rows()])))
+def test_the_order_of_rows_does_not_matter(pairs, tmp_path):
+    other = write_found(tmp_path / "other.jsonl", reversed([*pair_rows()]))
     asked = []
     for file in (pairs, str(other)):
         with open_review(file, tmp_path / f"{len(asked)}.csv", precision=0.8) as review:
@@ -128,6 +132,20 @@ def test_the_order_of_rows_and_of_the_two_ids_does_not_matter(pairs, tmp_path):
                 asked.append(review.current)
                 review.judge(review.current, True)
     assert asked[:10] == asked[10:]
+
+
+def test_two_tables_may_have_the_same_ids(tmp_path):
+    """With `--against`, rows 1 and 2 are another pair than rows 2 and 1."""
+    rows = [*pair_rows(20)]
+    for i, row in enumerate(rows):
+        row |= {"id1": f"{i // 2}" if i % 2 else "x", "id2": "x" if i % 2 else f"{i // 2}"}
+    path = str(write_found(tmp_path / "pairs.csv", rows))
+    for _ in range(2):  # starts
+        with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
+            judge_all(review)
+            assert {v.key for v in review.history} == {pair_key(r["id1"], r["id2"]) for r in rows}
+    texts = {(row["question1"], row["question2"]) for row in read_csv(tmp_path / "v.csv")}
+    assert texts == {(row["question1"], row["question2"]) for row in rows}
 
 
 def test_distances_serve_where_there_is_no_score(tmp_path):

@@ -48,6 +48,19 @@ def test_distances_become_probabilities_and_back():
     assert both.light_probabilities(np.array([0.25])) == [0.25]
 
 
+def test_the_one_before_is_kept(tmp_path):
+    light = {"light": np.array([[0.0, 1.0], [0.0, 1.0]]), "reranker": "r"}
+    for before in (calibration(), calibration(**light)):
+        for changes in ({}, light):
+            known = calibration(**changes, before=before)
+            save_calibration(tmp_path / "c", known)
+            found = read_calibration(tmp_path / "c")
+            assert same_calibration(found, known)
+            assert same_calibration(found.before, before)
+            assert not same_calibration(found, calibration(**changes))
+            assert found.identity(light=False) == before.identity(light=False)
+
+
 def test_the_lowest_threshold_with_a_mean_probability():
     p = np.array([0.5, 1.0, 0.8, 0.5, 0.1])
     assert threshold_of_precision(p, 0.9) == 0.8

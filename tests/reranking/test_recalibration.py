@@ -1,13 +1,16 @@
 """Probabilities fitted to verdicts."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.reliability import reliability
-from qpr_jax.reranking.pair_calibration import PairCalibration
-from qpr_jax.reranking.recalibration import cross_validate, first_curve, fit_map, refit
+from qpr_jax.reranking.pair_calibration import PairCalibration, same_calibration
+from qpr_jax.reranking.recalibration import cross_validate, first_curve, fit_map, refit, start_of
 
+CURVE = np.array([[-4.0, 0.0], [0.0, 1.0]])
 RNG = np.random.default_rng(0)
 
 
@@ -51,6 +54,41 @@ def test_curves_are_fitted_and_stay_probabilities():
     assert moved.reranker == "r"
     assert moved.light_probabilities(np.array([0.0])) == pytest.approx(0.5, abs=0.1)
     assert refit(both, distances, None, labels, np.ones(300), {}).light is None
+
+
+def test_the_same_verdicts_give_the_same_calibration_again():
+    raw, ones = RNG.uniform(-1, 1, 300), np.ones(300)
+    labels = RNG.random(300) < 1 / (1 + np.exp(-3 * raw))
+    trained = PairCalibration("e", CURVE, 4.0, np.array([[-1.0, 1.0], [0.0, 1.0]]), "r")
+    scores, name = trained.light_probabilities(raw), trained.identity(light=True)
+    known, found = trained, []
+    for _ in range(3):
+        old, by_light = start_of(known, name, has_scores=True)
+        assert by_light
+        known = refit(old, 2 - raw, scores, labels, ones, {})
+        found.append(known)
+    assert same_calibration(found[0], found[2])
+    assert not same_calibration(found[0], trained)
+    # Pairs that are found by the new one are fitted from it, and those of the first are of another.
+    name2 = known.identity(light=True)
+    old, _ = start_of(known, name2, has_scores=True)
+    assert old is known
+    third = refit(old, 2 - raw, known.light_probabilities(raw), labels, ones, {})
+    assert start_of(third, name2, has_scores=True)[0].identity(light=True) == name2
+    with pytest.raises(UserError, match="got those of another"):
+        start_of(third, name, has_scores=True)
+
+
+def test_scores_of_a_calibration_that_nothing_names():
+    light = np.array([[-1.0, 1.0], [0.0, 1.0]])
+    trained = PairCalibration("e", CURVE, 4.0, light, "r")
+    assert start_of(trained, "", has_scores=True) == (trained, True)
+    changed = dataclasses.replace(trained, light=light / 2, before=trained)
+    with pytest.raises(UserError, match="expected a column `calibration`"):
+        start_of(changed, "", has_scores=True)
+    assert start_of(changed, "", has_scores=False) == (trained, False)
+    # Scores by the distance are no scores of the re-ranker.
+    assert start_of(trained, trained.identity(light=False), has_scores=True) == (trained, False)
 
 
 def test_too_few_verdicts_or_all_alike_are_an_error():

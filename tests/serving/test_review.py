@@ -11,6 +11,8 @@ import pytest
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.review import make_review_app
 
+TOKEN = "a-b_c"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 EVIL = "<img src=x onerror=\"document.title='run'\"> <b>rice</b>"
 
 
@@ -34,7 +36,8 @@ def session(tmp_path):
 
 @pytest.fixture
 def client(session, serve):
-    with httpx.Client(base_url=serve(make_review_app(session))) as client:
+    address = serve(make_review_app(session, token=TOKEN))
+    with httpx.Client(base_url=address, headers=BEARER) as client:
         yield client
 
 
@@ -89,6 +92,26 @@ def test_other_hosts_methods_and_paths_are_refused(client):
     assert client.get("/other").status_code == 404
 
 
+@pytest.mark.parametrize("given", ["", "Bearer", "Bearer x", f"Basic {TOKEN}", "Bearer \xe9"])
+def test_every_request_needs_the_token(client, session, given):
+    headers = {"Authorization": given.encode("latin-1")}
+    key = client.get("/review").json()["pair"]["key"]
+    body = {"pair": key, "verdict": "yes"}
+    query = {"token": given.rpartition(" ")[2].replace(TOKEN, "")}
+    for answer in (
+        client.get("/", params=query, headers=headers),
+        client.get("/", headers=BEARER),
+        client.get("/review", headers=headers),
+        client.get("/review", params={"token": TOKEN}, headers=headers),
+        client.post("/verdict", json=body, headers=headers),
+        client.post("/undo", json={}, headers=headers),
+    ):
+        assert answer.status_code == 401
+        assert "the token of the address" in answer.json()["error"]
+        assert EVIL not in answer.text
+    assert not session.history
+
+
 def test_a_full_disk_is_said_and_the_verdict_not_counted(client, monkeypatch):
     key = client.get("/review").json()["pair"]["key"]
 
@@ -105,7 +128,7 @@ def test_a_full_disk_is_said_and_the_verdict_not_counted(client, monkeypatch):
 
 
 def test_the_page_loads_nothing_else(client):
-    page = client.get("/")
+    page = client.get("/", params={"token": TOKEN})
     assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert "http" not in page.text.replace("<!doctype html>", "")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.review import make_review_app
 from tests.serving.conftest import luminance
-from tests.serving.test_review import EVIL, write_found
+from tests.serving.test_review import EVIL, TOKEN, write_found
 
 pytestmark = pytest.mark.slow
 
@@ -27,13 +27,13 @@ def open_page(browser, serve, tmp_path, wrong):
             open_review(str(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv", precision=0.6)
         ]
         review = sessions[0].__enter__()
-        address = serve(make_review_app(review))
+        address = serve(make_review_app(review, token=TOKEN))
         contexts.append(browser.new_context())
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
         page.on("request", lambda r: None if r.url.startswith(address) else elsewhere.append(r.url))
-        page.goto(address)
+        page.goto(f"{address}/?token={TOKEN}")
         expect(page.locator("#counts")).to_contain_text("of 40 pairs")
         return page, review
 
