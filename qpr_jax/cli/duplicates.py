@@ -108,9 +108,16 @@ def duplicates(
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.files import check_output, write_files
+    from qpr_jax.duplicates.files import (
+        check_inputs,
+        check_output,
+        file_names,
+        remove_before,
+        write_files,
+    )
 
     check_output(output)
+    check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
     search, how = _open(options, across=against is not None)
     others = None if against is None else read_input(against, **how)
     costs = Costs(out, _estimate(out, search, _count_others(search, against, how)), stop=dry_run)
@@ -122,10 +129,10 @@ def duplicates(
         source = f"{input_name(questions)}, line"
         rows = _read_rows(search, work, (entries, source), (others, f"{against}, line"))
         found = search.run(work, rows)
-        (folder / "info.json").unlink(missing_ok=True)
+        remove_before(folder, output)
         write_files(folder, found, output)
         added = search.add_new(work, rows)
-        info = _info(search, found)
+        info = {**_info(search, found), "files": file_names(output)}
         if search.index is not None:
             info["added"] = added
         write_json(folder / "info.json", info)

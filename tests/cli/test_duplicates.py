@@ -264,6 +264,35 @@ def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, calibrated, tabl
     assert qpr(*how)[0] == 0
 
 
+def test_files_of_others_stay(qpr, calibrated, table, tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "groups.tsv").write_text("mine")
+    (tmp_path / "d" / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
+    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    for output in ("csv", "parquet"):
+        assert qpr(*how, "--output", output)[0] == 0
+    names = {path.name for path in (tmp_path / "d").iterdir()}
+    assert names == {
+        *("groups.tsv", "pairs.jsonl", "info.json"),
+        *("pairs.parquet", "groups.parquet", "deduplicated.parquet"),
+    }
+
+
+@pytest.mark.parametrize("output", ["csv", "jsonl"])
+@pytest.mark.parametrize("role", ["questions", "against"])
+def test_an_input_is_never_written(qpr, calibrated, table, tmp_path, output, role):
+    assert qpr("duplicates", table, "--run", calibrated, "--out", "d")[0] == 0
+    path = tmp_path / "d" / "deduplicated.csv"
+    before = path.read_bytes()
+    inputs = (table, "--against", path) if role == "against" else (path,)
+    how = ("--run", calibrated, "--out", "d", "--output", output)
+    status, _, stderr = qpr("duplicates", *inputs, *how)
+    assert (status, "expected an input that is no file of the output" in stderr) == (1, True)
+    assert path.read_bytes() == before
+    assert (tmp_path / "d" / "info.json").exists()
+    assert qpr("duplicates", *inputs, "--run", calibrated, "--out", "e")[0] == 0
+
+
 def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):
     rows = [f"{i},how to learn {i % 7},{i // 2}\n" for i in range(2000)]
     (tmp_path / "q.csv").write_text("".join(["id,question,shop\n", *rows]))
