@@ -144,8 +144,11 @@ def search_duplicates(
     """
     choice = settings.choice
     light = _uses_light(stages, settings)
-    vectors = encode_entries(rows, encoder, folder)
     limit = distance_limit(stages, settings)
+    if rows.is_new is not None and not rows.is_new.any():  # nothing is compared
+        limit, vectors = -1.0, np.zeros((0, encoder.dimension), np.float32)
+    else:
+        vectors = encode_entries(rows, encoder, folder)
     found = _find(rows, vectors, limit, settings, folder / "pairs")
     raw = None
     if light and found is not None:
