@@ -29,7 +29,7 @@ from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import input_name
 from qpr_jax.errors import UserError
-from qpr_jax.files import locked, write_json
+from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
     from qpr_jax.costs.estimate import Estimate
@@ -110,9 +110,16 @@ def duplicates(
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.files import check_output, write_files
+    from qpr_jax.duplicates.files import (
+        check_inputs,
+        check_output,
+        file_names,
+        remove_before,
+        write_files,
+    )
 
     check_output(output)
+    check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
     search, how = _open(options, across=against is not None)
     others = None if against is None else read_input(against, **how)
     costs = Costs(out, _estimate(out, search, _count_others(search, against, how)), stop=dry_run)
@@ -123,14 +130,20 @@ def duplicates(
         work = folder / _WORK
         source = f"{input_name(questions)}, line"
         rows = _read_rows(search, work, (entries, source), (others, f"{against}, line"))
+        info_path = folder / "info.json"
+        rows_hash = read_object(work / "source.json").get("new")
+        before = read_object(info_path) if search.index is not None else {}
+        if not count_new(rows) and rows_hash and before.get("rows") == rows_hash:
+            log.info("%s: is left as it was: its rows are these, and the index has them", out)
+            return {"out": out, **before}
         found = search.run(work, rows)
-        (folder / "info.json").unlink(missing_ok=True)
+        remove_before(folder, output)
         write_files(folder, found, output)
         added = search.add_new(work, rows)
-        info = _info(search, found)
+        info = {**_info(search, found), "files": file_names(output)}
         if search.index is not None:
-            info["added"] = added
-        write_json(folder / "info.json", info)
+            info |= {"added": added, "rows": rows_hash}
+        write_json(info_path, info)
     costs.end()
     _summarize(out, info)
     return {"out": out, **info}
@@ -258,7 +271,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
     known, by_light = found.pairs.calibration, found.pairs.raw is not None
     return {
         "run": str(search.run_folder),
-        "questions": int((rows.entries[: rows.table_rows] >= 0).sum()),
+        "questions": count_new(rows),
         "texts": len(rows.first),
         "threshold": found.pairs.threshold,
         "max_distance": found.max_distance if found.max_distance < float("inf") else None,
@@ -274,6 +287,11 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
         "exact": found.exact,
         "missed": found.missed,
     }
+
+
+def count_new(rows: Rows) -> int:
+    """How many rows of the table are searched: all, or those that the index lacks."""
+    return int((rows.entries[: rows.table_rows] >= 0).sum())
 
 
 def _summarize(out: str, info: dict[str, Any]) -> None:

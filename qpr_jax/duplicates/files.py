@@ -11,6 +11,7 @@ import contextlib
 import csv
 import itertools
 import json
+import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
@@ -19,10 +20,12 @@ from qpr_jax.data.quoted_tsv import tsv_cell
 from qpr_jax.duplicates.result import Group, groups_of, kept_of, pairs_of
 from qpr_jax.duplicates.search import Found
 from qpr_jax.errors import UserError
-from qpr_jax.files import write_atomically
+from qpr_jax.files import read_object, write_atomically
 from qpr_jax.results import payload_names
 from qpr_jax.text.tokenizer import replace_surrogates
 
+_INFO = "info.json"
+_NAMES = ("pairs", "groups", "deduplicated")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 PAIRS = ("id1", "id2", "score", "distance", "question1", "question2")
 GROUPS = ("group", "id", "kept", "weakest", "question")
@@ -64,10 +67,38 @@ def write_files(folder: pathlib.Path, found: Found, output: str) -> None:
     write("groups", group_names, members, fields)
     kept = ((*row[:2], row.rows, *_values(row.payload, fields)) for row in kept_of(found))
     write("deduplicated", DEDUPLICATED, kept, fields)
-    for other in OUTPUTS:  # of a run before
-        for name in ("pairs", "groups", "deduplicated"):
-            if other != output:
-                (folder / f"{name}.{other}").unlink(missing_ok=True)
+
+
+def file_names(output: str) -> list[str]:
+    """The names of the three files of an output."""
+    return [f"{name}.{output}" for name in _NAMES]
+
+
+def check_inputs(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> None:
+    """UserError where an input is a file of the folder that would be written or removed."""
+    names = [_INFO, *file_names(output), *_listed(folder)]
+    files = [folder / name for name in names if (folder / name).exists()]
+    for path in filter(os.path.exists, inputs):
+        if any(os.path.samefile(path, file) for file in files):
+            raise UserError(
+                f"{path}: expected an input that is no file of the output, got one",
+                setting="out",
+                remedy="name another folder",
+            )
+
+
+def remove_before(folder: pathlib.Path, output: str) -> None:
+    """Remove what a run before wrote and this one does not replace, as its info.json lists it."""
+    for name in _listed(folder) - {*file_names(output)}:
+        (folder / name).unlink(missing_ok=True)
+    (folder / _INFO).unlink(missing_ok=True)
+
+
+def _listed(folder: pathlib.Path) -> set[str]:
+    """The files that info.json lists, of those that a run can write."""
+    listed = read_object(folder / _INFO).get("files")
+    can_be = {name for output in OUTPUTS for name in file_names(output)}
+    return {name for name in can_be if isinstance(listed, list) and name in listed}
 
 
 def _members(groups: Iterable[Group], fields: list[str], *, has_others: bool) -> Rows:

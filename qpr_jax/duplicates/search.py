@@ -145,9 +145,12 @@ def search_duplicates(
     """
     choice = settings.choice
     light = _uses_light(stages, settings)
-    vectors = encode_entries(rows, encoder, folder)
     limit = distance_limit(stages, settings)
     reach = stages.require_calibration().reach if light else -1.0
+    if rows.is_new is not None and not rows.is_new.any():  # nothing is compared
+        limit, reach, vectors = -1.0, -1.0, np.zeros((0, encoder.dimension), np.float32)
+    else:
+        vectors = encode_entries(rows, encoder, folder)
     found = _find(rows, vectors, limit, reach, settings, folder)
     raw, last = None, None
     if light and found is not None:

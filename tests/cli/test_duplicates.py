@@ -148,6 +148,12 @@ def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
     assert status == 0, stderr
     assert json.loads(out).items() >= {"added": 4, "kept": 1, "questions": 4}.items()
     assert len(Retriever.load(tmp_path / "i")) == 5
+    found = (tmp_path / "d" / "groups.csv").read_bytes()
+    again = qpr(*how)
+    assert json.loads(again[1]) == json.loads(out)
+    assert "d: is left as it was" in again[2]
+    assert (tmp_path / "d" / "groups.csv").read_bytes() == found
+    (tmp_path / "t.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
     assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
     status, _, stderr = qpr(*how, "--run", calibrated)
     assert (status, "leave `--run` out" in stderr) == (1, True)
@@ -262,6 +268,35 @@ def test_a_second_run_leaves_the_folder_of_the_first_alone(qpr, calibrated, tabl
         assert (status, "d: another `qpr duplicates` writes it" in stderr) == (1, True)
         assert sorted(path.name for path in work.iterdir()) == ["lock", "vectors.f32"]
     assert qpr(*how)[0] == 0
+
+
+def test_files_of_others_stay(qpr, calibrated, table, tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "groups.tsv").write_text("mine")
+    (tmp_path / "d" / "pairs.jsonl").symlink_to(tmp_path / "t.csv")
+    how = ("duplicates", table, "--run", calibrated, "--out", "d")
+    for output in ("csv", "parquet"):
+        assert qpr(*how, "--output", output)[0] == 0
+    names = {path.name for path in (tmp_path / "d").iterdir()}
+    assert names == {
+        *("groups.tsv", "pairs.jsonl", "info.json"),
+        *("pairs.parquet", "groups.parquet", "deduplicated.parquet"),
+    }
+
+
+@pytest.mark.parametrize("output", ["csv", "jsonl"])
+@pytest.mark.parametrize("role", ["questions", "against"])
+def test_an_input_is_never_written(qpr, calibrated, table, tmp_path, output, role):
+    assert qpr("duplicates", table, "--run", calibrated, "--out", "d")[0] == 0
+    path = tmp_path / "d" / "deduplicated.csv"
+    before = path.read_bytes()
+    inputs = (table, "--against", path) if role == "against" else (path,)
+    how = ("--run", calibrated, "--out", "d", "--output", output)
+    status, _, stderr = qpr("duplicates", *inputs, *how)
+    assert (status, "expected an input that is no file of the output" in stderr) == (1, True)
+    assert path.read_bytes() == before
+    assert (tmp_path / "d" / "info.json").exists()
+    assert qpr("duplicates", *inputs, "--run", calibrated, "--out", "e")[0] == 0
 
 
 def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):

@@ -81,6 +81,14 @@ def questions_in(folder):
 OLD, NEW = ["learn python", "cook rice"], ["LEARN python", "a new car", "Cook rice"]
 
 
+def test_nothing_is_encoded_where_nothing_is_new(run, tmp_path, monkeypatch):
+    make_index(tmp_path / "index", run, [*OLD, OLD[0]])
+    monkeypatch.setattr(CnnEncoder, "encode", None)  # not called
+    for keep in ("first", "central"):
+        found = find_duplicates(OLD, incremental=tmp_path / "index", keep=keep)
+        assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [])
+
+
 @pytest.mark.parametrize("killed", [(CnnEncoder, "encode"), (Retriever, "add")])
 def test_rows_that_another_program_added_after_a_kill_stay(run, tmp_path, monkeypatch, killed):
     index = make_index(tmp_path / "index", run, OLD)
