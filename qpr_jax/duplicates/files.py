@@ -1,7 +1,8 @@
 """The files of a search for duplicates, written a part at a time in any of OUTPUTS.
 
 pairs          id1, id2, score, distance, question1, question2; most probable first
-groups         a row for each member: group, id, kept, weakest, question, and its payload
+groups         a row for each member: group, id, kept, weakest, link1, link2, distance, question,
+               of_table where there are rows of another table, and its payload
 deduplicated   id, question, rows (how many it stands for), and its payload
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from qpr_jax.data.quoted_tsv import tsv_cell
-from qpr_jax.duplicates.result import Group, groups_of, kept_of, pairs_of
+from qpr_jax.duplicates.result import OTHER, Group, groups_of, kept_of, pairs_of
 from qpr_jax.duplicates.search import Found
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
@@ -25,8 +26,7 @@ from qpr_jax.text.tokenizer import replace_surrogates
 
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 PAIRS = ("id1", "id2", "score", "distance", "question1", "question2")
-GROUPS = ("group", "id", "kept", "weakest", "question")
-OTHER = "of_table"  # a column of groups, where there are rows of another table
+GROUPS = ("group", "id", "kept", "weakest", "link1", "link2", "distance", "question")
 DEDUPLICATED = ("id", "question", "rows")
 
 _CHUNK = 16_384  # rows that are written at once
@@ -45,7 +45,7 @@ Rows = Iterable[Sequence[object]]
 def write_files(folder: pathlib.Path, found: Found, output: str) -> None:
     """Write the three files of what was found."""
     fields = [*found.rows.kinds]
-    has_others = len(found.rows) > found.rows.table_rows
+    has_others = found.rows.has_others
     group_names = (*GROUPS, OTHER) if has_others else GROUPS
 
     def write(name: str, fixed: Sequence[str], rows: Rows, payload: Sequence[str]) -> None:
@@ -76,7 +76,8 @@ def _members(groups: Iterable[Group], fields: list[str], *, has_others: bool) ->
         others = zip(group.of_table, group.payloads, strict=True)
         for (value, stays, text), (of_table, payload) in zip(fixed, others, strict=True):
             more = (of_table,) if has_others else ()
-            yield (number, value, stays, group.weakest, text, *more, *_values(payload, fields))
+            link = (group.weakest, *group.link, group.distance)
+            yield (number, value, stays, *link, text, *more, *_values(payload, fields))
 
 
 def _values(payload: Mapping[str, object] | None, fields: Sequence[str]) -> list[object]:

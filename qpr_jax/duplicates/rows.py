@@ -81,6 +81,11 @@ class Rows:
         """How many rows the table has; the others are those that it is compared with."""
         return len(self.parts[0])
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there are rows that the table is compared with."""
+        return len(self) > self.table_rows
+
     def fields(self, rows: np.ndarray) -> tuple[list[Id], list[str]]:
         """The ids and texts of rows int64 [n]."""
         ids, texts, _ = self._of(rows, lambda part, own: (*part.fields(own), [None] * len(own)))

@@ -62,6 +62,8 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert [(g["id"], g["kept"], g["votes"]) for g in groups] == [
         *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")),
     ]
+    links = {(g["weakest"], g["link1"], g["link2"], g["distance"]) for g in groups}
+    assert links == {(pairs[1]["score"], "7", "a", pairs[1]["distance"])}
     kept = read(tmp_path / "d" / "deduplicated.csv")
     assert kept == [
         {"id": "a", "question": "learn python", "rows": "3", "product": "x", "votes": "3"},

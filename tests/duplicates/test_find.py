@@ -207,6 +207,13 @@ def test_new_rows_are_compared_with_old_ones_only(run):
         *((True, i) for i in (0, 1, 2)),
     ]
     assert not group.keeps_table
+    assert group.link in pairs
+    frame = found.groups.to_pandas()
+    assert [*zip(frame["of_table"], frame["id"], strict=True)] == [
+        *zip(group.of_table, group.ids, strict=True)
+    ]
+    expected = (*group.link, pytest.approx(group.distance))
+    assert (*found.groups.to_arrow().to_pylist()[0].values(),)[4:7] == expected
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
 
 
