@@ -257,7 +257,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
         "threshold": found.pairs.threshold,
         "max_distance": found.max_distance if found.max_distance < float("inf") else None,
         "precision": found.precision,
-        "pairs": found.count,
+        "pairs": found.listed,
         "copies": found.copies,
         "linkage": settings.linkage,
         "groups": len(groups),

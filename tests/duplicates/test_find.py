@@ -9,6 +9,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax.duplicates import search
 from qpr_jax.duplicates.choice import Choice, choose
 from tests.duplicates.conftest import REACH, calibrate
 from tests.runs import WORDS, write_encoder
@@ -227,6 +228,17 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
         assert found.kept == [1]
     how["against"] = []
     assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
+
+
+def test_many_copies_of_a_new_text_are_pairs_of_their_own(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "_ROWS", 7)
+    new = ["learn python"] * 20 + ["cook rice"]
+    old = ["LEARN python", "Learn Python", "cook rice"]
+    found = find_duplicates(new, run=run, against=old, threshold=0.95, folder=tmp_path)
+    expected = {*((i, j) for i in range(20) for j in (0, 1)), (20, 2)}
+    assert sorted(pair[:2] for pair in found.pairs) == sorted(expected)
+    assert found._found.listed == 41
+    assert all(len(part.first) <= 7 for part in found._found.row_pairs())
 
 
 @pytest.mark.parametrize("with_ids", [True, False])
