@@ -212,10 +212,13 @@ def _estimate(out: str, search: Search, others: int) -> Callable[[Sample], Estim
 
 def _share_within(column: str | None, sample: Sample) -> float:
     """The share of the pairs of a sample's questions that are of one block."""
+    from qpr_jax.duplicates.cells import block_of
+
     count = len(sample.entries)
     if column is None or count < 2:
         return 1.0
-    blocks = Counter(str((entry.payload or {}).get(column)) for entry in sample.entries)
+    values = (block_of((entry.payload or {}).get(column)) for entry in sample.entries)
+    blocks = Counter(value for value in values if value is not None)
     return sum(size * (size - 1) for size in blocks.values()) / (count * (count - 1))
 
 

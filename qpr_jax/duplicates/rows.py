@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -22,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qpr_jax.data.questions import Payload
+from qpr_jax.duplicates.cells import block_of, hash_block, kind_of
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, sha256_of, write_atomically, write_json
 from qpr_jax.ids import Id, id_key
@@ -33,6 +35,8 @@ from qpr_jax.index.built_questions import (
     read_questions,
     write_questions,
 )
+
+log = logging.getLogger("qpr_jax")
 
 _FILE, _SOURCE = "rows.npz", "source.json"
 _BUILD = "rows"
@@ -130,21 +134,27 @@ _ARRAYS = [field.name for field in dataclasses.fields(Rows)[1:-1]]
 class _Source:
     """Questions on their way to disk, and the hashes of their texts and blocks."""
 
-    def __init__(self, questions: Iterable[StoredQuestion], within: str | None) -> None:
-        self._questions, self._within = questions, within
+    def __init__(
+        self, questions: Iterable[StoredQuestion], within: str | None, alone: str | None
+    ) -> None:
+        """alone: as of `hash_block`."""
+        self._questions, self._within, self._alone = questions, within, alone
         self._hashes, self._blocks = bytearray(), bytearray()
         self._has_block = False
+        self.values: set[bytes] = set()  # the blocks of rows with a value
         self.kinds: dict[str, set[str]] = {}
 
     def __iter__(self) -> Iterator[StoredQuestion]:
         for question in self._questions:
             block, payload = b"", question.payload or {}
             for name, value in payload.items():
-                self.kinds.setdefault(name, set()).add(type(value).__name__)
+                self.kinds.setdefault(name, set()).add(kind_of(value))
             if self._within is not None:
                 self._has_block |= self._within in payload
-                value = json.dumps(payload.get(self._within), sort_keys=True).encode()
-                block = hashlib.blake2b(value, digest_size=8).digest()
+                value = block_of(payload.get(self._within))
+                block = hash_block(value, question, self._alone)
+                if value is not None:
+                    self.values.add(block)
                 self._blocks += block
             text = question.question.encode("utf-8", "surrogatepass")
             self._hashes += hashlib.blake2b(text, digest_size=_BYTES, key=block).digest()
@@ -183,14 +193,16 @@ def read_rows(
       questions: of the table.
       others: with which they are compared.
       check, check_others: as of `write_questions`.
-      within: the name in the payload whose values are the blocks.
+      within: the name in the payload whose values are the blocks; see `block_of`. A row without a
+        value is compared with nothing, but for copies of its text where `known_by` is "text".
       apart: whether a text of both is two entries, one of each.
       known_by: of `others` of an index, by what it knows a row of the table: those rows are left
         out. The folder keeps what the index had when it was first read.
     """
     settings = json.dumps([within, apart, known_by])
     before = read_object(folder / _SOURCE)
-    new = _Source(questions, within)
+    alone = {"id": "", "text": None, None: "new"}[known_by]
+    new = _Source(questions, within, alone)
     _write(folder / "new.part", new, check)
     # Numbers that an index gives are others when it has grown.
     files = ("texts",) if known_by == "text" else ("texts", "rows")
@@ -199,7 +211,7 @@ def read_rows(
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
         return _read(folder)
-    old = _Source(others, within)
+    old = _Source(others, within, "old" if alone else alone)
     _write(folder / "old.part", old, check_others)
     found["old"] = _digest(folder / "old.part", ("texts", "rows"))
     if is_same and before.get("old") == found["old"]:
@@ -211,6 +223,8 @@ def read_rows(
         shutil.rmtree(folder / name, ignore_errors=True)
         os.replace(folder / f"{name}.part", folder / name)
     parts = _parts(folder)
+    if within and apart and len(parts[1]) and new.values.isdisjoint(old.values):
+        log.warning("no value of `%s` is in both tables: nothing is compared", within)
     rows = _distinct(parts, new, old, within is not None, apart=apart)
     if known_by:
         rows = _leave_out_known(rows, known_by)

@@ -194,6 +194,38 @@ def test_only_rows_of_one_block_are_compared(run):
         find_duplicates(TABLE, run=run, threshold=0.9, keep="max:shop")
 
 
+def test_values_that_print_alike_are_one_block(run):
+    values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True]
+    table = [{"id": i, "text": "learn python", "shop": v} for i, v in enumerate(values)]
+    found = find_duplicates(table, run=run, threshold=0.9, within="shop")
+    assert sets_of(found) == {frozenset({0, 1, 2}), frozenset({7, 8})}
+    assert len(found.pairs) == 3
+    across = find_duplicates(table[:6], run=run, threshold=0.9, within="shop", against=table[5:])
+    assert len(across.pairs) == 0
+    across = find_duplicates(table[:6], run=run, threshold=0.9, within="shop", against=table[1:])
+    assert {p[:2] for p in across.pairs} == {(i, 1) for i in range(3)}
+
+
+def test_a_column_that_two_tables_do_not_share_is_said(run, caplog):
+    new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
+    assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
+    assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_row_of_an_index_without_a_value_is_known(run, tmp_path, with_ids):
+    entries = [(0, 0, "learn python", {"shop": "x"}), (1, 1, "cook rice", {"shop": None})]
+    Retriever.build_in(tmp_path / "index", entries, run=run)
+    texts = ["learn python", "cook rice", "LEARN python"]
+    shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
+    ids = [0, 1, 2] if with_ids else None
+    for added in (1, 0):
+        found = find_duplicates(
+            texts, ids, shops, incremental=tmp_path / "index", within="shop", threshold=0.9
+        )
+        assert (len(found.pairs), len(found.kept)) == (0, added)
+
+
 def test_new_rows_are_compared_with_old_ones_only(run):
     new = ["learn python", "learn python", "LEARN PYTHON", "cook rice", "what is rust"]
     old = ["Learn Python", "learn python", "a new car"]
