@@ -36,8 +36,12 @@ _TYPES = {
     **dict.fromkeys(("kept", OTHER), "bool_"),
     **dict.fromkeys(("question", "question1", "question2"), "string"),
 }
-# Types of Parquet by the types of the values of a field.
-_KINDS = {"int": "int64", "float": "float64", "float int": "float64", "bool": "bool_"}
+# Types of Parquet by the types of the values of a field, as of `kind_of`; of others, strings.
+_KINDS = {
+    **dict.fromkeys(("int", "long", "int long"), "int64"),
+    **dict.fromkeys(("float", "float int"), "float64"),
+    "bool": "bool_",
+}
 
 Rows = Iterable[Sequence[object]]
 

@@ -59,7 +59,7 @@ class Rows:
       blocks: int64 [E], only entries of one block are compared; None: all.
       is_new: bool [E], whether a row of the table is in it; None where all are.
       keys: uint64 [E, 2], hashes of block and text.
-      kinds: the types of the values of each field of the payloads, by its name.
+      kinds: the types of the values of each field of the payloads, by its name; see `kind_of`.
     """
 
     parts: tuple[BuiltQuestions, BuiltQuestions]

@@ -112,6 +112,27 @@ def test_whole_numbers_are_numbers_in_parquet(qpr, calibrated, tmp_path):
     assert found["id"].to_pylist() == [3, 5]
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "read"),
+    [
+        ((1, 2.5), "double", [1.0, 2.5]),
+        ((2**53 + 1, 2), "int64", [2**53 + 1, 2]),
+        ((2**53 + 1, 2.5), "string", ["9007199254740993", "2.5"]),
+        ((2**63, -1), "string", ["9223372036854775808", "-1"]),
+        ((True, 1), "string", ["true", "1"]),
+        (([1], "b"), "string", ["[1]", "b"]),
+    ],
+)
+def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path, values, kind, read):
+    lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
+    status, _, stderr = qpr(*how)
+    assert status == 0, stderr
+    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")["n"]
+    assert (str(found.type), found.to_pylist()) == (kind, [*read, None])
+
+
 @pytest.mark.parametrize("how", [["--max-distance", "1e-6"], ["--pairs", "1"]])
 def test_lines_of_standard_input(qpr, run, tmp_path, how):
     texts = [*[*QUESTIONS.values()][:3], "how can I learn python QUICKLY?"]
