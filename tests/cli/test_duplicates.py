@@ -183,6 +183,12 @@ def test_quoras_own_file(qpr, run, tmp_path):
     assert status == 0, stderr
     (pair,) = read(tmp_path / "m" / "pairs.csv")
     assert (pair["id1"], pair["id2"]) == ("11", "12")
+    how = ("--against", "quora.tsv", "--run", run, "--max-distance", "0", "--out", "n")
+    (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")
+    status, _, stderr = qpr("duplicates", "new.csv", *how)
+    assert status == 0, stderr
+    (pair,) = read(tmp_path / "n" / "pairs.csv")
+    assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
 @pytest.mark.parametrize(
