@@ -128,8 +128,8 @@ class TableColumns(NamedTuple):
 # The columns of all tables that are not texts, and not ids.
 _WHOLE = ("query_number", "rank", "group", "rows")
 _FLOATS = ("distance", "score", "weakest")
-_BOOLS = ("kept",)
-_IDS = ("id", "id1", "id2")
+_BOOLS = ("kept", "of_table")
+_IDS = ("id", "id1", "id2", "link1", "link2")
 
 
 def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:

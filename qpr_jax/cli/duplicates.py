@@ -9,7 +9,7 @@ import logging
 import pathlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,7 +99,7 @@ def duplicates(
 
     Give one of --threshold, --max-distance, --precision and --pairs, or none for a threshold of
     0.5. Probabilities need a run with a calibration; those of another corpus than the run's need
-    `qpr calibrate`. QUESTIONS can be labeled pairs, as Quora's file, too.
+    `qpr calibrate`. QUESTIONS and --against can be labeled pairs, as Quora's file, too.
 
     Writes pairs (id1, id2, score, distance, question1, question2; most probable first), groups (a
     row a member) and deduplicated (QUESTIONS with one row a group) to --out, and info.json last.
@@ -121,8 +121,12 @@ def duplicates(
     check_output(output)
     check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
     search, how = _open(options, across=against is not None)
-    others = None if against is None else read_input(against, **how)
-    costs = Costs(out, _estimate(out, search, _count_others(search, against, how)), stop=dry_run)
+    labeled = None if against is None else _read_labeled(against, how)
+    others: Iterable[Entry] | None = labeled
+    if against is not None and labeled is None:
+        others = read_input(against, **how)
+    count = _count_others(search, against, how) if labeled is None else len(labeled)
+    costs = Costs(out, _estimate(out, search, count), stop=dry_run)
     entries = _read(questions, costs, how)
     if entries is None:
         return costs.facts
@@ -174,18 +178,24 @@ def _read(path: str, costs: Costs, how: dict[str, Any]) -> Iterator[Entry] | Non
     """The questions of an input, a file of labeled pairs, too; None where the command ends here."""
     from qpr_jax.costs.rows import sample_list
 
-    form = how["format"] or ""
-    named = how["text_column"] or how["id_column"] or how["no_ids"]
-    if named or not pair_columns(path, format=form):
+    labeled = _read_labeled(path, how)
+    if labeled is None:
         say = functools.cache(log.info)
         entries = costs.begin(path, lambda: read_input(path, say=say, **how))
         return None if entries is None else progress.count(entries, "read", costs.count)
+    sample = sample_list([entry.question for entry in labeled])
+    return iter(labeled) if costs.begin_sample(sample) else None
 
-    data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
-    if not costs.begin_sample(sample_list(data.questions)):
+
+def _read_labeled(path: str, how: dict[str, Any]) -> list[Entry] | None:
+    """The distinct questions of a file of labeled pairs; None for any other input."""
+    form = how["format"] or ""
+    named = how["text_column"] or how["id_column"] or how["no_ids"]
+    if named or not pair_columns(path, format=form):
         return None
+    data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
     pairs = zip(data.ids.tolist(), data.questions, strict=True)
-    return (Entry(line, *pair) for line, pair in enumerate(pairs))
+    return [Entry(line, *pair) for line, pair in enumerate(pairs)]
 
 
 def _read_rows(search: Search, work: pathlib.Path, table: Any, other: Any) -> Rows:
@@ -227,10 +237,13 @@ def _estimate(out: str, search: Search, others: int) -> Callable[[Sample], Estim
 
 def _share_within(column: str | None, sample: Sample) -> float:
     """The share of the pairs of a sample's questions that are of one block."""
+    from qpr_jax.duplicates.cells import block_of
+
     count = len(sample.entries)
     if column is None or count < 2:
         return 1.0
-    blocks = Counter(str((entry.payload or {}).get(column)) for entry in sample.entries)
+    values = (block_of((entry.payload or {}).get(column)) for entry in sample.entries)
+    blocks = Counter(value for value in values if value is not None)
     return sum(size * (size - 1) for size in blocks.values()) / (count * (count - 1))
 
 
@@ -277,7 +290,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
         "max_distance": found.max_distance if found.max_distance < float("inf") else None,
         "precision": found.precision,
         "calibration": None if known is None else known.identity(light=by_light),
-        "pairs": found.count,
+        "pairs": found.listed,
         "copies": found.copies,
         "linkage": settings.linkage,
         "groups": len(groups),

@@ -1,7 +1,8 @@
 """The files of a search for duplicates, written a part at a time in any of OUTPUTS.
 
 pairs          id1, id2, score, distance, question1, question2; most probable first
-groups         a row for each member: group, id, kept, weakest, question, and its payload
+groups         a row for each member: group, id, kept, weakest, link1, link2, distance, question,
+               of_table where there are rows of another table, and its payload
 deduplicated   id, question, rows (how many it stands for), and its payload
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from qpr_jax.data.quoted_tsv import tsv_cell
-from qpr_jax.duplicates.result import Group, groups_of, kept_of, pairs_of
+from qpr_jax.duplicates.result import OTHER, Group, groups_of, kept_of, pairs_of
 from qpr_jax.duplicates.search import Found
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, write_atomically
@@ -28,8 +29,7 @@ _INFO = "info.json"
 _NAMES = ("pairs", "groups", "deduplicated")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 PAIRS = ("id1", "id2", "score", "distance", "question1", "question2")
-GROUPS = ("group", "id", "kept", "weakest", "question")
-OTHER = "of_table"  # a column of groups, where there are rows of another table
+GROUPS = ("group", "id", "kept", "weakest", "link1", "link2", "distance", "question")
 DEDUPLICATED = ("id", "question", "rows")
 
 _CHUNK = 16_384  # rows that are written at once
@@ -39,8 +39,12 @@ _TYPES = {
     **dict.fromkeys(("kept", OTHER), "bool_"),
     **dict.fromkeys(("question", "question1", "question2"), "string"),
 }
-# Types of Parquet by the types of the values of a field.
-_KINDS = {"int": "int64", "float": "float64", "float int": "float64", "bool": "bool_"}
+# Types of Parquet by the types of the values of a field, as of `kind_of`; of others, strings.
+_KINDS = {
+    **dict.fromkeys(("int", "long", "int long"), "int64"),
+    **dict.fromkeys(("float", "float int"), "float64"),
+    "bool": "bool_",
+}
 
 Rows = Iterable[Sequence[object]]
 
@@ -48,7 +52,7 @@ Rows = Iterable[Sequence[object]]
 def write_files(folder: pathlib.Path, found: Found, output: str) -> None:
     """Write the three files of what was found."""
     fields = [*found.rows.kinds]
-    has_others = len(found.rows) > found.rows.table_rows
+    has_others = found.rows.has_others
     group_names = (*GROUPS, OTHER) if has_others else GROUPS
 
     def write(name: str, fixed: Sequence[str], rows: Rows, payload: Sequence[str]) -> None:
@@ -107,7 +111,8 @@ def _members(groups: Iterable[Group], fields: list[str], *, has_others: bool) ->
         others = zip(group.of_table, group.payloads, strict=True)
         for (value, stays, text), (of_table, payload) in zip(fixed, others, strict=True):
             more = (of_table,) if has_others else ()
-            yield (number, value, stays, group.weakest, text, *more, *_values(payload, fields))
+            link = (group.weakest, *group.link, group.distance)
+            yield (number, value, stays, *link, text, *more, *_values(payload, fields))
 
 
 def _values(payload: Mapping[str, object] | None, fields: Sequence[str]) -> list[object]:

@@ -233,7 +233,8 @@ def find_duplicates(
       against: other questions, as `questions`; only pairs of one of each are found.
       incremental: the folder of an index. Rows that it lacks are compared with it and with each
         other, then added to it, so that the next call compares only what is new.
-      within: a column; only rows with the same value in it are compared.
+      within: a column; only rows with the same value in it are compared, 1, 1.0 and "1" being the
+        same. A row without a value is compared with nothing.
       groups: "complete", "bridges" or "closure" (`duplicates.groups`); None: complete, or closure
         with `against` or `incremental`, where not all pairs of a group are compared.
       keep: the row of a group that stays: "first", "longest", "central" (nearest to the mean), or

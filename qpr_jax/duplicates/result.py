@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever
 
 T = TypeVar("T")
+OTHER = "of_table"  # a column of groups, where there are rows of another table
 _SHOWN = 10  # pairs and groups that are printed
 _CHUNK = 16_384  # rows that are read from disk at once
 
@@ -58,7 +59,7 @@ class Group(NamedTuple):
       kept: the id of the row that stays.
       keeps_table: whether that row is of the table.
       weakest: the probability of the pair that joined the group last; None as of `Pair`.
-      link: the ids of this pair.
+      link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.
     """
 
@@ -157,8 +158,13 @@ class Duplicates:
                 "id": [value for group in groups for value in group.ids],
                 "kept": [is_kept for group in groups for is_kept in group.stays],
                 "weakest": [group.weakest for group in groups for _ in group.ids],
+                "link1": [group.link[0] for group in groups for _ in group.ids],
+                "link2": [group.link[1] for group in groups for _ in group.ids],
+                "distance": [group.distance for group in groups for _ in group.ids],
                 "question": [text for group in groups for text in group.questions],
             }
+            if self._found.rows.has_others:
+                fixed[OTHER] = [side for group in groups for side in group.of_table]
             return with_payload(fixed, [p for group in groups for p in group.payloads])
 
         return Table(groups, columns)
@@ -241,15 +247,18 @@ def groups_of(found: Found) -> Iterator[Group]:
     """The groups, read from disk a part at a time."""
     groups, rows = found.groups, found.rows
     known = found.pairs.calibration is not None
+    across = found.settings.compare == "across"
     for begin, end in chunks_of(groups.starts):
         at = groups.starts[begin]
         ids, texts, payloads = rows.columns(groups.members[at : groups.starts[end]])
         of_table = (groups.members[at : groups.starts[end]] < rows.table_rows).tolist()
-        links = rows.fields(groups.links[begin:end].reshape(-1))[0]
+        ends = groups.links[begin:end]  # rows of the table have the smaller numbers
+        links = rows.fields((np.sort(ends, axis=1) if across else ends).reshape(-1))[0]
         kept = rows.fields(groups.kept[begin:end])[0]
         for i in range(begin, end):
             own = slice(groups.starts[i] - at, groups.starts[i + 1] - at)
             distance = float(groups.distances[i])
+            link = links[2 * (i - begin)], links[2 * (i - begin) + 1]
             score = float(groups.strengths[i]) + 1e-9 * distance / (1 + distance)
             yield Group(
                 ids[own],
@@ -259,7 +268,7 @@ def groups_of(found: Found) -> Iterator[Group]:
                 kept[i - begin],
                 bool(groups.kept[i] < rows.table_rows),
                 min(1.0, score) if known else None,
-                _ordered(*links[2 * (i - begin) : 2 * (i - begin) + 2]),
+                link if across else _ordered(*link),
                 distance,
             )
 

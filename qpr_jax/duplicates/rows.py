@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qpr_jax.data.questions import Payload
+from qpr_jax.duplicates.cells import block_of, hash_block, kind_of
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, sha256_of, write_atomically, write_json
 from qpr_jax.ids import Id, id_key
@@ -35,6 +37,8 @@ from qpr_jax.index.built_questions import (
     write_questions,
 )
 from qpr_jax.text.tokenizer import canonical
+
+log = logging.getLogger("qpr_jax")
 
 _FILE, _SOURCE = "rows.npz", "source.json"
 ADDING = "adding.json"  # which rows of an index are those of the table
@@ -59,7 +63,7 @@ class Rows:
       blocks: int64 [E], only entries of one block are compared; None: all.
       is_new: bool [E], whether a row of the table is in it; None where all are.
       keys: uint64 [E, 2], hashes of block and text.
-      kinds: the types of the values of each field of the payloads, by its name.
+      kinds: the types of the values of each field of the payloads, by its name; see `kind_of`.
     """
 
     parts: tuple[BuiltQuestions, BuiltQuestions]
@@ -84,6 +88,11 @@ class Rows:
     def table_rows(self) -> int:
         """How many rows the table has; the others are those that it is compared with."""
         return len(self.parts[0])
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are rows that the table is compared with."""
+        return len(self) > self.table_rows
 
     def fields(self, rows: np.ndarray) -> tuple[list[Id], list[str]]:
         """The ids and texts of rows int64 [n]."""
@@ -129,21 +138,27 @@ _ARRAYS = [field.name for field in dataclasses.fields(Rows)[1:-1]]
 class _Source:
     """Questions on their way to disk, and the hashes of their texts and blocks."""
 
-    def __init__(self, questions: Iterable[StoredQuestion], within: str | None) -> None:
-        self._questions, self._within = questions, within
+    def __init__(
+        self, questions: Iterable[StoredQuestion], within: str | None, alone: str | None
+    ) -> None:
+        """alone: as of `hash_block`."""
+        self._questions, self._within, self._alone = questions, within, alone
         self._hashes, self._blocks, self._spellings = bytearray(), bytearray(), bytearray()
         self._has_block = False
+        self.values: set[bytes] = set()  # the blocks of rows with a value
         self.kinds: dict[str, set[str]] = {}
 
     def __iter__(self) -> Iterator[StoredQuestion]:
         for question in self._questions:
             block, payload = b"", question.payload or {}
             for name, value in payload.items():
-                self.kinds.setdefault(name, set()).add(type(value).__name__)
+                self.kinds.setdefault(name, set()).add(kind_of(value))
             if self._within is not None:
                 self._has_block |= self._within in payload
-                value = json.dumps(payload.get(self._within), sort_keys=True).encode()
-                block = hashlib.blake2b(value, digest_size=8).digest()
+                value = block_of(payload.get(self._within))
+                block = hash_block(value, question, self._alone)
+                if value is not None:
+                    self.values.add(block)
                 self._blocks += block
             text = question.question.encode("utf-8", "surrogatepass")
             self._hashes += hashlib.blake2b(text, digest_size=_BYTES, key=block).digest()
@@ -189,7 +204,8 @@ def read_rows(
       questions: of the table.
       others: with which they are compared.
       check, check_others: as of `write_questions`.
-      within: the name in the payload whose values are the blocks.
+      within: the name in the payload whose values are the blocks; see `block_of`. A row without a
+        value is compared with nothing, but for copies of its text where `known_by` is "text".
       apart: whether a text of both is two entries, one of each.
       known_by: of `others` of an index, by what it knows a row of the table: those rows are left
         out. The folder keeps what the index had when it was first read.
@@ -197,7 +213,8 @@ def read_rows(
     """
     settings = json.dumps([within, apart, known_by])
     before = read_object(folder / _SOURCE)
-    new = _Source(questions, within)
+    alone = {"id": "", "text": None, None: "new"}[known_by]
+    new = _Source(questions, within, alone)
     _write(folder / "new.part", new, check)
     # Numbers that an index gives are others when it has grown.
     files = ("texts",) if known_by == "text" else ("texts", "rows")
@@ -208,7 +225,7 @@ def read_rows(
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
         return _read(folder)
-    old = _Source(others, within)
+    old = _Source(others, within, "old" if alone else alone)
     _write(folder / "old.part", old, check_others)
     found["old"] = _digest(folder / "old.part", ("texts", "rows"))
     if is_same and before.get("old") == found["old"]:
@@ -220,6 +237,8 @@ def read_rows(
         shutil.rmtree(folder / name, ignore_errors=True)
         os.replace(folder / f"{name}.part", folder / name)
     parts = _parts(folder)
+    if within and apart and len(parts[1]) and new.values.isdisjoint(old.values):
+        log.warning("no value of `%s` is in both tables: nothing is compared", within)
     rows = _distinct(parts, new, old, within is not None, apart=apart)
     if known_by:
         rows = _leave_out_known(rows, known_by)

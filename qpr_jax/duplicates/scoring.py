@@ -39,8 +39,8 @@ class Scored(NamedTuple):
     scores: np.ndarray
     distances: np.ndarray
 
-    def some(self, which: np.ndarray) -> Scored:
-        """Those of a mask or of positions."""
+    def some(self, which: np.ndarray | slice) -> Scored:
+        """Those of a mask, of positions or of a slice."""
         return Scored(*(values[which] for values in self))
 
     @property

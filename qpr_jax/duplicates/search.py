@@ -30,6 +30,8 @@ log = logging.getLogger("qpr_jax")
 
 Compare = Literal["all", "across", "new"]
 _LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
+_ROWS = 1 << 18  # pairs of rows that are made at once
+_SAMPLE = 1 << 17  # pairs of which quantiles are taken
 _SORTED = 150  # bytes of a pair while it is sorted
 
 
@@ -91,25 +93,31 @@ class Found:
         across = self.settings.compare == "across"
         if not across:
             yield from self._copies()
+        own = self.rows.entries[: self.rows.table_rows]
+        members = np.argsort(own, kind="stable") if across else own[:0]
         for part in sorted_parts(self.pairs, self.count, self.settings.memory // _SORTED):
-            yield self._across(part) if across else self._of_entries(part)
+            if across:
+                yield from self._across(part, members, own[members])
+            else:
+                ends = self.rows.first[part.first], self.rows.first[part.second]
+                yield RowPairs(*ends, *part[2:])
 
-    def _of_entries(self, part: Scored) -> RowPairs:
-        return RowPairs(self.rows.first[part.first], self.rows.first[part.second], *part[2:])
+    def _across(self, part: Scored, members: np.ndarray, entries: np.ndarray) -> Iterator[RowPairs]:
+        """Each row of the table with the row that stands for the entry of the other.
 
-    def _across(self, part: Scored) -> RowPairs:
-        """Each row of the table with the row that stands for the entry of the other."""
-        rows = self.rows
-        is_new = rows.first[part.first] < rows.table_rows
+        members: int64 [T], the rows of the table by their `entries` int64 [T].
+        """
+        first = self.rows.first
+        is_new = first[part.first] < self.rows.table_rows
         new = np.where(is_new, part.first, part.second)
         old = np.where(is_new, part.second, part.first)
-        members = np.argsort(rows.entries[: rows.table_rows], kind="stable")
-        starts = np.searchsorted(rows.entries[members], np.stack([new, new + 1]))
-        counts = starts[1] - starts[0]
-        pair = np.repeat(np.arange(len(new)), counts)
-        offsets = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-        own = members[starts[0][pair] + offsets]
-        return RowPairs(own, rows.first[old[pair]], part.scores[pair], part.distances[pair])
+        starts = np.searchsorted(entries, new)
+        ends = np.cumsum(np.searchsorted(entries, new, "right") - starts)
+        for start in range(0, int(ends[-1]) if len(ends) else 0, _ROWS):
+            places = np.arange(start, min(start + _ROWS, ends[-1]))
+            pair = np.searchsorted(ends, places, "right")
+            own = members[starts[pair] + places - np.append(0, ends)[pair]]
+            yield RowPairs(own, first[old[pair]], part.scores[pair], part.distances[pair])
 
     def _copies(self) -> Iterator[RowPairs]:
         rows = self.rows
@@ -121,12 +129,22 @@ class Found:
             kept &= np.minimum(first, copies) < rows.table_rows
         score = np.nan if self.pairs.calibration is None else 1.0
         some = copies[kept]
-        for start in range(0, len(some), 1 << 18):
-            part = slice(start, start + (1 << 18))
+        for start in range(0, len(some), _ROWS):
+            part = slice(start, start + _ROWS)
             size = len(some[part])
             yield RowPairs(
                 first[kept][part], some[part], np.full(size, score), np.zeros(size, np.float32)
             )
+
+    @property
+    def listed(self) -> int:
+        """How many pairs of rows there are, without those of copies."""
+        if self.settings.compare != "across":
+            return self.count
+        of_table = np.where(self.rows.first < self.rows.table_rows, self.rows.copies, 0)
+        return sum(
+            int((of_table[part.first] + of_table[part.second]).sum()) for part in self.pairs.parts()
+        )
 
     @property
     def copies(self) -> int:
@@ -289,22 +307,31 @@ def _largest(pairs: ScoredPairs) -> float:
 def sorted_parts(pairs: ScoredPairs, count: int, most: int) -> Iterator[Scored]:
     """The pairs, strongest first, in parts of about `most`; they are read once for each part."""
     ranges = -(-count // max(1, most))
-    if ranges <= 1:
-        yield from _sorted(pairs, -np.inf, np.inf)
-        return
-    step = max(1, count >> 20)
-    sample = np.concatenate([part.strengths[::step] for part in pairs.parts()])
-    bounds = np.unique(np.quantile(sample, np.linspace(0, 1, 2 * ranges + 1)[1:-1]))[::-1]
-    for low, high in zip([*bounds, -np.inf], [np.inf, *bounds], strict=True):
-        yield from _sorted(pairs, low, high)
+    step = max(1, count // max(_SAMPLE, 64 * ranges))
+    bounds: list[Scored | None] = [None]
+    if ranges > 1:
+        sample = _strongest_first([part.some(slice(None, None, step)) for part in pairs.parts()])
+        places = np.linspace(0, len(sample.first), 2 * ranges + 1).astype(np.int64)[1:-1]
+        bounds += [sample.some(slice(at, at + 1)) for at in np.unique(places)]
+    for first, end in zip(bounds, [*bounds[1:], None], strict=True):
+        chosen = []
+        for part in pairs.parts():
+            inside = np.full(len(part.first), True) if end is None else _come_before(part, end)
+            chosen.append(
+                part.some(inside if first is None else inside & ~_come_before(part, first))
+            )
+        if chosen:
+            yield _strongest_first(chosen)
 
 
-def _sorted(pairs: ScoredPairs, low: float, high: float) -> Iterator[Scored]:
-    """The pairs with a strength from `low` to below `high`, strongest first, as one part."""
-    parts = []
-    for part in pairs.parts():
-        by = part.strengths
-        parts.append(part.some((by >= low) & (by < high)))
-    if parts:
-        joined = Scored(*map(np.concatenate, zip(*parts, strict=True)))
-        yield joined.some(np.lexsort((joined.second, joined.first, -joined.strengths)))
+def _come_before(pairs: Scored, one: Scored) -> np.ndarray:
+    """Which pairs come before `one`, bool [P]: by strength, of equal ones by their entries."""
+    by, other = pairs.strengths, one.strengths
+    earlier = (pairs.first == one.first) & (pairs.second < one.second)
+    return (by > other) | (by == other) & ((pairs.first < one.first) | earlier)
+
+
+def _strongest_first(parts: list[Scored]) -> Scored:
+    """The pairs of all parts, strongest first."""
+    joined = Scored(*map(np.concatenate, zip(*parts, strict=True)))
+    return joined.some(np.lexsort((joined.second, joined.first, -joined.strengths)))

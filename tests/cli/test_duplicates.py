@@ -63,6 +63,8 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     assert [(g["id"], g["kept"], g["votes"]) for g in groups] == [
         *(("7", "false", "20"), ("a", "true", "3"), ("c", "false", "5")),
     ]
+    links = {(g["weakest"], g["link1"], g["link2"], g["distance"]) for g in groups}
+    assert links == {(pairs[1]["score"], "7", "a", pairs[1]["distance"])}
     kept = read(tmp_path / "d" / "deduplicated.csv")
     assert kept == [
         {"id": "a", "question": "learn python", "rows": "3", "product": "x", "votes": "3"},
@@ -109,6 +111,27 @@ def test_whole_numbers_are_numbers_in_parquet(qpr, calibrated, tmp_path):
         "bool",
     ]
     assert found["id"].to_pylist() == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "read"),
+    [
+        ((1, 2.5), "double", [1.0, 2.5]),
+        ((2**53 + 1, 2), "int64", [2**53 + 1, 2]),
+        ((2**53 + 1, 2.5), "string", ["9007199254740993", "2.5"]),
+        ((2**63, -1), "string", ["9223372036854775808", "-1"]),
+        ((True, 1), "string", ["true", "1"]),
+        (([1], "b"), "string", ["[1]", "b"]),
+    ],
+)
+def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path, values, kind, read):
+    lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
+    status, _, stderr = qpr(*how)
+    assert status == 0, stderr
+    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")["n"]
+    assert (str(found.type), found.to_pylist()) == (kind, [*read, None])
 
 
 @pytest.mark.parametrize("how", [["--max-distance", "1e-6"], ["--pairs", "1"]])
@@ -167,6 +190,12 @@ def test_quoras_own_file(qpr, run, tmp_path):
     assert status == 0, stderr
     (pair,) = read(tmp_path / "m" / "pairs.csv")
     assert (pair["id1"], pair["id2"]) == ("11", "12")
+    how = ("--against", "quora.tsv", "--run", run, "--max-distance", "0", "--out", "n")
+    (tmp_path / "new.csv").write_text("question\ncook rice\nwhat is rust\n")
+    status, _, stderr = qpr("duplicates", "new.csv", *how)
+    assert status == 0, stderr
+    (pair,) = read(tmp_path / "n" / "pairs.csv")
+    assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
 @pytest.mark.parametrize(

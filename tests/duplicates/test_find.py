@@ -9,6 +9,7 @@ import pytest
 
 import qpr_jax
 from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax.duplicates import search
 from qpr_jax.duplicates.choice import Choice, choose
 from tests.duplicates.conftest import REACH, calibrate
 from tests.runs import WORDS, write_encoder
@@ -193,6 +194,38 @@ def test_only_rows_of_one_block_are_compared(run):
         find_duplicates(TABLE, run=run, threshold=0.9, keep="max:shop")
 
 
+def test_values_that_print_alike_are_one_block(run):
+    values = [1, "1", 1.0, None, "", float("nan"), " ", "1.5", 1.5, True]
+    table = [{"id": i, "text": "learn python", "shop": v} for i, v in enumerate(values)]
+    found = find_duplicates(table, run=run, threshold=0.9, within="shop")
+    assert sets_of(found) == {frozenset({0, 1, 2}), frozenset({7, 8})}
+    assert len(found.pairs) == 3
+    across = find_duplicates(table[:6], run=run, threshold=0.9, within="shop", against=table[5:])
+    assert len(across.pairs) == 0
+    across = find_duplicates(table[:6], run=run, threshold=0.9, within="shop", against=table[1:])
+    assert {p[:2] for p in across.pairs} == {(i, 1) for i in range(3)}
+
+
+def test_a_column_that_two_tables_do_not_share_is_said(run, caplog):
+    new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
+    assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
+    assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_row_of_an_index_without_a_value_is_known(run, tmp_path, with_ids):
+    entries = [(0, 0, "learn python", {"shop": "x"}), (1, 1, "cook rice", {"shop": None})]
+    Retriever.build_in(tmp_path / "index", entries, run=run)
+    texts = ["learn python", "cook rice", "LEARN python"]
+    shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
+    ids = [0, 1, 2] if with_ids else None
+    for added in (1, 0):
+        found = find_duplicates(
+            texts, ids, shops, incremental=tmp_path / "index", within="shop", threshold=0.9
+        )
+        assert (len(found.pairs), len(found.kept)) == (0, added)
+
+
 def test_new_rows_are_compared_with_old_ones_only(run):
     new = ["learn python", "learn python", "LEARN PYTHON", "cook rice", "what is rust"]
     old = ["Learn Python", "learn python", "a new car"]
@@ -207,6 +240,13 @@ def test_new_rows_are_compared_with_old_ones_only(run):
         *((True, i) for i in (0, 1, 2)),
     ]
     assert not group.keeps_table
+    assert group.link in pairs
+    frame = found.groups.to_pandas()
+    assert [*zip(frame["of_table"], frame["id"], strict=True)] == [
+        *zip(group.of_table, group.ids, strict=True)
+    ]
+    expected = (*group.link, pytest.approx(group.distance))
+    assert (*found.groups.to_arrow().to_pylist()[0].values(),)[4:7] == expected
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
 
 
@@ -220,6 +260,17 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
         assert found.kept == [1]
     how["against"] = []
     assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
+
+
+def test_many_copies_of_a_new_text_are_pairs_of_their_own(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "_ROWS", 7)
+    new = ["learn python"] * 20 + ["cook rice"]
+    old = ["LEARN python", "Learn Python", "cook rice"]
+    found = find_duplicates(new, run=run, against=old, threshold=0.95, folder=tmp_path)
+    expected = {*((i, j) for i in range(20) for j in (0, 1)), (20, 2)}
+    assert sorted(pair[:2] for pair in found.pairs) == sorted(expected)
+    assert found._found.listed == 41
+    assert all(len(part.first) <= 7 for part in found._found.row_pairs())
 
 
 @pytest.mark.parametrize("with_ids", [True, False])

@@ -39,6 +39,17 @@ def test_pairs_come_sorted_in_parts_that_fit(pairs, calibrated):
     assert (np.diff(whole[3]) >= 0).all()
 
 
+def test_equal_pairs_are_cut_where_they_do_not_fit(pairs):
+    rng = np.random.default_rng(1)
+    keys = rng.permutation(3000)
+    found = [Pairs(k // 60, 50 + k % 60, np.zeros(len(k))) for k in np.array_split(keys, 5)]
+    same = dataclasses.replace(pairs, found=lambda: iter(found))
+    parts = [*sorted_parts(same, 3000, 500)]
+    assert max(len(part.first) for part in parts) <= 500
+    first, second, *_ = joined(parts)
+    np.testing.assert_array_equal(60 * first + second - 50, np.arange(3000))
+
+
 @pytest.mark.parametrize("precision", [0.6, 0.9, 0.99])
 def test_a_precision_is_of_the_lowest_threshold_that_has_it(pairs, precision):
     found = pairs.with_precision(precision)
