@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import functools
 import itertools
 import pathlib
 import tempfile
@@ -17,6 +18,7 @@ from qpr_jax.data.questions import Entry, as_entries
 from qpr_jax.duplicates.choice import Choice, choose
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, share_of
 from qpr_jax.duplicates.keep import column_of
+from qpr_jax.duplicates.old_vectors import fill_from_index
 from qpr_jax.duplicates.result import Duplicates
 from qpr_jax.duplicates.rows import ADDING, Rows, forget_rows, kept_rows, read_rows
 from qpr_jax.duplicates.search import Found, Settings, search_duplicates
@@ -96,7 +98,10 @@ class Search:
 
     def run(self, folder: pathlib.Path, rows: Rows) -> Found:
         """Search; a run that was killed goes on where it was in `folder`."""
-        return search_duplicates(rows, self.encoder, self.stages, self.settings, folder)
+        fill = None
+        if self.index is not None:
+            fill = functools.partial(fill_from_index, rows, self.index.index)
+        return search_duplicates(rows, self.encoder, self.stages, self.settings, folder, fill)
 
     def add_new(self, folder: pathlib.Path, rows: Rows) -> int:
         """Add the rows that the index lacks to it; how many these are.

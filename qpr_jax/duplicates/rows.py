@@ -242,16 +242,17 @@ def read_rows(
     rows = _distinct(parts, new, old, within is not None, apart=apart)
     if known_by:
         rows = _leave_out_known(rows, known_by)
-    none: set[str] = set()
-    found["kinds"] = {
-        name: sorted(new.kinds.get(name, none) | old.kinds.get(name, none))
-        for name in {**new.kinds, **old.kinds}
-    }
+    found["kinds"] = _join_kinds(new.kinds, old.kinds)
     with write_atomically(folder / _FILE) as file:
         arrays = {name: getattr(rows, name) for name in _ARRAYS}
         np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
     write_json(folder / _SOURCE, found)
     return dataclasses.replace(rows, kinds=found["kinds"])
+
+
+def _join_kinds(new: dict[str, set[str]], old: dict[str, set[str]]) -> dict[str, list[str]]:
+    none: set[str] = set()
+    return {name: sorted(new.get(name, none) | old.get(name, none)) for name in {**new, **old}}
 
 
 def forget_rows(folder: pathlib.Path) -> None:

@@ -16,7 +16,7 @@ from qpr_jax.duplicates.groups import DEFAULT, Linkage, Links, group_pairs
 from qpr_jax.duplicates.row_groups import RowGroups, group_rows
 from qpr_jax.duplicates.rows import Rows
 from qpr_jax.duplicates.scoring import Last, Scored, ScoredPairs, rerank_pairs
-from qpr_jax.duplicates.vectors import encode_entries
+from qpr_jax.duplicates.vectors import Fill, encode_entries
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.closest_pairs import find_closest, kth_distance
@@ -155,11 +155,17 @@ class Found:
 
 
 def search_duplicates(
-    rows: Rows, encoder: Encoder, stages: SecondStages, settings: Settings, folder: pathlib.Path
+    rows: Rows,
+    encoder: Encoder,
+    stages: SecondStages,
+    settings: Settings,
+    folder: pathlib.Path,
+    fill: Fill | None = None,
 ) -> Found:
     """Find the pairs of rows that count as duplicates, and their groups.
 
     folder: what a run that was killed left there is used, whatever the phase.
+    fill: as of `encode_entries`.
     """
     choice = settings.choice
     light = _uses_light(stages, settings)
@@ -168,7 +174,7 @@ def search_duplicates(
     if rows.is_new is not None and not rows.is_new.any():  # nothing is compared
         limit, reach, vectors = -1.0, -1.0, np.zeros((0, encoder.dimension), np.float32)
     else:
-        vectors = encode_entries(rows, encoder, folder)
+        vectors = encode_entries(rows, encoder, folder, fill)
     found = _find(rows, vectors, limit, reach, settings, folder)
     raw, last = None, None
     if light and found is not None:
@@ -246,7 +252,7 @@ def _find(
     folder: pathlib.Path,
 ) -> FoundPairs | None:
     """The pairs of entries within a distance, at least `reach`; None where there can be none."""
-    if limit < 0 or len(rows.first) < 2:
+    if limit < 0 or len(vectors) < 2:
         return None
     is_new = None if settings.compare == "all" else rows.is_new
     if is_new is None and settings.compare == "across":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pathlib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,10 +17,17 @@ _FILE, _STATE = "vectors.f32", "vectors.json"
 _PART = 16_384  # entries that are encoded between two writes
 
 
-def encode_entries(rows: Rows, encoder: Encoder, folder: pathlib.Path) -> np.ndarray:
+Fill = Callable[[np.ndarray], np.ndarray]
+
+
+def encode_entries(
+    rows: Rows, encoder: Encoder, folder: pathlib.Path, fill: Fill | None = None
+) -> np.ndarray:
     """The vectors of all entries, float32 [E, d], mapped from a file of `folder`.
 
     A file of the same texts and the same encoder is used as far as it goes.
+
+    fill: sets vectors that are known in an array of all; returns for which, bool [E].
     """
     count, dimension = len(rows.first), encoder.dimension
     if not count:
@@ -33,10 +41,15 @@ def encode_entries(rows: Rows, encoder: Encoder, folder: pathlib.Path) -> np.nda
     if not done:  # before the file is emptied, else a kill here leaves the old number of vectors
         write_json(folder / _STATE, {"identity": identity, "done": 0})
     vectors = np.memmap(path, np.float32, "r+" if done else "w+", shape=shape)
+    known = np.zeros(count, bool)
+    if fill is not None and done < count:
+        known = fill(vectors)
     with progress.bar("encoded", count, start=done, shown=count > _PART) as show:
         for start in range(done, count, _PART):
             stop = min(start + _PART, count)
-            vectors[start:stop] = encoder.encode(rows.texts_of(np.arange(start, stop)))
+            new = start + np.flatnonzero(~known[start:stop])
+            if len(new):
+                vectors[new] = encoder.encode(rows.texts_of(new))
             vectors.flush()
             write_json(folder / _STATE, {"identity": identity, "done": stop})
             show(stop, "")

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever, UserError, find_duplicates
+from qpr_jax import Recipe, Retriever, UserError, find_duplicates
 from qpr_jax.duplicates import find
 from qpr_jax.duplicates.rows import read_rows
 from qpr_jax.duplicates.scoring import rerank_pairs
@@ -87,6 +87,32 @@ def test_nothing_is_encoded_where_nothing_is_new(run, tmp_path, monkeypatch):
     for keep in ("first", "central"):
         found = find_duplicates(OLD, incremental=tmp_path / "index", keep=keep)
         assert (len(found.pairs), len(found.groups), found.kept) == (0, 0, [])
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF3,Flat", "SQ8"])
+def test_only_what_is_new_is_encoded(run, tmp_path, monkeypatch, factory):
+    texts = sorted({*texts_of(150)})
+    old, new = texts[:-10], texts[-10:]
+    recipe = Recipe(factory, probes=1, assignments=1 + ("IVF" in factory))
+    entries = ((i, f"q{i}", text, None) for i, text in enumerate(old))
+    Retriever.build_in(tmp_path / "index", entries, run=run, recipe=recipe)
+    Retriever.load(tmp_path / "index").add(["another"], ["q3"])
+    old[3] = "another"
+    expected = find_duplicates([*old, *new], run=run, max_distance=0.8)
+    seen, encode = [], CnnEncoder.encode
+
+    def note(self, given):
+        seen.extend(given)
+        return encode(self, given)
+
+    monkeypatch.setattr(CnnEncoder, "encode", note)
+    ids = [f"n{i}" for i in range(10)]
+    found = find_duplicates(new, ids, incremental=tmp_path / "index", max_distance=0.8)
+    distances = [p.distance for p in expected.pairs if max(p[:2]) >= len(old)]
+    assert len(distances) > 5
+    assert [p.distance for p in found.pairs] == pytest.approx(distances, abs=1e-5)
+    again = old if factory == "SQ8" else []
+    assert sorted(seen) == sorted([*again, *new, *new])  # compared, then added
 
 
 @pytest.mark.parametrize("killed", [(CnnEncoder, "encode"), (Retriever, "add")])
