@@ -17,15 +17,14 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from qpr_jax.data.questions import Payload
-from qpr_jax.duplicates.cells import block_of, hash_block, kind_of
-from qpr_jax.errors import UserError
+from qpr_jax.duplicates.hashed_questions import HashedQuestions
 from qpr_jax.files import read_object, sha256_of, write_atomically, write_json
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Check, StoredQuestion
@@ -36,14 +35,12 @@ from qpr_jax.index.built_questions import (
     read_questions,
     write_questions,
 )
-from qpr_jax.text.tokenizer import canonical
 
 log = logging.getLogger("qpr_jax")
 
 _FILE, _SOURCE = "rows.npz", "source.json"
 ADDING = "adding.json"  # which rows of an index are those of the table
 _BUILD = "rows"
-_BYTES = 16  # of the hash of a text
 _CHUNK = 65_536  # rows whose texts are in memory at once
 OLD, NEW = 0, 1
 _Columns = tuple[list[Id], list[str], list[Any]]  # ids, texts and payloads
@@ -135,56 +132,6 @@ def order_key(value: Id) -> tuple[bool, Id]:
 _ARRAYS = [field.name for field in dataclasses.fields(Rows)[1:-1]]
 
 
-class _Source:
-    """Questions on their way to disk, and the hashes of their texts and blocks."""
-
-    def __init__(
-        self, questions: Iterable[StoredQuestion], within: str | None, alone: str | None
-    ) -> None:
-        """alone: as of `hash_block`."""
-        self._questions, self._within, self._alone = questions, within, alone
-        self._hashes, self._blocks, self._spellings = bytearray(), bytearray(), bytearray()
-        self._has_block = False
-        self.values: set[bytes] = set()  # the blocks of rows with a value
-        self.kinds: dict[str, set[str]] = {}
-
-    def __iter__(self) -> Iterator[StoredQuestion]:
-        for question in self._questions:
-            block, payload = b"", question.payload or {}
-            for name, value in payload.items():
-                self.kinds.setdefault(name, set()).add(kind_of(value))
-            if self._within is not None:
-                self._has_block |= self._within in payload
-                value = block_of(payload.get(self._within))
-                block = hash_block(value, question, self._alone)
-                if value is not None:
-                    self.values.add(block)
-                self._blocks += block
-            text = question.question.encode("utf-8", "surrogatepass")
-            self._hashes += hashlib.blake2b(text, digest_size=_BYTES, key=block).digest()
-            plain = canonical(question.question).encode("utf-8", "surrogatepass")
-            self._spellings += hashlib.blake2b(plain, digest_size=8).digest()
-            yield question
-
-    def hashes(self) -> np.ndarray:
-        """Of block and text of each row: uint64 [R, 2]."""
-        return np.frombuffer(bytes(self._hashes), ">u8").astype(np.uint64).reshape(-1, 2)
-
-    def spellings(self) -> np.ndarray:
-        """The hash of the canonical text of each row, int64 [R]."""
-        return np.frombuffer(bytes(self._spellings), ">i8").astype(np.int64)
-
-    def blocks(self) -> np.ndarray:
-        """The hash of the block of each row, int64 [R]; UserError where no row has the column."""
-        if not self._has_block and self._blocks:
-            raise UserError(
-                f"expected a column `{self._within}` that is kept with the questions, found none",
-                setting="within",
-                remedy="name another column",
-            )
-        return np.frombuffer(bytes(self._blocks), ">i8").astype(np.int64)
-
-
 def read_rows(
     folder: pathlib.Path,
     questions: Iterable[StoredQuestion],
@@ -214,7 +161,7 @@ def read_rows(
     settings = json.dumps([within, apart, known_by])
     before = read_object(folder / _SOURCE)
     alone = {"id": "", "text": None, None: "new"}[known_by]
-    new = _Source(questions, within, alone)
+    new = HashedQuestions(questions, within, alone)
     _write(folder / "new.part", new, check)
     # Numbers that an index gives are others when it has grown.
     files = ("texts",) if known_by == "text" else ("texts", "rows")
@@ -225,7 +172,7 @@ def read_rows(
     if known_by and is_same:
         shutil.rmtree(folder / "new.part")
         return _read(folder)
-    old = _Source(others, within, "old" if alone else alone)
+    old = HashedQuestions(others, within, "old" if alone else alone)
     _write(folder / "old.part", old, check_others)
     found["old"] = _digest(folder / "old.part", ("texts", "rows"))
     if is_same and before.get("old") == found["old"]:
@@ -266,7 +213,7 @@ def kept_rows(folder: pathlib.Path) -> Rows | None:
     return _read(folder) if (folder / _SOURCE).exists() else None
 
 
-def _write(folder: pathlib.Path, source: _Source, check: Check) -> None:
+def _write(folder: pathlib.Path, source: HashedQuestions, check: Check) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_questions(source, folder, _BUILD, check=check)
@@ -288,8 +235,8 @@ def _read(folder: pathlib.Path) -> Rows:
 
 def _distinct(
     parts: tuple[BuiltQuestions, BuiltQuestions],
-    new: _Source,
-    old: _Source,
+    new: HashedQuestions,
+    old: HashedQuestions,
     has_blocks: bool,
     *,
     apart: bool,
