@@ -180,6 +180,12 @@ def open_search(
                 setting="run",
                 remedy="leave {run} out",
             )
+        if not pathlib.Path(incremental, "index").is_dir():
+            raise UserError(
+                f"expected the folder of an index, found none at {incremental}",
+                setting="incremental",
+                remedy="make one with `qpr index`",
+            )
         index = Retriever.load(incremental, indexed=True)
         encoder, stages = index.encoder, index.second_stages
     else:

@@ -180,6 +180,9 @@ def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
     assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
     status, _, stderr = qpr(*how, "--run", calibrated)
     assert (status, "leave `--run` out" in stderr) == (1, True)
+    status, _, stderr = qpr("duplicates", table, "--incremental", "none", "--out", "e")
+    said = "`--incremental`: expected the folder of an index, found none at none; make one with"
+    assert (status, said in stderr) == (1, True), stderr
 
 
 def test_quoras_own_file(qpr, run, tmp_path):
