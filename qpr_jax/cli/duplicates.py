@@ -137,7 +137,7 @@ def duplicates(
         info_path = folder / "info.json"
         rows_hash = read_object(work / "source.json").get("new")
         before = read_object(info_path) if search.index is not None else {}
-        if not count_new(rows) and rows_hash and before.get("rows") == rows_hash:
+        if not len(rows.searched) and rows_hash and before.get("rows") == rows_hash:
             log.info("%s: is left as it was: its rows are these, and the index has them", out)
             return {"out": out, **before}
         found = search.run(work, rows)
@@ -284,7 +284,7 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
     known, by_light = found.pairs.calibration, found.pairs.raw is not None
     return {
         "run": str(search.run_folder),
-        "questions": count_new(rows),
+        "questions": len(rows.searched),
         "texts": len(rows.first),
         "threshold": found.pairs.threshold,
         "max_distance": found.max_distance if found.max_distance < float("inf") else None,
@@ -300,11 +300,6 @@ def _info(search: Search, found: Found) -> dict[str, Any]:
         "exact": found.exact,
         "missed": found.missed,
     }
-
-
-def count_new(rows: Rows) -> int:
-    """How many rows of the table are searched: all, or those that the index lacks."""
-    return int((rows.entries[: rows.table_rows] >= 0).sum())
 
 
 def _summarize(out: str, info: dict[str, Any]) -> None:

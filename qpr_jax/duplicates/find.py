@@ -110,7 +110,7 @@ class Search:
         """
         if self.index is None:
             return 0
-        new = _new_rows(rows)
+        new = rows.searched
         done = self._count_added(folder)
         if done is None:
             store, done = self.index.index.store, 0
@@ -130,7 +130,7 @@ class Search:
         begun, rows = read_object(folder / ADDING), kept_rows(folder)
         if self.index is None or rows is None or not begun:
             return None
-        store, new, first = self.index.index.store, _new_rows(rows), begun["rows"]
+        store, new, first = self.index.index.store, rows.searched, begun["rows"]
         is_same = self.index.state.split()[0] == begun["state"].split()[0]
         # Each row that was added is one change; others may have removed rows, too.
         if not is_same or store.sequence - begun["sequence"] != store.rows - first:
@@ -287,11 +287,6 @@ def find_duplicates(
             forget_rows(where)
     log(repr(found).partition("\n")[0].strip("<>"))
     return found
-
-
-def _new_rows(rows: Rows) -> np.ndarray:
-    """The rows of the table that are not left out, int64 [n]."""
-    return np.flatnonzero(rows.entries[: rows.table_rows] >= 0)
 
 
 def needed_columns(within: str | None, keep: str) -> list[str]:

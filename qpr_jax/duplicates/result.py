@@ -209,7 +209,7 @@ class Duplicates:
         return self._explainer(self._found.rows)
 
     def __repr__(self) -> str:
-        rows = int((self._found.rows.entries[: self._found.rows.table_rows] >= 0).sum())
+        rows = len(self._found.rows.searched)
         lines = [
             f"<Duplicates: {len(self._pairs):,} pairs and {len(self._found.groups):,} groups in "
             f"{rows:,} rows>"

@@ -77,6 +77,11 @@ class Rows:
         return len(self.entries)
 
     @property
+    def searched(self) -> np.ndarray:
+        """The rows of the table that are searched, int64 [n]: all, or what an index lacks."""
+        return np.flatnonzero(self.entries[: self.table_rows] >= 0)
+
+    @property
     def identity(self) -> str:
         """Of the texts of all entries, whatever the order of the rows."""
         return hashlib.sha256(np.ascontiguousarray(self.keys).tobytes()).hexdigest()

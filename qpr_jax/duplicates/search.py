@@ -7,7 +7,7 @@ import logging
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.closest_pairs import find_closest, kth_distance
 from qpr_jax.index.pair_files import Pairs, join_pairs, sort_pairs
 from qpr_jax.index.pair_search import FoundPairs, find_pairs
+from qpr_jax.index.pair_tasks import Compare
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.light import LIGHT
 from qpr_jax.reranking.second_stage import SecondStages
 
 log = logging.getLogger("qpr_jax")
 
-Compare = Literal["all", "across", "new"]
 _LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
 _ROWS = 1 << 18  # pairs of rows that are made at once
 _SAMPLE = 1 << 17  # pairs of which quantiles are taken

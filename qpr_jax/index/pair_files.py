@@ -77,7 +77,7 @@ class PairFolder:
             return
         for file in self._files():
             begin, end = _tasks(file)
-            if begin != self.next_task:  # pairs of a run that was told other tasks
+            if begin != self.next_task:  # of a run that had other tasks
                 file.unlink()
             else:
                 self.next_task = self._begun = end

@@ -210,7 +210,7 @@ def missing_words(text: str, other: str) -> list[str]:
     return [word for word in dict.fromkeys(tokenize(other)) if word not in words]
 
 
-# Blanks with the punctuation beside them; they separate words, or words joined by punctuation.
+# Blanks with the punctuation next to them; they separate words, or words joined by punctuation.
 _MARKS = (
     re.escape(string.punctuation)
     + "\xa1\xab\xbb\xbf\u2013-\u201e\u2026\u0964\u3001\u3002\uff01\uff0c\uff1f"

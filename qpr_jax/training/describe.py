@@ -57,14 +57,14 @@ def select(names: Iterable[str]) -> list[str]:
 
     UserError for a name that is neither.
     """
-    wanted, sections = [*names], {name.partition(".")[0] for name in declarations() if "." in name}
-    for name in wanted:
+    given, sections = [*names], {name.partition(".")[0] for name in declarations() if "." in name}
+    for name in given:
         if name not in sections:
             require_name(name)
     return [
         name
         for name in declarations()
-        if not wanted or name in wanted or name.partition(".")[0] in sections.intersection(wanted)
+        if not given or name in given or name.partition(".")[0] in sections.intersection(given)
     ]
 
 
