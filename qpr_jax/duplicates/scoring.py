@@ -15,6 +15,7 @@ from qpr_jax.duplicates.rows import Rows
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, write_json
+from qpr_jax.index.closest_pairs import LastPair
 from qpr_jax.index.mining import Pairs
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.light import LightModel
@@ -56,20 +57,6 @@ def strengths(scores: np.ndarray, distances: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(scores), -distances, scores - near)
 
 
-class Last(NamedTuple):
-    """The last pair that counts, by squared distance, then by its entries."""
-
-    distance: float
-    first: float = np.inf
-    second: float = np.inf
-
-    def counts(self, pairs: Scored) -> np.ndarray:
-        """Which pairs count, bool [P]."""
-        before = (pairs.first == self.first) & (pairs.second <= self.second)
-        tied = (pairs.distances == self.distance) & ((pairs.first < self.first) | before)
-        return (pairs.distances < self.distance) | tied
-
-
 @dataclass(frozen=True)
 class ScoredPairs:
     """The pairs of a search with their probabilities, read a part at a time.
@@ -88,7 +75,7 @@ class ScoredPairs:
     calibration: PairCalibration | None = None
     raw: np.ndarray | None = None
     threshold: float | None = None
-    last: Last | None = None
+    last: LastPair | None = None
 
     def parts(self) -> Iterator[Scored]:
         """Those that count."""
@@ -108,7 +95,9 @@ class ScoredPairs:
             if self.calibration is not None:
                 scores = np.where(self.spellings[first] == self.spellings[second], 1.0, scores)
             part = Scored(first, second, scores, distances)
-            yield part if self.last is None else part.some(self.last.counts(part))
+            if self.last is not None:
+                part = part.some(self.last.counts(first, second, distances))
+            yield part
             start = stop
 
     def _without_spellings(self, part: Scored) -> Scored:

@@ -15,12 +15,12 @@ from qpr_jax.duplicates.choice import Choice
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, Links, group_pairs
 from qpr_jax.duplicates.row_groups import RowGroups, group_rows
 from qpr_jax.duplicates.rows import Rows
-from qpr_jax.duplicates.scoring import Last, Scored, ScoredPairs, rerank_pairs
+from qpr_jax.duplicates.scoring import Scored, ScoredPairs, rerank_pairs
 from qpr_jax.duplicates.vectors import Fill, encode_entries
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.index.closest_pairs import find_closest, kth_distance
-from qpr_jax.index.pair_files import Pairs, join_pairs, sort_pairs
+from qpr_jax.index.closest_pairs import LastPair, find_closest, last_pair
+from qpr_jax.index.pair_files import Pairs
 from qpr_jax.index.pair_search import FoundPairs, find_pairs
 from qpr_jax.index.pair_tasks import Compare
 from qpr_jax.reranking.base import Rerank
@@ -273,19 +273,13 @@ def _find(
     return find_closest(vectors, int(count), folder / "closest", **how)  # type: ignore[arg-type]
 
 
-def _last_of(found: FoundPairs, choice: Choice) -> Last | None:
+def _last_of(found: FoundPairs, choice: Choice) -> LastPair | None:
     """The last pair that counts where the re-ranker also got further ones, as hits of texts."""
     if choice.max_distance is not None:
-        return Last(choice.max_distance)
+        return LastPair(choice.max_distance)
     if choice.pairs is None or found.count <= choice.pairs:
         return None
-    distance, nearer, ties = kth_distance(found, int(choice.pairs)), 0, list[Pairs]()
-    for part in found.parts():
-        nearer += int((part.distances < distance).sum())
-        ties.append(part.where(part.distances == distance))
-    tied = sort_pairs(join_pairs(ties))
-    at = int(choice.pairs) - nearer - 1
-    return Last(distance, int(tied.first[at]), int(tied.second[at]))
+    return last_pair(found, int(choice.pairs))
 
 
 def _with_precision(pairs: ScoredPairs, precision: float, compare: Compare) -> ScoredPairs:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.files import StrPath
 from qpr_jax.index.pair_codes import check_finite
-from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of, join_pairs, sort_pairs
+from qpr_jax.index.pair_files import PairFolder, digest_of, join_pairs, sort_pairs
 from qpr_jax.index.pair_search import FoundPairs, check_vectors, find_pairs
 from qpr_jax.index.pair_tasks import Compare
 
@@ -61,12 +61,26 @@ def find_closest(
         log(f"{found.count:,} pairs up to a distance of {distance:g}; looking further")
         aim = further(aim, count, found.count)
     spool.restart()
-    for part in _select(found, count):
-        spool.add(part)
+    last = last_pair(found, count) if found.count > count else LastPair(np.inf)
+    for part in found.parts():
+        spool.add(part.where(last.counts(*part)))
     facts = spool.finish({**found.facts, "count": min(count, found.count)})
     for done in range(number + 1):
         shutil.rmtree(spool.path / f"within-{done}")
     return FoundPairs.of(spool, facts)
+
+
+class LastPair(NamedTuple):
+    """The last pair that counts, by squared distance, then by its rows."""
+
+    distance: float
+    first: float = np.inf
+    second: float = np.inf
+
+    def counts(self, first: np.ndarray, second: np.ndarray, distances: np.ndarray) -> np.ndarray:
+        """Which pairs count, bool [P]; arguments as of `Pairs`."""
+        before = (first < self.first) | ((first == self.first) & (second <= self.second))
+        return (distances < self.distance) | ((distances == self.distance) & before)
 
 
 class SampledDistances(NamedTuple):
@@ -109,34 +123,25 @@ def _count_high_bits(distances: np.ndarray) -> np.ndarray:
     return np.bincount(distances.view(np.uint32) >> 16, minlength=1 << 16)
 
 
-def _select(found: FoundPairs, count: int) -> Iterator[Pairs]:
-    """The `count` closest of the pairs found, in their order but for those of the last distance."""
-    if found.count <= count:
-        yield from found.parts()
-        return
-    last = kth_distance(found, count)
-    ties, nearer = [], 0
-    for part in found.parts():
-        near = part.distances < last
-        nearer += int(near.sum())
-        if near.any():
-            yield part.where(near)
-        ties.append(part.where(part.distances == last))
-        if sum(len(tie.first) for tie in ties) > count + _PART:
-            ties = [_first(ties, count)]
-    yield _first(ties, count - nearer)
-
-
-def _first(parts: list[Pairs], count: int) -> Pairs:
-    return sort_pairs(join_pairs(parts)).where(slice(count))
-
-
 def further(aim: float, count: int, found: int) -> float:
     """How many pairs to aim at where `found` are fewer than `count`."""
     return aim * max(4.0, MORE * count / max(found, 1))
 
 
-def kth_distance(found: FoundPairs, count: int) -> float:
+def last_pair(found: FoundPairs, count: int) -> LastPair:
+    """The last of the `count` closest of the pairs found, of which there are at least as many."""
+    distance = _kth_distance(found, count)
+    ties, nearer = [], 0
+    for part in found.parts():
+        nearer += int((part.distances < distance).sum())
+        ties.append(part.where(part.distances == distance))
+        if sum(len(tie.first) for tie in ties) > count + _PART:
+            ties = [sort_pairs(join_pairs(ties)).where(slice(count))]
+    tied, at = sort_pairs(join_pairs(ties)), count - nearer - 1
+    return LastPair(distance, int(tied.first[at]), int(tied.second[at]))
+
+
+def _kth_distance(found: FoundPairs, count: int) -> float:
     """The distance of the pair number `count`: first the upper half of its bits, then the lower."""
     counts = np.zeros(1 << 16, np.int64)
     for part in found.parts():

@@ -34,6 +34,9 @@ class Codes(NamedTuple):
         return Codes(values, halves)
 
 
+NO_CODES = Codes(np.zeros((0, 0), np.float32), np.zeros(0, np.float32))  # small blocks need none
+
+
 class Axes(NamedTuple):
     """Where codes begin and point: center float32 [d], orthogonal unit axes float32 [d, m]."""
 

@@ -19,7 +19,14 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.list_files import Lists
 from qpr_jax.index.list_join import LISTS, TRAINED, join_lists, keep_once, make_lists
-from qpr_jax.index.pair_codes import Codes, check_finite, empty_codes, encode_all, fit_axes
+from qpr_jax.index.pair_codes import (
+    NO_CODES,
+    Codes,
+    check_finite,
+    empty_codes,
+    encode_all,
+    fit_axes,
+)
 from qpr_jax.index.pair_files import PairFolder, Pairs, digest_of
 from qpr_jax.index.pair_tasks import (
     OTHERS,
@@ -128,7 +135,7 @@ def find_pairs(
     check_finite(vectors)
     setup = Setup(vectors, float(max_distance), is_new, compare, seed)
     order, starts = _sort_blocks(len(vectors), blocks)
-    codes = None
+    codes = NO_CODES
     if np.diff(starts).max(initial=0) > SMALL and max_distance >= 0:
         _check_memory(memory, setup)
         codes = _codes_of(setup, spool.path)
@@ -138,7 +145,7 @@ def find_pairs(
 
 def _run(
     setup: Setup,
-    codes: Codes | None,
+    codes: Codes,
     order: np.ndarray,
     starts: np.ndarray,
     spool: PairFolder,
@@ -155,7 +162,6 @@ def _run(
         every = count_pairs(len(rows), new, setup.compare)
         lists = None
         if exact is False or (exact is None and every > count_pairs(EXACT_LIMIT, 0, "all")):
-            assert codes is not None
             lists = make_lists(setup, codes, rows, spool.path / f"lists-{number}", log)
         made.append(_Group(rows, lists))
     tasks, total = _tasks(setup, small, made), _count_tasks(setup, small, made)
@@ -168,14 +174,14 @@ def _run(
         "missed": missed / max(seen, 1),
         "vectors": len(setup.vectors),
         "max_distance": None if np.isinf(setup.most) else setup.most,
-        "code_size": 0 if codes is None else codes.values.shape[1],
+        "code_size": codes.values.shape[1],
         "lists": [lists.facts for lists in joined],
     }
 
 
 def _compare(
     setup: Setup,
-    codes: Codes | None,
+    codes: Codes,
     tasks: Iterator[Task | SmallBlocks],
     total: int,
     groups: list[_Group],
@@ -189,11 +195,10 @@ def _compare(
         pairs = run_task(
             task, setup.vectors, codes, setup.most, is_new=setup.is_new, compare=setup.compare
         )
-        if isinstance(task, SmallBlocks) or task.list < 0 or task.ordered:
+        if isinstance(task, SmallBlocks) or task.ordered:
             return pairs
         rows, lists = groups[task.block]
-        assert lists is not None
-        return keep_once(lists, rows, task.list, pairs)
+        return pairs if lists is None else keep_once(lists, rows, task.list, pairs)
 
     with progress.bar("task", total, start=spool.next_task) as show:
         for _, pairs in run_all(tasks, work):

@@ -97,7 +97,7 @@ def split_small(rows: np.ndarray, starts: np.ndarray) -> Iterator[SmallBlocks]:
 def run_task(
     task: Task | SmallBlocks,
     vectors: np.ndarray,
-    codes: Codes | None,
+    codes: Codes,
     most: float,
     *,
     is_new: np.ndarray | None = None,
@@ -115,7 +115,6 @@ def run_task(
             )
 
         return _collect(advance)
-    assert codes is not None
     row_codes, other_codes = codes.take(task.rows), codes.take(task.others)
     some = slice(len(task.others))
     tiles = kernels.lay_out(other_codes.values[some], other_codes.halves[some])

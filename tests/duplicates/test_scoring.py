@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from qpr_jax.duplicates.scoring import Last, ScoredPairs
+from qpr_jax.duplicates.scoring import ScoredPairs
 from qpr_jax.duplicates.search import sorted_parts
+from qpr_jax.index.closest_pairs import LastPair
 from qpr_jax.index.mining import Pairs
 from qpr_jax.reranking.pair_calibration import PairCalibration
 
@@ -72,8 +73,8 @@ def test_pairs_up_to_the_last_one_count(pairs):
     )
     (part,) = tied.parts()
     order = np.lexsort((part.second, part.first, part.distances))[:1000]
-    last = Last(*(values[order[-1]] for values in (part.distances, part.first, part.second)))
+    last = LastPair(*(values[order[-1]] for values in (part.distances, part.first, part.second)))
     (found,) = dataclasses.replace(tied, last=last).parts()
     expected = part.some(np.sort(order))
     assert {*zip(*found, strict=True)} == {*zip(*expected, strict=True)}
-    assert dataclasses.replace(tied, last=Last(1.0)).count() == (part.distances <= 1).sum()
+    assert dataclasses.replace(tied, last=LastPair(1.0)).count() == (part.distances <= 1).sum()
