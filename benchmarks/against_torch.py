@@ -124,7 +124,7 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     strings = [setup.strings(i) for i in range(STEPS)]
 
     def from_words(i: int):
-        words, _ = vocabulary.token_ids(strings[i], config.text.max_tokens)
+        words = vocabulary.token_ids(strings[i], config.text.max_tokens).ids
         words = np.pad(words, ((0, 0), (0, width - words.shape[1])))
         clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
         return lay_out(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)

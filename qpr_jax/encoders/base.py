@@ -10,6 +10,7 @@ import numpy as np
 
 from qpr_jax import progress
 from qpr_jax.errors import UserError
+from qpr_jax.text.base import NO_PARTS, Parts
 
 CARD = "README.md"  # the model card in the folder of a published encoder
 _PART = 16_384  # questions that are encoded between two looks at the clock
@@ -59,8 +60,11 @@ class Encoder(Protocol):
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, dimension], in the order of the questions."""
 
-    def encode_ids(self, token_ids: np.ndarray) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, dimension]."""
+    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
+        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, dimension].
+
+        parts: of the ids that are not rows of the embedding table.
+        """
 
     def warm_up(self) -> None:
         """Compute and compile what the first question would wait for."""

@@ -15,7 +15,7 @@ from qpr_jax.encoders.base import EncoderSummary
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.machine import cpu_count
-from qpr_jax.text.base import as_texts
+from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.vocabulary import Vocabulary
 
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
@@ -69,23 +69,25 @@ class CnnEncoder:
 
         def encode(start: int) -> np.ndarray:
             chunk = texts[start : start + _CHUNK]
-            token_ids, offsets, _ = self.vocabulary.flat_ids(chunk, self.max_tokens)
-            return self._encode(token_ids, offsets)
+            token_ids, offsets, _, parts = self.vocabulary.flat_ids(chunk, self.max_tokens)
+            return self._encode(token_ids, offsets, parts)
 
         return self._encode_chunks(encode, len(texts))
 
-    def encode_ids(self, token_ids: np.ndarray) -> np.ndarray:
+    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
         """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].
 
+        `parts` are of the ids from V.
         A vector depends neither on the width L nor on the other rows. A row of padding is the
         empty question, tanh(bias) @ projection.
         """
-        _check_ids(token_ids, len(self.embedding))
+        _check_ids(token_ids, len(self.embedding) + parts.tokens)
 
         def encode(start: int) -> np.ndarray:
             chunk = token_ids[start : start + _CHUNK]
             lengths = np.count_nonzero(chunk, axis=1)
-            return self._encode(chunk[chunk != 0], np.concatenate([[0], np.cumsum(lengths)]))
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            return self._encode(chunk[chunk != 0], offsets, parts)
 
         return self._encode_chunks(encode, len(token_ids))
 
@@ -123,7 +125,9 @@ class CnnEncoder:
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words of the vocabulary, and their embeddings, float32 [n, e]."""
-        return self.vocabulary.words, self.embedding[1 : self.vocabulary.first_bin]
+        first_bin, bins = self.vocabulary.first_bin, self.vocabulary.bins
+        rows = [self.embedding[1:first_bin], self.embedding[first_bin + bins :]]
+        return self.vocabulary.all_words, np.concatenate(rows)
 
     def _parts(self) -> cnn_format.CnnParts:
         """What its folder holds: float32, with zeros for padding, as it is encoded."""
@@ -139,9 +143,9 @@ class CnnEncoder:
             weights, self.vocabulary, self.max_tokens, self.normalize, self.settings
         )
 
-    def _encode(self, token_ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    def _encode(self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts) -> np.ndarray:
         inputs = (self.embedding, self._bias, self.projection, token_ids, offsets)
-        return cnn_kernels.encode(self._tables, *inputs, normalize=self.normalize)
+        return cnn_kernels.encode(self._tables, *inputs, normalize=self.normalize, parts=parts)
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
         """Call `encode(start)` for each chunk of `count` questions, on all cores."""

@@ -46,6 +46,8 @@ def identity_of(parts: CnnParts) -> str:
     vocabulary = parts.vocabulary
     facts = ["qpr_jax encoder 1", parts.max_tokens, parts.normalize]
     facts += [vocabulary.bins, vocabulary.char_ngrams, vocabulary.words]
+    if vocabulary.subwords or vocabulary.added:
+        facts += [vocabulary.subwords, vocabulary.added]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for name, array in sorted(parts.weights.items()):
         digest.update(json.dumps([name, array.shape]).encode())

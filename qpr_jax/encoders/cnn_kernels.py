@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.loops import compile_loop
+from qpr_jax.text.base import NO_PARTS, Parts
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
 # product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
@@ -37,6 +38,11 @@ class FoldedTables:
         self._lock = threading.Lock()
         shapes = ((blocks * _BLOCK, len(kernel), kernel.shape[2]) for kernel in kernels)
         self.tables = [np.empty(shape, np.float32) for shape in shapes]
+
+    @property
+    def rows(self) -> int:
+        """Rows of each table, of which the first V are tokens."""
+        return len(self._computed) * _BLOCK
 
     def compute(self, token_ids: np.ndarray) -> None:
         """Compute the rows of these tokens, and of padding."""
@@ -65,6 +71,7 @@ def encode(
     offsets: np.ndarray,
     *,
     normalize: bool = False,
+    parts: Parts = NO_PARTS,
 ) -> np.ndarray:
     """Compute the vectors of n questions.
 
@@ -76,24 +83,34 @@ def encode(
       token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
       offsets: int64 [n + 1].
       normalize: scale vectors to length 1.
+      parts: of the token ids from V, whose embeddings are sums of rows.
 
     Returns:
       float32 [n, d].
 
     Source: Bonadiman, Kumar and Mittal (2019), section 2.1.1, equation (1).
     """
-    tables.compute(token_ids)
+    sums = token_ids >= len(embedding)
+    if sums.any():
+        tokens, number = np.unique(token_ids[sums] - len(embedding), return_inverse=True)
+        token_ids, parts = token_ids.copy(), parts.take(tokens)
+        token_ids[sums] = tables.rows + number
+    else:
+        parts = NO_PARTS
+    tables.compute(np.append(token_ids[~sums], parts.rows))
     values = np.zeros((len(offsets) - 1, len(projection)), np.float32)
     at = 0
     for table in tables.tables:
         start, at = at, at + table.shape[2]
-        _add_maxima(table, token_ids, offsets, values[:, start:at])
+        more = _sums_of_rows(table.reshape(len(table), -1), *parts).reshape(-1, *table.shape[1:])
+        _add_maxima(table, more, token_ids, offsets, values[:, start:at])
     # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
     maxima = values[:, :at]
     maxima += bias
     np.tanh(maxima, out=maxima)
     if len(projection) > at:
-        _add_scaled_sums(embedding, token_ids, offsets, values[:, at:])
+        more = _sums_of_rows(embedding, *parts)
+        _add_scaled_sums(embedding, more, tables.rows, token_ids, offsets, values[:, at:])
     vectors = np.zeros((len(values), projection.shape[1]), np.float32)
     _add_products(values, projection, vectors)
     if normalize:
@@ -102,7 +119,26 @@ def encode(
 
 
 @compile_loop()
-def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
+def _sums_of_rows(table, rows, offsets):  # type: ignore[no-untyped-def]
+    """The sum of each token's rows of the table [R, m]: [len(offsets) - 1, m]."""
+    sums = np.zeros((len(offsets) - 1, table.shape[1]), np.float32)
+    for token in range(len(sums)):
+        total = sums[token]
+        for at in range(offsets[token], offsets[token + 1]):
+            row = table[rows[at]]
+            for i in range(len(total)):
+                total[i] += row[i]
+    return sums
+
+
+@compile_loop()
+def _row(table, more, row, tap):  # type: ignore[no-untyped-def]
+    """The products of a token with a position of the kernel; `more` follows the table."""
+    return table[row, tap] if row < len(table) else more[row - len(table), tap]
+
+
+@compile_loop()
+def _add_maxima(table, more, token_ids, offsets, out):  # type: ignore[no-untyped-def]
     """Write the maxima over time of each question to `out` [n, f]."""
     _, window, filters = table.shape
     left = window // 2
@@ -124,18 +160,20 @@ def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
                     # The row of padding is zeros.
                     rows[tap, 0] = token_ids[at] if inside else 0
                     rows[tap, 1] = k if inside else 0
-                a = table[rows[0, 0], rows[0, 1]]
+                a = _row(table, more, rows[0, 0], rows[0, 1])
                 if taps == 1:
                     for i in range(filters):
                         best[i] = a[i] if a[i] > best[i] else best[i]
                     continue
-                b, c = table[rows[1, 0], rows[1, 1]], table[rows[2, 0], rows[2, 1]]
+                b = _row(table, more, rows[1, 0], rows[1, 1])
+                c = _row(table, more, rows[2, 0], rows[2, 1])
                 if taps == 3:
                     for i in range(filters):
                         value = a[i] + b[i] + c[i]
                         best[i] = value if value > best[i] else best[i]
                     continue
-                d, e = table[rows[3, 0], rows[3, 1]], table[rows[4, 0], rows[4, 1]]
+                d = _row(table, more, rows[3, 0], rows[3, 1])
+                e = _row(table, more, rows[4, 0], rows[4, 1])
                 if window <= 5:
                     for i in range(filters):
                         value = a[i] + b[i] + c[i] + d[i] + e[i]
@@ -150,14 +188,18 @@ def _add_maxima(table, token_ids, offsets, out):  # type: ignore[no-untyped-def]
 
 
 @compile_loop()
-def _add_scaled_sums(embedding, token_ids, offsets, out):  # type: ignore[no-untyped-def]
-    """Add each question's sum of embeddings over the root of its length to `out` [n, e]."""
+def _add_scaled_sums(embedding, more, known, token_ids, offsets, out):  # type: ignore[no-untyped-def]
+    """Add each question's sum of embeddings over the root of its length to `out` [n, e].
+
+    `more` are the embeddings of the ids from `known`.
+    """
     width = embedding.shape[1]
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         total = out[question]
         for at in range(first, stop):
-            row = embedding[token_ids[at]]
+            token = token_ids[at]
+            row = embedding[token] if token < known else more[token - known]
             for i in range(width):
                 total[i] += row[i]
         scale = np.float32(1 / np.sqrt(max(stop - first, 1)))

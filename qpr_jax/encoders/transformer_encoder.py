@@ -27,7 +27,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.precision import HIGHEST, PRECISIONS
-from qpr_jax.text.base import as_texts
+from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
 if TYPE_CHECKING:
@@ -89,8 +89,11 @@ class TransformerEncoder:
         """Encode any strings: float32 [n, d], in the order of the questions."""
         return self._encode(self.tokenizer.id_lists(as_texts(questions), self.max_tokens))
 
-    def encode_ids(self, token_ids: np.ndarray) -> np.ndarray:
-        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d]."""
+    def encode_ids(self, token_ids: np.ndarray, parts: Parts = NO_PARTS) -> np.ndarray:
+        """Encode token ids, int32 [n, L], zero-padded on the right: float32 [n, d].
+
+        Word pieces have no `parts`.
+        """
         return self._encode([row[row > 0] for row in token_ids])
 
     def warm_up(self) -> None:

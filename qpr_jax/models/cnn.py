@@ -95,6 +95,7 @@ class ConvEncoder(nnx.Module):
         *,
         chunk: int = 0,
         axis_name: Hashable | None = None,
+        sums: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
         """Encode blocks of questions that share a list of unique token ids.
 
@@ -106,11 +107,15 @@ class ConvEncoder(nnx.Module):
           blocks: int32 [n_b, L_b] each, rows of `unique_ids`, zero-padded on the right.
           chunk: questions that are encoded at a time; see `conv_max_pool`. 0: all of a block.
           axis_name: the mapped axis that the questions are split over, if any.
+          sums: of tokens whose embeddings are sums of rows: token ids int32 [P], the rows, 0 for
+            none, and int32 [P], the position in `unique_ids` of the token that each is added to.
 
         Returns:
           float32 [sum of n_b, output_dim], in the order of the blocks.
         """
-        embedded = jnp.where((unique_ids > 0)[:, None], self.embedding[unique_ids], 0)
+        embedded = self._rows(unique_ids)
+        if sums is not None:
+            embedded = embedded.at[sums[1]].add(self._rows(sums[0]))
         tables, kernel_sizes = [], []
         for kernel in self.kernels:
             width, size, filters = kernel.shape
@@ -140,6 +145,10 @@ class ConvEncoder(nnx.Module):
         return conv_max_pool(
             project, sizes, chunk, self.max_scores, tables, head_weights, block_ids
         )
+
+    def _rows(self, ids: jax.Array) -> jax.Array:
+        """Rows of the embedding table, zeros for padding: float32 [n, e]."""
+        return jnp.where((ids > 0)[:, None], self.embedding[ids], 0)
 
     def _product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         return product("ij,jk->ik", left, right, dtype=self.compute_dtype, precision=self.precision)

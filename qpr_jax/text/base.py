@@ -3,11 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from qpr_jax.errors import UserError
+
+
+class Parts(NamedTuple):
+    """Tokens without a row of their own: the embedding of each is the sum of several rows.
+
+    Token i of them has the rows `rows[offsets[i] : offsets[i + 1]]`. Its id is the size of the
+    embedding table plus i.
+
+    Attributes:
+      rows: int32 [P], of the embedding table.
+      offsets: int64 [M + 1].
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens these are, M."""
+        return len(self.offsets) - 1
+
+    def take(self, tokens: np.ndarray) -> Parts:
+        """The rows of some of the tokens, int [m], in this order."""
+        lengths = np.diff(self.offsets)[tokens]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
+        return Parts(self.rows[at], offsets)
+
+
+NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64))
+
+
+def make_parts(rows: Sequence[Sequence[int]]) -> Parts:
+    """Make the parts of tokens, each given by its rows."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Parts(np.array([row for token in rows for row in token], np.int32), offsets)
+
+
+class TokenIds(NamedTuple):
+    """The tokens of n questions.
+
+    Attributes:
+      ids: int32 [n, L], padded with 0.
+      truncated: how many questions lost tokens.
+      parts: of the tokens whose ids are not rows of the embedding table.
+    """
+
+    ids: np.ndarray
+    truncated: int
+    parts: Parts = NO_PARTS
 
 
 class Tokenizer(Protocol):
@@ -15,14 +65,14 @@ class Tokenizer(Protocol):
 
     @property
     def size(self) -> int:
-        """Rows of the embedding table: all ids are smaller."""
+        """Rows of the embedding table."""
 
     @property
     def first_bin(self) -> int:
         """The lowest id that several tokens share; `size` if there is none."""
 
-    def token_ids(self, questions: Sequence[str], max_tokens: int) -> tuple[np.ndarray, int]:
-        """Token ids int32 [n, L], padded with 0, and how many questions were truncated."""
+    def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
+        """The tokens of questions, of each at most `max_tokens`."""
 
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:

@@ -6,94 +6,124 @@ import collections
 import dataclasses
 import functools
 import json
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds, make_parts
+from qpr_jax.text.subwords import fold, hash_text, ngram_bins
 from qpr_jax.text.tokenizer import END, tokenize, tokenize_all
 
 _CHUNK = 10_000  # questions whose words are in memory at a time
 _REMEDY = "make the file again"
+_UNKNOWN = -1
+
+
+class FlatTokens(NamedTuple):
+    """The tokens of n questions, one question after the other.
+
+    Attributes:
+      ids: int32 [tokens], without padding.
+      offsets: int64 [n + 1]; question i is at offsets[i] to offsets[i + 1].
+      truncated: how many questions lost tokens.
+      parts: of the tokens whose ids are not rows of the embedding table.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    truncated: int
+    parts: Parts = NO_PARTS
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """A `text.base.Tokenizer` of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
 
-    With `char_ngrams` n > 0, a word without an id becomes the bins of its character n-grams,
-    including markers of its start and end, so that a misspelling shares most ids with the correct
-    word; each counts as a token of the question. Otherwise it becomes the single bin of its hash.
+    A word without an id becomes the bin of its hash. With `char_ngrams` n > 0 it becomes the bins
+    of its character n-grams, including markers of its start and end, so that a misspelling shares
+    most ids with the correct word; each counts as a token of the question. With `subwords` it is
+    one token, the sum of the bins of its 3- to 5-grams (`subwords.ngram_bins`), unless a known word
+    has the same spelling without accents (`subwords.fold`).
 
     Attributes:
       words: the words with an id of their own.
       bins: the number of ids that all other words share.
       char_ngrams: n, or 0.
+      subwords: whether unknown words are sums of bins.
+      added: words that got ids, after those of the bins, when an encoder was extended.
     """
 
     words: tuple[str, ...] = field(repr=False)  # many
     bins: int
     char_ngrams: int = 0
+    subwords: bool = False
+    added: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.bins < 1:
             raise UserError(f"`bins`: expected 1 or more, got {self.bins}")
         if self.char_ngrams < 0:
             raise UserError(f"`char_ngrams`: expected 0 or more characters, got {self.char_ngrams}")
-        if len(self._ids) != len(self.words):
+        if self.char_ngrams and self.subwords:
+            raise UserError("expected `char_ngrams` or `subwords`, got both")
+        if len(self._ids) != len(self.words) + len(self.added):
             raise UserError(
                 "`words`: expected distinct words, got a repeated one", remedy="build it again"
             )
 
     @property
     def size(self) -> int:
-        """Rows of the embedding table: padding, words and bins."""
-        return self.first_bin + self.bins
+        """Rows of the embedding table: padding, words, bins and added words."""
+        return self.first_bin + self.bins + len(self.added)
 
     @property
     def first_bin(self) -> int:
         """The lowest id that several words share."""
         return 1 + len(self.words)
 
+    @property
+    def all_words(self) -> tuple[str, ...]:
+        """The words with an id of their own, also the added ones."""
+        return self.words + self.added
+
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.words, start=1)}
+        ids = {word: i for i, word in enumerate(self.words, start=1)}
+        return ids | {w: i for i, w in enumerate(self.added, start=self.first_bin + self.bins)}
 
-    def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> tuple[np.ndarray, int]:
-        """Token ids int32 [n, L], padded with 0, and how many questions were truncated.
+    def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
+        """The tokens of questions, of each at most `max_tokens`.
 
-        L is the length of the longest question after truncation to `max_tokens`, and at least 1.
+        L is the length of the longest question after truncation, and at least 1.
         """
-        ids, offsets, truncated = self.flat_ids(questions, max_tokens)
+        ids, offsets, truncated, parts = self.flat_ids(questions, max_tokens)
         lengths = np.diff(offsets)
         width = max(1, int(lengths.max(initial=0)))
         result = np.zeros((len(questions), width), np.int32)
         result[np.arange(width) < lengths[:, None]] = ids
-        return result, truncated
+        return TokenIds(result, truncated, parts)
 
-    def flat_ids(
-        self, questions: Sequence[str], max_tokens: int = 64
-    ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Token ids without padding, one question after the other.
-
-        Returns:
-          The ids, int32 [tokens]; offsets, int64 [n + 1]: question i is at offsets[i] to
-          offsets[i + 1]; how many questions were truncated to `max_tokens`.
-        """
+    def flat_ids(self, questions: Sequence[str], max_tokens: int = 64) -> FlatTokens:
+        """The tokens of questions, of each at most `max_tokens`, without padding."""
         if max_tokens < 1:
             raise UserError(f"`max_tokens`: expected 1 or more, got {max_tokens}")
-        parts = [np.zeros(0, np.int32)]
+        chunks = [np.zeros(0, np.int32)]
+        unknown: dict[str, int] = {}  # with their ids
         for start in range(0, len(questions), _CHUNK):
             tokens = tokenize_all(questions[start : start + _CHUNK])
             if self.char_ngrams:
                 ids = [id for token in tokens for id in self._ids_of(token)]
             else:
                 ids = [*map(self._id_or_bin.__getitem__, tokens)]
-            parts.append(np.array(ids, np.int32))
-        flat = np.concatenate(parts)
+            chunks.append(np.array(ids, np.int32))
+            for i in np.flatnonzero(chunks[-1] == _UNKNOWN) if self.subwords else ():
+                chunks[-1][i] = unknown.setdefault(tokens[i], self.size + len(unknown))
+        parts = make_parts([*map(self.ngram_rows, unknown)]) if unknown else NO_PARTS
+        flat = np.concatenate(chunks)
         inside = flat != 0
         ends = np.flatnonzero(~inside)
         offsets = np.zeros(len(ends) + 1, np.int64)
@@ -104,7 +134,11 @@ class Vocabulary:
             positions = np.arange(len(flat)) - np.repeat(offsets[:-1], lengths)
             flat = flat[positions < max_tokens]
             np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
-        return flat, offsets, truncated
+        return FlatTokens(flat, offsets, truncated, parts)
+
+    def ngram_rows(self, word: str) -> list[int]:
+        """The rows whose sum is the embedding of a word without an id, with `subwords`."""
+        return [self.first_bin + bin for bin in ngram_bins(word, self.bins)]
 
     @functools.cached_property
     def _id_or_bin(self) -> _IdOrBin:
@@ -118,19 +152,29 @@ class Vocabulary:
             return (own,)
         marked, n = f"<{word}>", self.char_ngrams
         starts = range(max(1, len(marked) - n + 1))
-        return [self.first_bin + _hash(marked[i : i + n]) % self.bins for i in starts]
+        return [self.first_bin + hash_text(marked[i : i + n]) % self.bins for i in starts]
 
 
 class _IdOrBin(dict[str, int]):
-    """The id of each word, the bin of any other, and 0 for the end of a question."""
+    """The id of each word, the bin of any other, and 0 for the end of a question.
+
+    With subwords another word has the id of one with the same spelling without accents, or -1.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary._ids)
         self[END] = 0
         self._first, self._bins = vocabulary.first_bin, vocabulary.bins
+        self._by_folded: dict[str, int] | None = None
+        if vocabulary.subwords:
+            self._by_folded = {}
+            for word, id in vocabulary._ids.items():
+                self._by_folded.setdefault(fold(word), id)
 
     def __missing__(self, word: str) -> int:
-        return self._first + _hash(word) % self._bins
+        if self._by_folded is None:
+            return self._first + hash_text(word) % self._bins
+        return self._by_folded.get(fold(word), _UNKNOWN)
 
 
 def build_vocabulary(
@@ -140,6 +184,7 @@ def build_vocabulary(
     bins: int = 5_000,
     min_count: int = 1,
     char_ngrams: int = 0,
+    subwords: bool = False,
 ) -> Vocabulary:
     """Build a vocabulary of the most frequent words; the order of the questions has no effect.
 
@@ -148,7 +193,7 @@ def build_vocabulary(
       size: give at most this number of words an id; of equal counts the first by alphabet.
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
-      char_ngrams: see `Vocabulary`.
+      char_ngrams, subwords: see `Vocabulary`.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
@@ -157,28 +202,40 @@ def build_vocabulary(
         counts.update(tokenize(question))
     frequent = (word for word, count in counts.items() if count >= min_count)
     words = sorted(frequent, key=lambda word: (-counts[word], word))
-    return Vocabulary(tuple(words[:size]), bins, char_ngrams)
+    return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
 
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
-    """Serialize as ASCII JSON: the list `words`, `bins` and `char_ngrams`."""
-    return json.dumps(dataclasses.asdict(vocabulary), indent=0).encode()
+    """Serialize as ASCII JSON: the attributes, `subwords` and `added` only if they are set."""
+    value = dataclasses.asdict(vocabulary)
+    for name in ("subwords", "added"):
+        if not value[name]:
+            del value[name]
+    return json.dumps(value, indent=0).encode()
 
 
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
-    words = value.get("words") if isinstance(value, dict) else None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError("vocabulary: expected `words`, a list of strings", remedy=_REMEDY)
-    sizes = {"bins": value.get("bins"), "char_ngrams": value.get("char_ngrams", 0)}
-    for name, size in sizes.items():  # version 0.1 wrote no `char_ngrams`
-        if not isinstance(size, int):
+    lists = {"words": _field(value, "words", None), "added": _field(value, "added", [])}
+    for name, words in lists.items():
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise UserError(f"vocabulary: expected `{name}`, a list of strings", remedy=_REMEDY)
+    # Version 0.1 wrote no `char_ngrams`.
+    numbers = {"bins": _field(value, "bins", None), "char_ngrams": _field(value, "char_ngrams", 0)}
+    for name, number in numbers.items():
+        if not isinstance(number, int):
             raise UserError(
-                f"vocabulary: expected `{name}`, a number, got {size!r}", remedy=_REMEDY
+                f"vocabulary: expected `{name}`, a number, got {number!r}", remedy=_REMEDY
             )
-    return Vocabulary(tuple(words), **sizes)
+    subwords = _field(value, "subwords", False)
+    if not isinstance(subwords, bool):
+        raise UserError(
+            f"vocabulary: expected `subwords`, true or false, got {subwords!r}", remedy=_REMEDY
+        )
+    words, added = (tuple(names) for names in lists.values())
+    return Vocabulary(words, **numbers, subwords=subwords, added=added)
 
 
-def _hash(word: str) -> int:
-    return zlib.crc32(word.encode("utf-8", "surrogatepass"))
+def _field(value: Any, name: str, default: Any) -> Any:
+    return value.get(name, default) if isinstance(value, dict) else None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.text.base import TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 
@@ -32,14 +33,14 @@ class WordPieces:
         rows = (encoding.ids for encoding in self._tokenizer.encode_batch(texts))
         return [r if len(r) <= max_tokens else [*r[: max_tokens - 1], r[-1]] for r in rows]
 
-    def token_ids(self, questions: Sequence[str], max_tokens: int) -> tuple[np.ndarray, int]:
-        """Token ids int32 [n, L], padded with 0, and how many questions have `max_tokens`."""
+    def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
+        """The tokens of questions; `truncated` counts those that have `max_tokens`."""
         # A question that contains "[PAD]" has an id 0 for it, which is dropped.
         ids = [[id for id in row if id] for row in self.id_lists(questions, max_tokens)]
         lengths = np.array([len(row) for row in ids], np.int64)
         result = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
         result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
-        return result, int((lengths >= max_tokens).sum())
+        return TokenIds(result, int((lengths >= max_tokens).sum()))
 
     def whole_words(self) -> dict[str, int]:
         """The ids of the pieces that are a word of `text.tokenizer`, by the word."""

@@ -27,6 +27,9 @@ class TextConfig:
     )
     hash_bins: int = setting(5_000, "embeddings that all other words share, by hash", min=1)
     char_ngrams: int = setting(0, "split unknown words into n-grams of this length; 0: no", min=0)
+    subwords: bool = setting(
+        False, "an unknown word is the sum of its 3- to 5-grams, which share `hash_bins`"
+    )
     max_tokens: int = setting(64, "tokens of a question that are read", min=1)
 
 

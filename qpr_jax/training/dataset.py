@@ -18,7 +18,7 @@ from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits, other_candidate
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import Tokenizer
+from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batch_layout import lengths_of
 from qpr_jax.training.config import TrainConfig
@@ -46,6 +46,7 @@ class TrainDataset:
       report: counts, as report.json has them.
       start: what training starts from; None for fresh parameters.
       teacher: None without one, and before `with_teacher`.
+      parts: of the token ids that are not rows of the embedding table.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
     """
@@ -61,6 +62,7 @@ class TrainDataset:
     start: Encoder | None = None
     teacher: Teacher | None = None
     hard_negatives: np.ndarray | None = None
+    parts: Parts = NO_PARTS
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -103,7 +105,7 @@ def load_dataset(
     if config.data.negatives and config.batch.hard_negatives:
         hard = read_negatives(config, data.questions, clusters, splits)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
-    token_ids, truncated = tokenizer.token_ids(data.questions + unlabeled, max_tokens)
+    token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled, max_tokens)
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
     if hard is not None:
@@ -113,6 +115,7 @@ def load_dataset(
     return TrainDataset(
         *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start),
         hard_negatives=hard,
+        parts=parts,
     )
 
 

@@ -33,14 +33,14 @@ def make_evaluator(
 
     def score(encoder: Encoder) -> dict[str, float]:
         def vectors_of(rows: np.ndarray) -> np.ndarray:
-            return encoder.encode_ids(dataset.token_ids[rows])
+            return encoder.encode_ids(dataset.token_ids[rows], dataset.parts)
 
         scores = {}
         if len(pairs):
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
-        vectors = encoder.encode_ids(dataset.labeled_token_ids)
+        vectors = encoder.encode_ids(dataset.labeled_token_ids, dataset.parts)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
             found = rank(exact_search(vectors), queries)

@@ -73,6 +73,7 @@ class BatchLoader:
             steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
             blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
+            parts=dataset.parts,
         )
 
     def load(self, step: int, mesh: Mesh) -> tuple[Batch, dict[str, float]]:
@@ -110,6 +111,7 @@ class BatchLoader:
             lengths=None if self._lengths is None else self._lengths[rows],
             labels=indices.labels.reshape(self._devices, -1),
             targets=targets,
+            parts=self._dataset.parts,
         )
 
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:

@@ -26,9 +26,10 @@ from qpr_jax.training.config import EncoderConfig, TrainConfig, identity, trains
 from qpr_jax.training.teacher import Teacher, word_vectors
 from qpr_jax.tuning import Tuning
 
+_OF_VOCABULARY = ("vocabulary_size", "min_count", "hash_bins", "char_ngrams", "subwords")
 # Settings of what a CNN starts with: its words, shapes and first weights.
 _OF_CNN = frozenset(
-    {f"text.{name}" for name in ("vocabulary_size", "min_count", "hash_bins", "char_ngrams")}
+    {f"text.{name}" for name in _OF_VOCABULARY}
     | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters", "output_dim")}
     | {"encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"}
 )
@@ -142,6 +143,7 @@ def _vocabulary_of(
         bins=config.text.hash_bins,
         min_count=config.text.min_count,
         char_ngrams=config.text.char_ngrams,
+        subwords=config.text.subwords,
     )
 
 

@@ -100,8 +100,9 @@ def make_loss(
     """
 
     def share_losses(params: Params, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+        sums = {"sums": batch.sums} if batch.sums else {}
         vectors = nnx.merge(encoder, params).encode_blocks(
-            batch.unique_ids, batch.blocks, chunk=encode_chunk, axis_name=AXIS
+            batch.unique_ids, batch.blocks, chunk=encode_chunk, axis_name=AXIS, **sums
         )[batch.order]
         return objective(vectors, batch, key, AXIS)
 

@@ -66,7 +66,7 @@ def test_equals_the_equation_in_any_order(encoder):
 @pytest.mark.parametrize("window", [1, 2, 5, 6, 11])
 def test_windows_of_any_width(window):
     encoder = cnn_encoder(**cnn_weights((window, 3), (9, 2)))
-    flat, offsets, _ = VOCABULARY.flat_ids(QUESTIONS, 20)
+    flat, offsets, _, _ = VOCABULARY.flat_ids(QUESTIONS, 20)
     ids = [flat[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
     expected = np.stack([reference(encoder, question) for question in ids])
     np.testing.assert_allclose(encoder.encode(QUESTIONS), expected, atol=2e-6)
@@ -84,7 +84,7 @@ def test_padding_width_and_batch_never_change_a_vector(encoder):
     for i, question in enumerate(QUESTIONS):
         alone = encoder.encode([question])[0]
         np.testing.assert_array_equal(alone, together[i])
-        token_ids, _ = VOCABULARY.token_ids([question], 20)
+        token_ids, _, _ = VOCABULARY.token_ids([question], 20)
         wide = encoder.encode_ids(np.pad(token_ids, ((0, 0), (0, 50))))[0]
         np.testing.assert_array_equal(wide, alone)
 
