@@ -62,25 +62,19 @@ def read_rows(
         choose: Choose = columns
     else:
         choose = functools.partial(_require, columns=columns, source=source, remedy=remedy)
-    with _open_input(path) as file:
-        try:
-            if kind in ("parquet", "arrow"):
-                yield from _arrow_rows(file, path, kind, choose)
-            elif kind == "lines":
-                names = [*columns(["line"])] if callable(columns) else columns
-                yield from _line_rows(file, source, names, sniff=not format)
-            elif kind == "csv":
-                yield from _cell_rows(csv_rows(file, source), source, choose)
-            elif kind == "tsv":
-                yield from _cell_rows(tsv_rows(file), source, choose)
-            else:
-                rows = _json_array(file, source) if kind == "json" else _json_lines(file)
-                yield from _json_rows(rows, () if callable(columns) else columns)
-        except (OSError, EOFError, zlib.error) as error:
-            gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
-            what = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{source}: {what} ({_first_line(error)})"
-            raise UserError(what, remedy="fetch it again") from None
+    with open_input(path) as file:
+        if kind in ("parquet", "arrow"):
+            yield from _arrow_rows(file, path, kind, choose)
+        elif kind == "lines":
+            names = [*columns(["line"])] if callable(columns) else columns
+            yield from _line_rows(file, source, names, sniff=not format)
+        elif kind == "csv":
+            yield from _cell_rows(csv_rows(file, source), source, choose)
+        elif kind == "tsv":
+            yield from _cell_rows(tsv_rows(file), source, choose)
+        else:
+            rows = _json_array(file, source) if kind == "json" else _json_lines(file)
+            yield from _json_rows(rows, () if callable(columns) else columns)
 
 
 def read_values(
@@ -129,8 +123,11 @@ def compression(start: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _open_input(path: str) -> Iterator[BinaryIO]:
-    """Open a file or standard input and decompress it."""
+def open_input(path: str) -> Iterator[BinaryIO]:
+    """Open a file or standard input and decompress it.
+
+    UserError where it cannot be opened, and where a read in the body of `with` fails.
+    """
     with contextlib.ExitStack() as stack:
         if path == STANDARD_INPUT:
             if sys.stdin is None:
@@ -155,7 +152,13 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
             arrow = _pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
-        yield file
+        try:
+            yield file
+        except (OSError, EOFError, zlib.error) as error:
+            gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
+            what = "not whole gzip" if gzipped else "cannot be read"
+            what = f"{input_name(path)}: {what} ({_first_line(error)})"
+            raise UserError(what, remedy="fetch it again") from None
 
 
 def _pyarrow(path: str) -> Any:

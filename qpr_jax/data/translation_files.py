@@ -1,0 +1,240 @@
+"""The two columns, or the two files, of translations: their languages and their rows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from qpr_jax.data.cells import NOT_UTF8, Cells, csv_rows, read_lines, tsv_rows
+from qpr_jax.data.columns import is_missing
+from qpr_jax.data.languages import language_code, language_of_file, languages_of_file
+from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.tables import Fields, format_of, open_input, read_rows
+from qpr_jax.data.wiktionary import is_entry, parse_entry
+from qpr_jax.errors import UserError
+
+Pair = tuple[str, str]
+# The line where a row begins; its two texts, or what is wrong with it, "" for an entry of a
+# dictionary that cannot be used.
+PairRows = Iterator[tuple[int, Pair | str]]
+
+_NAMED = ("source", "target")
+_NO_LANGUAGES = ("id", "no")  # codes that are usual names of columns that hold no text
+_SNIFFED = 1000  # lines, in which a dictionary begins or a tab comes
+
+
+class PairTable(NamedTuple):
+    """Rows of two texts, and the languages of the two, "" where nothing says one."""
+
+    languages: Pair
+    rows: PairRows
+    is_dictionary: bool = False
+
+
+def open_pairs(paths: Sequence[str], given: Pair | None, source_language: str) -> PairTable:
+    """Read one table or dictionary, or two files whose lines translate each other.
+
+    Args:
+      paths: one or two.
+      given: the languages of the first and the second column or file; None: their header or the
+        names of the files say them.
+      source_language: one of them.
+
+    Raises:
+      UserError: the file has not two columns of these languages; while rows are read, two files
+        differ in their numbers of lines.
+    """
+    if len(paths) == 2:
+        languages = given or (language_of_file(paths[0]), language_of_file(paths[1]))
+        return PairTable(languages, _aligned_rows(*paths))
+    kind = format_of(paths[0])
+    if kind in ("csv", "tsv"):
+        return _cell_table(paths[0], given, source_language)
+    read = _record_table if kind else _text_table
+    return read(paths[0], given, source_language)
+
+
+def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
+    """Two texts, stripped, or what is wrong with them; names: of their columns or files."""
+    texts = []
+    for value, name in zip((first, second), names, strict=True):
+        if is_missing(value):
+            value = ""
+        if not isinstance(value, str):
+            return f"expected a text in {name}, got {short(value)}"
+        if not (text := value.strip()):
+            return f"expected a text in {name}, got an empty one"
+        if "\0" in text:
+            return f"expected a text in {name}, got a NUL character; {NOT_UTF8}"
+        texts.append(text)
+    return texts[0], texts[1]
+
+
+def _aligned_rows(first: str, second: str) -> PairRows:
+    """The pairs of two files with a text a line; UserError where one has more lines."""
+    count = [0, 0]
+    names = [os.path.basename(path) for path in (first, second)]
+    with open_input(first) as left, open_input(second) as right:
+        both = itertools.zip_longest(read_lines(left), read_lines(right))
+        for number, texts in enumerate(both, start=1):
+            for i, text in enumerate(texts):
+                count[i] += text is not None
+            if count[0] != count[1]:
+                continue  # to the end, for its number
+            first_text, second_text = (text[1] if text else None for text in texts)
+            if first_text is None or second_text is None:
+                yield number, f"{names[0] if first_text is None else names[1]}: {NOT_UTF8}"
+            else:
+                yield number, _pair(first_text, second_text, names)
+    if count[0] != count[1]:
+        what = f"expected as many lines in {first} as in {second}, got {count[0]} and {count[1]}"
+        raise UserError(what, remedy="give files whose lines translate each other")
+
+
+def _text_table(path: str, given: Pair | None, source_language: str) -> PairTable:
+    """A file whose name says no format: a dictionary of Wiktionary, or columns with tabs between.
+
+    The first lines that have the form of either decide.
+    """
+    with open_input(path) as file:
+        for _, line in itertools.islice(read_lines(file), _SNIFFED):
+            if line is not None and "\t" in line:
+                return _cell_table(path, given, source_language)
+            if line is not None and is_entry(line):
+                languages = given or languages_of_file(path, source_language) or ("", "")
+                return PairTable(languages, _entry_rows(path, languages[0]), is_dictionary=True)
+    what = f"{path}: expected two columns with a tab between, or lines :word:translation"
+    remedy = "name two files with + between them, or a table by its ending (.csv, .jsonl, .parquet)"
+    raise UserError(f"{what}, got neither", remedy=remedy)
+
+
+def _entry_rows(path: str, language: str) -> PairRows:
+    """The words of a dictionary with each of their translations; "" for an unusable entry."""
+    begun = False
+    with open_input(path) as file:
+        for number, line in read_lines(file):
+            if line is None:
+                yield number, NOT_UTF8
+            elif is_entry(line):
+                begun = True
+                word, translations = parse_entry(line, language)
+                for translation in translations:
+                    yield number, (word, translation)
+                if not translations:
+                    yield number, ""
+            elif begun and line.strip():
+                yield number, f"expected :word:translation, got {short(line)}"
+
+
+def _cells(path: str, kind: str) -> Iterator[Cells]:
+    with open_input(path) as file:
+        yield from csv_rows(file, path) if kind == "csv" else tsv_rows(file)
+
+
+def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTable:
+    """A CSV or TSV file, with a header or, of two columns, without."""
+    rows = _cells(path, format_of(path))
+    line, head = next(rows, (1, []))
+    if isinstance(head, str):
+        raise UserError(
+            f"{path}, line {line}: expected a first row of two columns ({head})",
+            remedy="save the file as UTF-8",
+        )
+    found = _find_columns(head, path, given, source_language)
+    if found is None and len(head) != 2:
+        what = f"{path}: expected two columns, or a header that names those of two languages, got "
+        what += f"{len(head)}: {short(head)}"
+        raise UserError(what, remedy="name them by codes of languages, or source and target")
+    if found is None:
+        languages = given or languages_of_file(path, source_language) or ("", "")
+        return PairTable(languages, _cell_rows(itertools.chain([(line, head)], rows), (0, 1), 2))
+    places = (head.index(found[0]), head.index(found[1]))
+    return PairTable(found[2], _cell_rows(rows, places, len(head)))
+
+
+def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], width: int) -> PairRows:
+    names = [f"column {place + 1}" for place in places]
+    for line, row in rows:
+        if isinstance(row, str):
+            yield line, row
+        elif len(row) != width:
+            yield (
+                line,
+                f"expected {width} columns, as in the first row, got {len(row)} in {short(row)}",
+            )
+        else:
+            yield line, _pair(row[places[0]], row[places[1]], names)
+
+
+def _find_columns(
+    names: Sequence[str], path: str, given: Pair | None, source_language: str
+) -> tuple[str, str, Pair] | None:
+    """The names of the two columns and their languages; None if the names say none."""
+    known = set(given or ())
+    codes: dict[str, str] = {}
+    for name in names:
+        code = language_code(name) or (
+            name.strip().lower() if name.strip().lower() in known else ""
+        )
+        if code:
+            codes.setdefault(code, name)
+    others = [code for code in codes if code != source_language]
+    if given and {*given} <= {*codes}:
+        return codes[given[0]], codes[given[1]], given
+    if source_language in codes and others:
+        if len(others) > 1:
+            others = [code for code in others if code not in _NO_LANGUAGES]
+        if given or len(others) != 1:
+            expected = " and ".join(given) if given else f"{source_language} and one other language"
+            what = f"{path}: expected columns of {expected}, got {short([*names])}"
+            raise UserError(
+                what, remedy="name the languages in front of the path, as in en-de:PATH"
+            )
+        return codes[source_language], codes[others[0]], (source_language, others[0])
+    named = {name.strip().lower(): name for name in names}
+    if {*_NAMED} <= {*named}:
+        languages = given or languages_of_file(path, source_language) or ("", "")
+        return named["source"], named["target"], languages
+    return None
+
+
+def _record_table(path: str, given: Pair | None, source_language: str) -> PairTable:
+    """A file of JSON, Parquet or Arrow; the names of its columns or keys say which to read."""
+
+    def find(names: Sequence[str]) -> tuple[str, str, Pair]:
+        if (found := _find_columns(names, path, given, source_language)) is None:
+            what = f"{path}: expected columns of {source_language} and another language, or source "
+            what += f"and target, got {short([*names])}"
+            raise UserError(what, remedy="name the columns by codes of languages: en, de")
+        return found
+
+    def choose(names: Sequence[str]) -> Sequence[str]:
+        return ["translation"] if "translation" in names else find(names)[:2]
+
+    rows = ((line, _flat(row)) for line, row in read_rows(path, choose))
+    early: list[tuple[int, Fields | str]] = []
+    for line, row in rows:
+        early.append((line, row))
+        if not isinstance(row, str):
+            first, second, languages = find([*row])
+            every = itertools.chain(early, rows)
+            return PairTable(languages, _record_rows(every, (first, second)))
+    return PairTable(given or ("", ""), ((line, str(row)) for line, row in early))
+
+
+def _flat(row: Fields | str) -> Fields | str:
+    """A row whose texts are in one field, {"translation": {"en": ..., "de": ...}}, without it."""
+    inner = None if isinstance(row, str) else row.get("translation")
+    return inner if isinstance(inner, Mapping) else row
+
+
+def _record_rows(rows: Iterable[tuple[int, Fields | str]], names: Pair) -> PairRows:
+    for line, row in rows:
+        if isinstance(row, str):
+            yield line, row
+        elif missing := [name for name in names if name not in row]:
+            yield line, f"expected the key `{missing[0]}`, got {short(sorted(row))}"
+        else:
+            yield line, _pair(row[names[0]], row[names[1]], [f"`{name}`" for name in names])
