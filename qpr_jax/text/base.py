@@ -36,6 +36,11 @@ class Parts(NamedTuple):
         at = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - self.offsets[tokens], lengths)
         return Parts(self.rows[at], offsets)
 
+    def joined(self, others: Parts) -> Parts:
+        """These tokens, then others."""
+        offsets = np.concatenate([self.offsets, self.offsets[-1] + others.offsets[1:]])
+        return Parts(np.concatenate([self.rows, others.rows]), offsets)
+
 
 NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64))
 
@@ -73,6 +78,9 @@ class Tokenizer(Protocol):
 
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`."""
+
+    def spelled(self) -> Parts:
+        """The tokens with rows of their own, `first_bin` - 1, as sums of n-grams, or none."""
 
 
 def as_texts(texts: Sequence[str], name: str = "questions") -> list[str]:

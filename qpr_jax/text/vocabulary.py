@@ -136,6 +136,10 @@ class Vocabulary:
             np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
         return FlatTokens(flat, offsets, truncated, parts)
 
+    def spelled(self) -> Parts:
+        """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
+        return make_parts([*map(self.ngram_rows, self.words)]) if self.subwords else NO_PARTS
+
     def ngram_rows(self, word: str) -> list[int]:
         """The rows whose sum is the embedding of a word without an id, with `subwords`."""
         return [self.first_bin + bin for bin in ngram_bins(word, self.bins)]
@@ -178,30 +182,35 @@ class _IdOrBin(dict[str, int]):
 
 
 def build_vocabulary(
-    questions: Iterable[str],
-    *,
+    *corpora: Iterable[str],
     size: int = 50_000,
     bins: int = 5_000,
     min_count: int = 1,
     char_ngrams: int = 0,
     subwords: bool = False,
 ) -> Vocabulary:
-    """Build a vocabulary of the most frequent words; the order of the questions has no effect.
+    """Build a vocabulary of the most frequent words; the order of the texts has no effect.
 
     Args:
-      questions: texts to count words in.
-      size: give at most this number of words an id; of equal counts the first by alphabet.
+      corpora: texts to count words in, of each language. A word is as frequent as in the language
+        where its share of all words is largest, so that a small corpus gets its words, too.
+      size: give at most this number of words an id; of equal shares the first by alphabet.
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
       char_ngrams, subwords: see `Vocabulary`.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
-    counts: collections.Counter[str] = collections.Counter()
-    for question in questions:
-        counts.update(tokenize(question))
-    frequent = (word for word, count in counts.items() if count >= min_count)
-    words = sorted(frequent, key=lambda word: (-counts[word], word))
+    shares: dict[str, float] = {}
+    for texts in corpora:
+        counts: collections.Counter[str] = collections.Counter()
+        for text in texts:
+            counts.update(tokenize(text))
+        total = counts.total()
+        for word, count in counts.items():
+            if count >= min_count:
+                shares[word] = max(shares.get(word, 0.0), count / total)
+    words = sorted(shares, key=lambda word: (-shares[word], word))
     return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import TokenIds
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
 
@@ -41,6 +41,10 @@ class WordPieces:
         result = np.zeros((len(ids), max(1, int(lengths.max(initial=0)))), np.int32)
         result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
         return TokenIds(result, int((lengths >= max_tokens).sum()))
+
+    def spelled(self) -> Parts:
+        """No token is a sum."""
+        return NO_PARTS
 
     def whole_words(self) -> dict[str, int]:
         """The ids of the pieces that are a word of `text.tokenizer`, by the word."""

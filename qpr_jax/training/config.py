@@ -127,10 +127,16 @@ class BatchConfig:
     sampling: str = setting(
         "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
     )
+    translations: float = setting(
+        0.0, "share of the pairs that are sentences with translations", min=0, max=1
+    )
     hard_negatives: int = setting(
         0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0
     )
     token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
+    subword_dropout: float = setting(
+        0.0, "share of the known words that a step reads as their n-grams", min=0, below=1
+    )
     encode_chunk: int = setting(
         0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False
     )

@@ -52,6 +52,25 @@ class DataConfig:
     spliced: int = setting(
         0, "further questions for the teacher, spliced from the training questions", min=0
     )
+    parallel: tuple[str, ...] = setting(
+        (),
+        "translations for the teacher's student: files of sentences or words, [xx-yy:]PATH, or "
+        "PATH+PATH for two files of equal lines",
+        result=False,
+    )
+    parallel_tests: tuple[str, ...] = setting(
+        (), "translations to score, like `data.parallel`; never trained with", result=False
+    )
+    teacher_language: str = setting("en", "the language that `data.parallel` translates")
+    glossed: int = setting(
+        0,
+        "copies of each question with its words replaced by translations, learned from "
+        "`data.parallel`",
+        min=0,
+    )
+    held_out_translations: int = setting(
+        1000, "sentences of each language to score in validation, and in test", min=1
+    )
     negatives: str = setting(
         "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import pathlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,26 +28,32 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES, read_listed_questions
 from qpr_jax.training.teacher import Teacher, make_teacher
+from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TrainDataset:
-    """The data of a run: Q questions, and U unlabeled ones that only a teacher encodes.
+    """The data of a run: Q questions, and more texts that a student learns a teacher's vectors of.
+
+    These are, in this order, U unlabeled questions, S sources and T targets of translations. A
+    teacher encodes all texts but the targets: they learn the vectors of their sources.
 
     Attributes:
       data: the Q questions and their pairs.
-      clusters: int32 [Q + U], 0, 1, ..., -1 for none; given any integers, they are numbered so.
+      clusters: int32 [Q + U + S + T], 0, 1, ..., -1 for none; given any integers, they are
+        numbered so. A source and its targets are a cluster.
       splits: of the Q questions.
       negatives_for_auc: for each held-out split, int [P], a question of another cluster for each
         pair: the negatives of ROC AUC.
       tokenizer: from questions to token ids.
-      token_ids: int32 [Q + U, L], 0 pads.
+      token_ids: int32 [Q + U + S + T, L], 0 pads.
       unlabeled: the U others.
       report: counts, as report.json has them.
       start: what training starts from; None for fresh parameters.
       teacher: None without one, and before `with_teacher`.
+      translations: None without any.
       parts: of the token ids that are not rows of the embedding table.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
@@ -63,6 +71,7 @@ class TrainDataset:
     teacher: Teacher | None = None
     hard_negatives: np.ndarray | None = None
     parts: Parts = NO_PARTS
+    translations: TranslationData | None = None
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -75,10 +84,55 @@ class TrainDataset:
 
     @property
     def trainable_rows(self) -> np.ndarray:
-        """Rows that training may read: the training questions and the U others, int [S]."""
-        first = len(self.data.questions)
-        more = np.arange(first, first + len(self.unlabeled))
+        """Rows that training may read: the training questions and all others."""
+        more = np.arange(len(self.data.questions), len(self.token_ids))
         return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+
+    @property
+    def first_target(self) -> int:
+        """The row of the first target of the translations, Q + U + S."""
+        return len(self.token_ids) - (len(self.translations.targets) if self.translations else 0)
+
+    @functools.cached_property
+    def target_rows(self) -> np.ndarray:
+        """The row whose teacher's vector each row learns: int32 [Q + U + S + T]."""
+        rows = np.arange(len(self.token_ids), dtype=np.int32)
+        if self.translations:
+            of, count = self.translations.source_of, len(self.translations.sources)
+            sources = self.first_source + of
+            # Those of glossed questions follow the sources in `source_of`.
+            sources[of >= count] = self.trainable_questions[of[of >= count] - count]
+            rows[self.first_target :] = sources
+        return rows
+
+    @functools.cached_property
+    def trainable_questions(self) -> np.ndarray:
+        """The rows of the training questions and the unlabeled ones."""
+        more = np.arange(len(self.data.questions), self.first_source)
+        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+
+    @property
+    def spelled_words(self) -> np.ndarray:
+        """For each row of the embedding table, the id of the word's n-grams, if it has one.
+
+        int32 [V]; those ids are the last of `parts`.
+        """
+        rows = np.arange(self.tokenizer.size, dtype=np.int32)
+        words = self.tokenizer.first_bin - 1
+        rows[1 : 1 + words] = self.tokenizer.size + self.parts.tokens - words + np.arange(words)
+        return rows
+
+    @property
+    def first_source(self) -> int:
+        """The row of the first source of the translations, Q + U."""
+        return len(self.data.questions) + len(self.unlabeled)
+
+    def translation_pairs(self) -> np.ndarray:
+        """The rows of sentences and of their translations, int32 [P, 2]; no dictionary's."""
+        if not self.translations:
+            return np.zeros((0, 2), np.int32)
+        pairs = np.column_stack([self.target_rows, np.arange(len(self.token_ids))])
+        return pairs[self.first_target :][self.translations.is_sentence].astype(np.int32)
 
 
 def load_dataset(
@@ -98,24 +152,44 @@ def load_dataset(
     }
     given, spliced = _unlabeled_questions(config, data.questions, splits)
     unlabeled = given + spliced
-    trained = (data.questions[i] for i in np.flatnonzero(splits.split_of == TRAIN))
+    trained = [data.questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)]
+    held_out = [data.questions[i] for i in np.flatnonzero(splits.split_of != TRAIN)]
+    translations = load_translations(config, held_out)
     family = MODEL_FAMILIES[config.encoder.kind]
-    tokenizer = family.tokenizer(config, start, itertools.chain(trained, given))
+    corpora: list[Iterable[str]] = [itertools.chain(trained, given)]
+    more: list[str] = []
+    if translations:
+        if config.data.glossed:
+            translations = translations.with_glosses(
+                trained + unlabeled, config.data.glossed, config.data.split_seed
+            )
+        more = translations.sources + translations.targets
+        corpora[0] = itertools.chain(trained, given, translations.sources)
+        corpora += translations.texts_by_language()
+    tokenizer = family.tokenizer(config, start, corpora)
     hard = None
     if config.data.negatives and config.batch.hard_negatives:
         hard = read_negatives(config, data.questions, clusters, splits)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
-    token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled, max_tokens)
+    token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled + more, max_tokens)
+    if config.batch.subword_dropout:
+        parts = parts.joined(tokenizer.spelled())
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
     if hard is not None:
         report["hard_negatives"] = len(hard)
     _log_report(report)
-    clusters = np.concatenate([clusters, np.full(len(unlabeled), -1, clusters.dtype)])
+    parts_of_clusters = [clusters, np.full(len(unlabeled), -1, clusters.dtype)]
+    if translations:
+        groups = clusters.max(initial=-1) + 1 + np.arange(len(translations.sources))
+        own = np.concatenate([groups, clusters[splits.split_of == TRAIN], parts_of_clusters[1]])
+        parts_of_clusters += [groups, own[translations.source_of]]
+    clusters = np.concatenate(parts_of_clusters)
     return TrainDataset(
         *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start),
         hard_negatives=hard,
         parts=parts,
+        translations=translations,
     )
 
 
@@ -125,7 +199,8 @@ def with_teacher(
     """`dataset` with the teacher of the config, if it names one; see `teacher.make_teacher`."""
     if not (encoder or config.teacher.vectors):
         return dataset
-    questions = (dataset.data.questions, dataset.unlabeled)
+    sources = dataset.translations.sources if dataset.translations else []
+    questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     teacher = make_teacher(config, encoder, questions, dataset.trainable_rows, dimension)
     return dataclasses.replace(dataset, teacher=teacher)

@@ -20,6 +20,7 @@ from qpr_jax.training.sampler import (
     false_negatives,
     make_imitation_sampler,
     make_pairs_sampler,
+    spell_tokens,
 )
 
 ALL_STEPS = range(sys.maxsize)
@@ -101,7 +102,8 @@ class BatchLoader:
         targets = None
         if self._teacher:
             own = rows[self._own]
-            targets = self._teacher.targets(own.ravel()).reshape(*own.shape, -1)
+            sources = self._dataset.target_rows[own.ravel()]
+            targets = self._teacher.targets(sources).reshape(*own.shape, -1)
         return lay_out(
             self._token_ids(step, indices),
             self._dataset.clusters[rows[:, self._candidates]],
@@ -116,12 +118,17 @@ class BatchLoader:
 
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
-        rate, seed = self._config.batch.token_dropout, self._config.seed
-        if not rate:
+        settings, seed = self._config.batch, self._config.seed
+        if not (settings.token_dropout or settings.subword_dropout):
             return self._dataset.token_ids.take(indices.shares(self._devices), axis=0)
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
-        token_ids = drop_tokens(token_ids, rate, seed=seed, step=self._steps[step])
+        where = {"seed": seed, "step": self._steps[step]}
+        if settings.token_dropout:
+            token_ids = drop_tokens(token_ids, settings.token_dropout, **where)
+        if settings.subword_dropout:
+            words = self._dataset.spelled_words
+            token_ids = spell_tokens(token_ids, settings.subword_dropout, words, **where)
         return token_ids[self._positions]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -53,7 +53,7 @@ class ModelFamily:
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
       start: the encoder that training starts from; None for fresh parameters.
-      tokenizer: from that encoder, or from questions whose words may be counted.
+      tokenizer: from that encoder, or from the texts of each language, whose words are counted.
       lengths_vary: whether vectors have other lengths than 1.
       init: the model before the first step, with `embedding` [V, e] and `encode_blocks`, for
         devices of this tuning.
@@ -66,7 +66,7 @@ class ModelFamily:
     length_blocks: int
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
-    tokenizer: Callable[[TrainConfig, Encoder | None, Iterable[str]], Tokenizer]
+    tokenizer: Callable[[TrainConfig, Encoder | None, Sequence[Iterable[str]]], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
     init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None, Tuning], Model]
     export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
@@ -132,13 +132,13 @@ def _export_cnn(
 
 
 def _vocabulary_of(
-    config: TrainConfig, start: Encoder | None, questions: Iterable[str]
+    config: TrainConfig, start: Encoder | None, corpora: Sequence[Iterable[str]]
 ) -> Vocabulary:
-    """That of the encoder that training starts from; else of the questions."""
+    """That of the encoder that training starts from; else of the texts of each language."""
     if start:
         return cast(CnnEncoder, start).vocabulary
     return build_vocabulary(
-        questions,
+        *corpora,
         size=config.text.vocabulary_size,
         bins=config.text.hash_bins,
         min_count=config.text.min_count,
@@ -227,7 +227,7 @@ MODEL_FAMILIES = {
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         check=lambda config: None,
         start=_read_bert,
-        tokenizer=lambda config, start, questions: cast(TransformerEncoder, start).tokenizer,
+        tokenizer=lambda config, start, corpora: cast(TransformerEncoder, start).tokenizer,
         lengths_vary=lambda config: False,
         init=lambda config, start, tokenizer, teacher, tuning: _init_bert(
             config, cast(TransformerEncoder, start), tuning

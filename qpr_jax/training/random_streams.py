@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 # Plain pairs use [seed, epoch], beside these streams.
-CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED = 1, 2, 3, 4, 5
+CLUSTERS, CANDIDATES, DROPOUT, IMITATION, LABELED, TRANSLATIONS, GLOSSES, SPELLING = range(1, 9)
 
 
 def random_of(seed: int, stream: int, number: int) -> np.random.Generator:

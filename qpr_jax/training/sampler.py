@@ -14,7 +14,15 @@ from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.negatives import hard_negatives, mined_negatives
-from qpr_jax.training.random_streams import CLUSTERS, DROPOUT, IMITATION, LABELED, random_of
+from qpr_jax.training.random_streams import (
+    CLUSTERS,
+    DROPOUT,
+    IMITATION,
+    LABELED,
+    SPELLING,
+    TRANSLATIONS,
+    random_of,
+)
 
 _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
@@ -237,12 +245,27 @@ def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> 
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
 
 
+def spell_tokens(
+    token_ids: np.ndarray, rate: float, spelled: np.ndarray, *, seed: int, step: int
+) -> np.ndarray:
+    """Replace each word of `token_ids` by the sum of its n-grams with probability `rate`.
+
+    spelled: int32 [V], the id of that sum for each row of the embedding table, or the row itself.
+    """
+    rng = random_of(seed, SPELLING, step)
+    chosen = (token_ids < len(spelled)) & (rng.random(token_ids.shape, np.float32) < rate)
+    return np.where(chosen, spelled[np.where(chosen, token_ids, 0)], token_ids)
+
+
 # A step -> fields of its `BatchIndices`, by name.
 _Part = Callable[[int], dict[str, np.ndarray]]
 
 
 def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
-    pairs, size, seed = dataset.splits.pairs["train"], config.batch_size, config.seed
+    pairs, seed = dataset.splits.pairs["train"], config.seed
+    translated = round(config.batch.translations * config.batch_size)
+    size = config.batch_size - translated
+    translations_at = _sample_translations(dataset, translated, seed=seed)
     count = config.batch.hard_negatives
     _require_shares("batch.hard_negatives", count, devices)
     if config.batch.sampling == "clusters":
@@ -258,10 +281,20 @@ def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _
         candidates_at = mined_negatives(dataset.hard_negatives, rows, count, seed=seed)
 
     def at(step: int) -> dict[str, np.ndarray]:
-        chosen = pairs_at(step)
+        chosen = np.concatenate([pairs_at(step), translations_at(step)])
         return {"pairs": chosen, "extra_candidates": candidates_at(step, chosen)}
 
     return at
+
+
+def _sample_translations(
+    dataset: TrainDataset, size: int, *, seed: int
+) -> Callable[[int], np.ndarray]:
+    """A function from a step to `size` sentences with translations, int32 [size, 2]."""
+    if not size:
+        return lambda step: _NO_PAIRS
+    pairs = dataset.translation_pairs()
+    return permuted_pairs(pairs, size, seed=seed, stream=TRANSLATIONS)
 
 
 def _sample_labeled(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:

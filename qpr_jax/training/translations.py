@@ -1,0 +1,120 @@
+"""The translations of a training: their texts, and whose vector each learns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.data.lexicon import gloss, learn_lexicon
+from qpr_jax.data.parallel import Translations, read_translations
+from qpr_jax.data.translation_splits import TranslationSplits, split_translations
+from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.random_streams import GLOSSES, random_of
+
+log = logging.getLogger(__name__)
+
+
+class TranslationData(NamedTuple):
+    """Sentences and dictionaries that a student learns a teacher's vectors of.
+
+    Attributes:
+      splits: to train with, to score, and tests of their own.
+      sources: S distinct texts in the teacher's language.
+      targets: T texts in other languages.
+      source_of: int32 [T], the position of the text that each target translates: in `sources`, or,
+        of glossed questions, from S in the list of questions.
+      is_sentence: bool [T]; the others are entries of dictionaries.
+    """
+
+    splits: TranslationSplits
+    sources: list[str]
+    targets: list[str]
+    source_of: np.ndarray
+    is_sentence: np.ndarray
+
+    def with_glosses(self, questions: Sequence[str], copies: int, seed: int) -> TranslationData:
+        """Add `copies` of each question in each language, its words replaced by translations."""
+        targets, source_of = [], []
+        rng = random_of(seed, GLOSSES, 0)
+        for language in dict.fromkeys(file.language for file in self.splits.train):
+            files = [file for file in self.splits.train if file.language == language]
+            lexicon = learn_lexicon(
+                [text for file in files for text in file.sources],
+                [text for file in files for text in file.targets],
+            )
+            for _ in range(copies):
+                for number, question in enumerate(questions, start=len(self.sources)):
+                    text, known = gloss(question, lexicon, rng)
+                    if known:
+                        targets.append(text)
+                        source_of.append(number)
+        added = np.array(source_of, np.int32)
+        return self._replace(
+            targets=self.targets + targets,
+            source_of=np.concatenate([self.source_of, added]),
+            is_sentence=np.concatenate([self.is_sentence, np.ones(len(added), bool)]),
+        )
+
+    def texts_by_language(self) -> list[Iterable[str]]:
+        """The targets of training, a list for each language."""
+        languages: dict[str, list[str]] = {}
+        for file in self.splits.train:
+            languages.setdefault(file.language, []).extend(file.targets)
+        return [*languages.values()]
+
+
+def load_translations(config: TrainConfig, held_out: Sequence[str]) -> TranslationData | None:
+    """Read and split the files of `data.parallel`; None if there are none.
+
+    Sources with the normalized text of a question in `held_out` are left out.
+    """
+    if not config.data.parallel:
+        return None
+    files, tests = (
+        [read_files(config, setting, spec) for spec in specs]
+        for setting, specs in (
+            ("data.parallel", config.data.parallel),
+            ("data.parallel_tests", config.data.parallel_tests),
+        )
+    )
+    splits = split_translations(
+        files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
+    )
+    known = {normalized_text(question) for question in held_out}
+    sources: dict[str, int] = {}
+    targets: list[str] = []
+    source_of: list[int] = []
+    is_sentence: list[bool] = []
+    left_out = 0
+    for file in splits.train:
+        for source, target in zip(file.sources, file.targets, strict=True):
+            if normalized_text(source) in known:
+                left_out += 1
+                continue
+            source_of.append(sources.setdefault(source, len(sources)))
+            targets.append(target)
+            is_sentence.append(not file.dictionary)
+    splits.report["held_out_questions"] = left_out
+    log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
+    return TranslationData(
+        *(splits, [*sources], targets), np.array(source_of, np.int32), np.array(is_sentence, bool)
+    )
+
+
+def read_files(config: TrainConfig, setting: str, spec: str) -> Translations:
+    """Read the files of one entry of a setting."""
+    try:
+        return read_translations(
+            spec,
+            source_language=config.data.teacher_language,
+            skip_bad_rows=config.data.skip_bad_rows,
+        )
+    except UserError as error:
+        if error.setting:
+            raise
+        raise UserError(error.what, setting=setting, remedy=error.remedy) from error
