@@ -17,7 +17,7 @@ from qpr_jax.evaluation.translation import score_rankings, text_groups, translat
 from qpr_jax.text.tokenizer import nfkc_lower, tokenize
 from qpr_jax.unit_vectors import unit_rows
 
-CHARACTERS = (2, 5)  # lengths of the n-grams, which stay within words
+CHARACTERS = (2, 4)  # lengths of the n-grams, which stay within words
 _COLUMNS = 1024  # of the matrix of products, computed at once
 
 

@@ -26,7 +26,7 @@ def test_accuracies_of_a_line_worked_by_hand():
     scores = score_translations(source, floats([0.2], [0.4], [9]))
     assert scores == {"to_source": pytest.approx(2 / 3), "to_target": 1}
     # Source 1 is nearest to target 0, which is nearest to source 1 itself.
-    scores = score_translations(source, floats([0.9], [1.4], [9]))
+    scores = score_translations(source, floats([0.9], [1.4], [7]))
     assert scores == {"to_source": pytest.approx(2 / 3), "to_target": pytest.approx(2 / 3)}
 
 
@@ -161,7 +161,7 @@ def test_retrieval_against_a_sort_of_all_distances(monkeypatch):
     monkeypatch.setattr("qpr_jax.evaluation.translation._CHUNK", 17)
     rng = np.random.default_rng(2)
     answers, corpus = unit(rng, 40, 6), unit(rng, 300, 6).astype(np.float16)
-    queries = answers + 1.2 * unit(rng, 40, 6)
+    queries = answers + 0.75 * unit(rng, 40, 6)
     answer_texts = [f"answer {i}" for i in rng.integers(30, size=40)]
     corpus_texts = [f"Answer {i}!" for i in rng.integers(3000, size=300)]
     given = queries, answers, corpus, answer_texts, corpus_texts

@@ -20,7 +20,7 @@ def cosines(texts):
     for text in texts:
         grams: dict[str, int] = {}
         for word in text.lower().split():
-            for n in range(2, 6):
+            for n in range(2, 5):
                 padded = f" {word} "
                 for i in range(max(len(padded) - n, 0) + 1):
                     # A word shorter than n is one n-gram, once.
@@ -69,7 +69,7 @@ def test_against_loops():
 
 
 def test_retrieval():
-    corpus = ["where is Berlin", "what is a dog", "DAS HOTEL ist hier?"]
+    corpus = ["Berlin", "what a dog", "DAS HOTEL ist hier?"]
     scores = character_tfidf_retrieval(SOURCES, TARGETS, corpus)
     # The second is found in the corpus, under another spelling; the third is not found.
     assert scores == {"hits@1": 0.75, "hits@10": 0.75, "mrr@20": 0.75}
