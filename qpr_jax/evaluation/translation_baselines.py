@@ -15,7 +15,6 @@ from qpr_jax.evaluation.lexical import cosine_top_k
 from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.evaluation.translation import score_rankings, text_groups, translation_accuracy
 from qpr_jax.text.tokenizer import nfkc_lower, tokenize
-from qpr_jax.unit_vectors import unit_rows
 
 CHARACTERS = (2, 4)  # lengths of the n-grams, which stay within words
 _COLUMNS = 1024  # of the matrix of products, computed at once
@@ -68,29 +67,34 @@ def ridge_map(
     train_vectors: np.ndarray,
     *,
     alpha: float = 1.0,
-    words: int = 6000,
-    characters: int = 10_000,
+    words: int = 10_000,
+    characters: int = 6_000,
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Fit a linear map from TF-IDF of words and of character n-grams to vectors.
 
     It minimizes |X W - Y|^2 + alpha |W|^2, Y the vectors less their mean, by the normal equations:
     4 (words + characters)^2 bytes, whatever the number of texts. (`sklearn.linear_model.Ridge`
-    either copies them twice or solves for one column of Y after the other.)
+    holds them as a sparse matrix, too, or solves for one column of Y after the other.)
 
     Args:
       train_texts: one or more.
       train_vectors: floating [n, d], what the texts are mapped to.
       alpha: above 0.
-      words, characters: how many of the most frequent ones are features.
+      words: how many words are features, the most frequent ones.
+      characters: how many character n-grams are.
 
     Returns:
-      encode: texts -> float32 [m, d], of length 1.
+      encode: texts -> float32 [m, d], one or more texts. The vectors are not scaled to length 1:
+        the less of a text is known, the shorter and the farther from all others is its vector, and
+        the more translations are found from the other side.
     """
     if train_vectors.ndim != 2 or not len(train_vectors) or len(train_texts) != len(train_vectors):
         raise UserError(
             f"expected a vector for each text, one or more, got {len(train_texts):,} texts and "
             f"vectors {list(train_vectors.shape)}"
         )
+    if not alpha > 0:
+        raise UserError(f"alpha: expected a number above 0, got {alpha}")
     features = _features(words, characters)
     inputs = features.fit_transform(train_texts).tocsr()
     mean = train_vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -100,7 +104,7 @@ def ridge_map(
     weights = cho_solve(cho_factor(left, lower=True, overwrite_a=True), right)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        return unit_rows(np.asarray(features.transform(texts) @ weights + mean, np.float32))
+        return np.asarray(features.transform(texts) @ weights + mean, np.float32)
 
     return encode
 
