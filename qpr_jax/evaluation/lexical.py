@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from qpr_jax.errors import UserError
@@ -42,16 +43,24 @@ def tfidf_search(questions: Sequence[str]) -> RankFn:
     vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
     vectors = vectorizer.fit_transform(questions)
     by_word = vectors.T.tocsr()
+    return lambda rows, k: cosine_top_k(vectors[rows], by_word, k)
 
-    def search(rows: np.ndarray, k: int) -> np.ndarray:
-        found = np.full((len(rows), k), -1, np.int64)
-        for start in range(0, len(rows), _BLOCK):
-            block = (vectors[rows[start : start + _BLOCK]] @ by_word).toarray()
-            for i, scores in enumerate(block, start=start):
-                found[i] = _top_k(scores, k)
-        return found
 
-    return search
+def cosine_top_k(queries: csr_matrix, by_feature: csr_matrix, k: int) -> np.ndarray:
+    """The numbers of the `k` vectors with the largest cosines: int64 [n, k].
+
+    Of equal cosines the first comes first; -1 where no other vector has a positive one.
+
+    Args:
+      queries: [n, f], vectors of length 1.
+      by_feature: [f, m], the vectors that are searched, one or more, of length 1, transposed.
+      k: 1 or more.
+    """
+    found = np.full((queries.shape[0], k), -1, np.int64)
+    for start in range(0, queries.shape[0], _BLOCK):
+        scores = (queries[start : start + _BLOCK] @ by_feature).toarray()
+        found[start : start + _BLOCK] = [_top_k(row, k) for row in scores]
+    return found
 
 
 def _top_k(scores: np.ndarray, k: int) -> np.ndarray:

@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.translation import (
+    nearest,
+    score_rankings,
+    score_retrieval,
+    score_translations,
+)
+from qpr_jax.text.tokenizer import normalized_text
+
+
+def floats(*rows):
+    return np.array(rows, np.float32)
+
+
+def unit(rng, *shape):
+    rows = rng.normal(size=shape).astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def test_accuracies_of_a_line_worked_by_hand():
+    source = floats([0], [1], [5])
+    # Target 1 is nearest to source 0; source 1 is nearest to target 1 all the same.
+    scores = score_translations(source, floats([0.2], [0.4], [9]))
+    assert scores == {"to_source": pytest.approx(2 / 3), "to_target": 1}
+    # Source 1 is nearest to target 0, which is nearest to source 1 itself.
+    scores = score_translations(source, floats([0.9], [1.4], [7]))
+    assert scores == {"to_source": pytest.approx(2 / 3), "to_target": pytest.approx(2 / 3)}
+
+
+def test_cosines_worked_by_hand():
+    source, target = floats([3, 0], [0, 1]), floats([1, 1], [0, 0])
+    scores = score_translations(source, target, floats([1, 0], [0, 2]))
+    assert scores["cosine_source"] == pytest.approx(1)
+    assert scores["cosine_target"] == pytest.approx(0.5 / np.sqrt(2))
+
+
+def test_an_encoder_that_gives_all_texts_one_vector_finds_one_right_answer():
+    same = np.full((7, 3), 0.1, np.float32)
+    assert score_translations(same, same) == {"to_source": 1 / 7, "to_target": 1 / 7}
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 40])
+def test_of_equal_distances_the_first_row(dimension):
+    rng = np.random.default_rng(dimension)
+    candidates = unit(rng, 30, dimension)
+    candidates[[7, 21, 29]] = candidates[3]
+    np.testing.assert_array_equal(nearest(candidates[[29, 7, 3]], candidates), [3] * 3)
+    middle = np.zeros((1, dimension), np.float32)
+    assert nearest(middle, np.concatenate([middle + 1, middle - 1])).tolist() == [0]
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+def test_nearest_against_all_distances(monkeypatch, offset):
+    monkeypatch.setattr("qpr_jax.evaluation.translation._BLOCK", 16)
+    rng = np.random.default_rng(0)
+    queries, candidates = unit(rng, 50, 12) + offset, unit(rng, 200, 12) + offset
+    differences = queries[:, None].astype(float) - candidates[None]
+    expected = (differences**2).sum(axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(nearest(queries, candidates), expected)
+
+
+def test_equal_texts_are_one_answer():
+    source = floats([0], [1], [10])
+    target = floats([0.9], [2], [0])
+    # Of the targets: 0 finds source 1, 1 finds source 1, 2 finds source 0.
+    # Of the sources: 0 finds target 2, 1 finds target 0, 2 finds target 1.
+    assert score_translations(source, target) == {"to_source": 1 / 3, "to_target": 0}
+    texts = ["A dog.", "a DOG", "A cat!"]
+    scores = score_translations(source, target, sources=texts)
+    assert scores == {"to_source": pytest.approx(2 / 3), "to_target": pytest.approx(1 / 3)}
+    texts = ["Hund", "Katze", "hund?"]
+    scores = score_translations(source, target, targets=texts)
+    assert scores == {"to_source": pytest.approx(2 / 3), "to_target": pytest.approx(1 / 3)}
+
+
+def slow_translations(source, target, sources, targets):
+    """Plain loops over all distances and all texts."""
+
+    def accuracy(queries, candidates):
+        right = 0
+        for i, query in enumerate(queries):
+            distances = [float(((query - c).astype(float) ** 2).sum()) for c in candidates]
+            found = distances.index(min(distances))
+            right += normalized_text(sources[found]) == normalized_text(
+                sources[i]
+            ) or normalized_text(targets[found]) == normalized_text(targets[i])
+        return right / len(queries)
+
+    return {"to_source": accuracy(target, source), "to_target": accuracy(source, target)}
+
+
+def test_against_plain_loops():
+    rng = np.random.default_rng(1)
+    source = unit(rng, 60, 5)
+    target = source + 0.4 * unit(rng, 60, 5)
+    source[40:] = source[rng.integers(40, size=20)]
+    sources = [f"Text {i}" for i in rng.integers(40, size=60)]
+    targets = [f"Satz {i}." for i in rng.integers(50, size=60)]
+    expected = slow_translations(source, target, sources, targets)
+    found = score_translations(source, target, sources=sources, targets=targets)
+    assert found == {name: pytest.approx(value) for name, value in expected.items()}
+    assert 0.1 < found["to_source"] < 0.9
+
+
+def test_retrieval_worked_by_hand():
+    queries = floats([0], [10], [20])
+    answers = floats([1], [10.5], [40])
+    corpus = floats([0.5], [10], [10.1], [21])
+    # Query 0: corpus 0, then its answer. Query 1: two of the corpus, its answer. Query 2: corpus
+    # 3, answer 1 and corpus 2 and 1 (9.5 to 10 away), then answer 0 (19), corpus 0 and its own.
+    scores = score_retrieval(queries, answers, corpus)
+    assert scores == {
+        "hits@1": 0,
+        "hits@10": 1,
+        "mrr@20": pytest.approx((1 / 2 + 1 / 3 + 1 / 7) / 3),
+    }
+
+
+def test_a_corpus_question_that_reads_like_the_answer_is_right():
+    queries, answers, corpus = floats([0], [5]), floats([9], [9]), floats([0], [4], [5])
+    texts, corpus_texts = ["How old?", "who"], ["how OLD", "what", "how"]
+    assert score_retrieval(queries, answers, corpus)["hits@1"] == 0
+    scores = score_retrieval(queries, answers, corpus, texts, corpus_texts)
+    assert scores["hits@1"] == 0.5
+    # The answers tie, at the places 4 and 5 of query 0, 3 (after rows 2 and 1) and 4 of query 1.
+    scores = score_retrieval(queries, answers, corpus, ["who", "Who?"], corpus_texts)
+    assert scores["mrr@20"] == pytest.approx((1 / 4 + 1 / 3) / 2)
+
+
+def test_vectors_that_are_all_equal_find_nothing_in_a_corpus():
+    scores = score_retrieval(*(np.ones((size, 4), np.float32) for size in (3, 3, 30)))
+    assert scores == {"hits@1": 0, "hits@10": 0, "mrr@20": 0}
+
+
+def test_retrieval_without_a_corpus():
+    vectors = unit(np.random.default_rng(0), 5, 4)
+    scores = score_retrieval(vectors, vectors, np.zeros((0, 4), np.float32))
+    assert scores == {"hits@1": 1, "hits@10": 1, "mrr@20": 1}
+
+
+def slow_retrieval(queries, answers, corpus, answer_texts, corpus_texts):
+    together = np.concatenate([corpus, answers])
+    texts = [normalized_text(text) for text in [*corpus_texts, *answer_texts]]
+    ranks = []
+    for i, query in enumerate(queries):
+        order = np.argsort(((query - together).astype(float) ** 2).sum(axis=1), kind="stable")
+        right = [texts[j] == texts[len(corpus) + i] for j in order[:20]]
+        ranks.append(right.index(True) + 1 if any(right) else np.inf)
+    ranks = np.array(ranks)
+    return {
+        "hits@1": np.mean(ranks == 1),
+        "hits@10": np.mean(ranks <= 10),
+        "mrr@20": np.mean(1 / ranks),
+    }
+
+
+def test_retrieval_against_a_sort_of_all_distances(monkeypatch):
+    monkeypatch.setattr("qpr_jax.evaluation.translation._CHUNK", 17)
+    rng = np.random.default_rng(2)
+    answers, corpus = unit(rng, 40, 6), unit(rng, 300, 6).astype(np.float16)
+    queries = answers + 0.75 * unit(rng, 40, 6)
+    answer_texts = [f"answer {i}" for i in rng.integers(30, size=40)]
+    corpus_texts = [f"Answer {i}!" for i in rng.integers(3000, size=300)]
+    given = queries, answers, corpus, answer_texts, corpus_texts
+    expected = slow_retrieval(*given)
+    assert score_retrieval(*given) == {name: pytest.approx(x) for name, x in expected.items()}
+    assert 0.1 < expected["hits@1"] < expected["hits@10"] < 1
+
+
+def test_rankings_with_fewer_hits():
+    rankings = np.full((2, 20), -1)
+    rankings[0, :2] = [1, 3]  # a question of the corpus, then the answer
+    scores = score_rankings(rankings, 3)
+    assert scores == {"hits@1": 0, "hits@10": 0.5, "mrr@20": 0.25}
+
+
+TWO = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: score_translations(TWO, TWO[:1]), r"on both sides, got \[2, 3\] and \[1, 3\]"),
+        (lambda: score_translations(TWO, TWO, TWO[:, :2]), r"got \[2, 3\] and \[2, 2\]"),
+        (lambda: score_translations(TWO[:0], TWO[:0]), r"one or more texts, got \[0, 3\]"),
+        (lambda: score_translations(TWO[0], TWO[0]), r"one or more texts, got \[3\]"),
+        (lambda: score_translations(TWO, TWO, targets=["a"]), "expected 2 texts, .* got 1"),
+        (lambda: score_retrieval(TWO, TWO, TWO[:, :2]), r"corpus: .*\[Q, 3\], got \[2, 2\]"),
+        (lambda: score_retrieval(TWO, TWO, TWO, ["a", "b"], ["c"]), "expected 4 texts, .* got 3"),
+        (lambda: score_retrieval(TWO, TWO, TWO, None, ["c", "d"]), "answer_texts: .* got none"),
+    ],
+)
+def test_wrong_input_is_refused(call, message):
+    with pytest.raises(UserError, match=message):
+        call()
