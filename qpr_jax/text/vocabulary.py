@@ -136,6 +136,13 @@ class Vocabulary:
             np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
         return FlatTokens(flat, offsets, truncated, parts)
 
+    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
+        """Whether each id, int [...], is that of one word alone: bool [...]."""
+        first_added = self.first_bin + self.bins
+        added = (token_ids >= first_added) & (token_ids < self.size)
+        known: np.ndarray = added | ((token_ids > 0) & (token_ids < self.first_bin))
+        return known
+
     def spelled(self) -> Parts:
         """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
         return make_parts([*map(self.ngram_rows, self.words)]) if self.subwords else NO_PARTS

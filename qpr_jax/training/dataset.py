@@ -259,7 +259,7 @@ def _make_report(
     tokenizer: Tokenizer,
     token_ids: np.ndarray,
 ) -> dict[str, Any]:
-    hashed = (token_ids >= tokenizer.first_bin).sum() / max(1, (token_ids > 0).sum())
+    hashed = 1 - tokenizer.is_known(token_ids).sum() / max(1, (token_ids > 0).sum())
     members = {name: np.flatnonzero(splits.split_of == i) for i, name in enumerate(SPLITS)}
     return {
         "questions": len(data.questions),
