@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from qpr_jax.text.tokenizer import tokenize
 _ITERATIONS = 5
 _MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
 _LEAST = 0.05  # probability of a translation that is kept
+_MOST_SENTENCES = 300_000  # the first of them; more would take minutes and gigabytes
 
 
 class Lexicon(NamedTuple):
@@ -40,7 +42,8 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     target_words: dict[str, int] = {}
     pairs: list[np.ndarray] = []  # [source, target, occurrence of the target]
     occurrences = 0
-    for source, target in zip(sources, targets, strict=True):
+    rows = itertools.islice(zip(sources, targets, strict=True), _MOST_SENTENCES)
+    for source, target in rows:
         left = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         right = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
         left, right = [0, *dict.fromkeys(left[:_MOST_WORDS])], right[:_MOST_WORDS]

@@ -195,6 +195,7 @@ def build_vocabulary(
     min_count: int = 1,
     char_ngrams: int = 0,
     subwords: bool = False,
+    fill: Iterable[str] = (),
 ) -> Vocabulary:
     """Build a vocabulary of the most frequent words; the order of the texts has no effect.
 
@@ -205,6 +206,7 @@ def build_vocabulary(
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
       char_ngrams, subwords: see `Vocabulary`.
+      fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
@@ -218,6 +220,8 @@ def build_vocabulary(
             if count >= min_count:
                 shares[word] = max(shares.get(word, 0.0), count / total)
     words = sorted(shares, key=lambda word: (-shares[word], word))
+    more = (token for text in fill for token in tokenize(text) if token not in shares)
+    words += [*dict.fromkeys(more)]
     return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,18 @@ Model = tuple[nnx.GraphDef, nnx.State]
 _PRODUCTS = ("encoder.compute_dtype", "encoder.precision")
 
 
+class Corpora(NamedTuple):
+    """The texts whose words a tokenizer may count.
+
+    Attributes:
+      by_language: sentences and questions, a list for each language.
+      dictionaries: the words of dictionaries.
+    """
+
+    by_language: Sequence[Iterable[str]]
+    dictionaries: Iterable[str] = ()
+
+
 @dataclass(frozen=True)
 class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder.
@@ -66,7 +78,7 @@ class ModelFamily:
     length_blocks: int
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
-    tokenizer: Callable[[TrainConfig, Encoder | None, Sequence[Iterable[str]]], Tokenizer]
+    tokenizer: Callable[[TrainConfig, Encoder | None, Corpora], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
     init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None, Tuning], Model]
     export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
@@ -131,14 +143,13 @@ def _export_cnn(
     )
 
 
-def _vocabulary_of(
-    config: TrainConfig, start: Encoder | None, corpora: Sequence[Iterable[str]]
-) -> Vocabulary:
+def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora) -> Vocabulary:
     """That of the encoder that training starts from; else of the texts of each language."""
     if start:
         return cast(CnnEncoder, start).vocabulary
     return build_vocabulary(
-        *corpora,
+        *corpora.by_language,
+        fill=corpora.dictionaries,
         size=config.text.vocabulary_size,
         bins=config.text.hash_bins,
         min_count=config.text.min_count,

@@ -14,6 +14,7 @@ from qpr_jax.data.translation_splits import TranslationSplits, split_translation
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
@@ -60,12 +61,18 @@ class TranslationData(NamedTuple):
             is_sentence=np.concatenate([self.is_sentence, np.ones(len(added), bool)]),
         )
 
-    def texts_by_language(self) -> list[Iterable[str]]:
-        """The targets of training, a list for each language."""
-        languages: dict[str, list[str]] = {}
+    def corpora(self, questions: Iterable[str]) -> Corpora:
+        """The texts of each language, `questions` and sources first, and those of dictionaries."""
+        sources = [*questions]
+        targets: dict[str, list[str]] = {}
+        entries: list[str] = []
         for file in self.splits.train:
-            languages.setdefault(file.language, []).extend(file.targets)
-        return [*languages.values()]
+            if file.dictionary:
+                entries += file.targets + file.sources
+            else:
+                sources += file.sources
+                targets.setdefault(file.language, []).extend(file.targets)
+        return Corpora([sources, *targets.values()], entries)
 
 
 def load_translations(config: TrainConfig, held_out: Sequence[str]) -> TranslationData | None:
