@@ -69,7 +69,7 @@ def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
         if not (text := value.strip()):
             return f"expected a text in {name}, got an empty one"
         if "\0" in text:
-            return f"expected a text in {name}, got a NUL character; {NOT_UTF8}"
+            return f"expected a text in {name}, got a NUL character, as of UTF-16; {NOT_UTF8}"
         texts.append(text)
     return texts[0], texts[1]
 
@@ -145,15 +145,17 @@ def _cells(path: str, kind: str) -> Iterator[Cells]:
 def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTable:
     """A CSV or TSV file, with a header or, of two columns, without."""
     rows = _cells(path, format_of(path))
+    languages = given or languages_of_file(path, source_language) or NOT_SAID
     early: list[Cells] = []  # bad rows, and the first good one
+    head: list[str] | None = None
     for line, row in rows:
         early.append((line, row))
-        if not isinstance(row, str):
+        if not isinstance(row, str) and "\0" not in "".join(row):
+            head = row
             break
-    head = early[-1][1] if early else ""
     every = itertools.chain(early, rows)
-    if isinstance(head, str):  # no good row
-        return PairTable(given or NOT_SAID, _cell_rows(every, (0, 1), 2))
+    if head is None:
+        return PairTable(languages, _cell_rows(every, (0, 1), 2))
     found = _find_columns(head, path, given, source_language)
     if found is not None:
         every = itertools.chain(early[:-1], rows)
@@ -163,7 +165,6 @@ def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTabl
         what = f"{path}: expected two columns, or a header that names those of two languages, got "
         what += f"{len(head)}: {short(head)}"
         raise UserError(what, remedy="name them by codes of languages, or source and target")
-    languages = given or languages_of_file(path, source_language) or NOT_SAID
     return PairTable(languages, _cell_rows(every, (0, 1), 2))
 
 
@@ -173,10 +174,8 @@ def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], width: int) -> Pa
         if isinstance(row, str):
             yield line, row
         elif len(row) != width:
-            yield (
-                line,
-                f"expected {width} columns, as in the first row, got {len(row)} in {short(row)}",
-            )
+            got = f"got {len(row)} in {short(row)}"
+            yield line, f"expected {width} columns, as in the first row, {got}"
         else:
             yield line, _pair(row[places[0]], row[places[1]], names)
 
@@ -237,7 +236,8 @@ def _record_table(path: str, given: Pair | None, source_language: str) -> PairTa
             first, second, languages = find([*row])
             every = itertools.chain(early, rows)
             return PairTable(languages, _record_rows(every, (first, second)))
-    return PairTable(given or NOT_SAID, ((line, str(row)) for line, row in early))
+    languages = given or languages_of_file(path, source_language) or NOT_SAID
+    return PairTable(languages, ((line, str(row)) for line, row in early))  # no good row
 
 
 def _flat(row: Fields | str) -> Fields | str:
