@@ -86,7 +86,7 @@ def _parse(spec: str) -> tuple[Pair | None, list[str]]:
     if "+" not in path or os.path.exists(path):
         return given, [path]
     places = [i for i, character in enumerate(path) if character == "+"]
-    splits = [(path[:i], _expand(path[i + 1 :])) for i in places]
+    splits = [(path[:i].rstrip(), _expand(path[i + 1 :].lstrip())) for i in places]
     whole = [split for split in splits if all(map(os.path.exists, split))]
     first, second = (whole or splits)[0]
     if os.path.abspath(first) == os.path.abspath(second):

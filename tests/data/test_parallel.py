@@ -136,13 +136,23 @@ def test_order_of_columns(tmp_path):
     assert_pairs(read(header, "en-de:"))
 
 
+def test_prefix_and_header(tmp_path):
+    made_up = [("xx", "en"), *((b, a) for a, b in PAIRS)]
+    assert_pairs(read(write_cells(tmp_path / "p.tsv", made_up, "\t"), "en-xx:"), language="xx")
+    swapped = [("source", "target"), *((b, a) for a, b in PAIRS)]
+    assert_pairs(read(write_cells(tmp_path / "q.tsv", swapped, "\t"), "de-en:"))
+    header = write_cells(tmp_path / "r.tsv", [("en", "de"), *PAIRS], "\t")
+    with pytest.raises(UserError, match=r"expected columns of en and fr, got .*de"):
+        read(header, "en-fr:")
+
+
 def test_lines_of_two_files(tmp_path):
     write_lines(tmp_path / "p.en.txt", SOURCES)
     write_lines(tmp_path / "p.de", TARGETS, "\r\n")
     spec = f"{tmp_path}/p.en.txt+{tmp_path}/p.de"
     assert_pairs(read(spec))
     assert read(spec).name == spec
-    assert_pairs(read(f"{tmp_path}/p.de+{tmp_path}/p.en.txt"))
+    assert_pairs(read(f"{tmp_path}/p.de + {tmp_path}/p.en.txt"))
     assert_pairs(read(spec, "en-xx:"), language="xx")
     compress(tmp_path / "p.de", ".gz")
     assert_pairs(read(f"{tmp_path}/p.en.txt+{tmp_path}/p.de.gz"))

@@ -1,12 +1,14 @@
 """What trains a student shares no text with what is held out or stands in a test."""
 
 import collections
+import os
+import pathlib
 import random
 
 import numpy as np
 import pytest
 
-from qpr_jax.data.parallel import Translations
+from qpr_jax.data.parallel import Translations, read_translations
 from qpr_jax.data.translation_splits import split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
@@ -192,10 +194,10 @@ def test_languages_hold_out_the_same_sentences(held_out):
 
 
 def test_a_group_that_holds_most_sentences_is_trained_with():
-    pairs = [*statements(300), *((f"Yes, {i}", "Ja") for i in range(200))]
+    pairs = [*statements(100), *((f"Yes, {i}", "Ja") for i in range(200))]
     for seed in range(5):
         found = split_translations([translations(pairs)], [], held_out=30, seed=seed)
-        assert found.report["xx"]["trained_sentences"] == 440
+        assert found.report["xx"]["trained_sentences"] == 240
 
 
 def test_one_row_of_a_group_is_scored():
@@ -244,3 +246,22 @@ def test_many_rows():
     found = split_translations([translations(pairs)], [], held_out=500)
     assert not texts_of(found.train) & texts_of(found.held_out["test"])
     assert len(found.held_out["test"][0].sources) == 500
+
+
+def test_real_files():
+    folder = os.environ.get("QPR_DATA_DIR", "")
+    if not folder or not pathlib.Path(folder, "parallel").is_dir():
+        pytest.skip("needs $QPR_DATA_DIR/parallel")
+    path = "$QPR_DATA_DIR/parallel/"
+    files = [read_translations(f"{path}tatoeba.en-de.tsv.gz")]
+    test = "tatoeba_test.deu-eng"
+    tests = [read_translations(f"{path}{test}.eng.gz+{path}{test}.deu.gz")]
+    found = split_translations(files, tests)
+    for part in found.held_out.values():
+        assert len(part[0].sources) == 1000
+        assert all(text.endswith("?") for pair in pairs_of(part) for text in pair)
+    scored = [tests, *found.held_out.values()]
+    texts = [texts_of(part) for part in (found.train, *scored)]
+    assert sum(map(len, texts)) == len(set().union(*texts))
+    assert found.report["de"]["in_tests"] > 100
+    assert found.report["de"]["trained_sentences"] > 45_000
