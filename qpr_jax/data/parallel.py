@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qpr_jax.data.cells import NOT_UTF8
 from qpr_jax.data.languages import language_code
+from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.data.translation_files import Pair, PairRows, open_pairs
 from qpr_jax.errors import UserError
 
@@ -57,13 +58,12 @@ def read_translations(
       UserError: the languages are unknown, one of them comes twice, or none is the source language;
         two files differ in their numbers of lines; a row is bad; there is no good one.
     """
+    source_language = language_code(source_language) or source_language
     given, paths = _parse(spec)
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
     language, swap = _target_language(table.languages, source_language, spec)
-    first, second, skipped = _collect(
-        table.rows, source, language, table.is_dictionary, skip_bad_rows
-    )
+    first, second, skipped = _collect(table.rows, source, skip_bad_rows=skip_bad_rows)
     sources, targets = (second, first) if swap else (first, second)
     is_dictionary = table.is_dictionary or all(map(_is_mostly_words, (sources, targets)))
     if not is_dictionary:
@@ -79,10 +79,12 @@ def _parse(spec: str) -> tuple[Pair | None, list[str]]:
         first, second = (language_code(name) or name.lower() for name in match.group(1, 2))
         given, spec = (first, second), match[3]
     path = _expand(spec)
+    if path == STANDARD_INPUT:
+        raise UserError("expected a file of translations, got standard input", remedy="name a file")
     if "+" not in path or os.path.exists(path):
         return given, [path]
     places = [i for i, character in enumerate(path) if character == "+"]
-    splits = [(path[:i], _expand(path[i + 1 :])) for i in places]
+    splits = [(path[:i].rstrip(), _expand(path[i + 1 :].lstrip())) for i in places]
     whole = [split for split in splits if all(map(os.path.exists, split))]
     first, second = (whole or splits)[0]
     if os.path.abspath(first) == os.path.abspath(second):
@@ -120,7 +122,7 @@ def _target_language(languages: Pair, source_language: str, spec: str) -> tuple[
 
 
 def _collect(
-    rows: PairRows, source: str, language: str, is_dictionary: bool, skip_bad_rows: bool
+    rows: PairRows, source: str, *, skip_bad_rows: bool
 ) -> tuple[list[str], list[str], int]:
     """The first and the second texts of the good rows, and the number of the others."""
     first, second, skipped = [], [], 0
