@@ -28,6 +28,13 @@ class Lexicon(NamedTuple):
     targets: list[str]
     of: dict[str, tuple[np.ndarray, np.ndarray]]
 
+    def likely(self, word: str, *, most: int = 2) -> str:
+        """The likeliest translations of a word, at least half as likely as the first."""
+        places, probabilities = self.of[word]
+        best = np.argsort(-probabilities, kind="stable")[:most]
+        kept = best[probabilities[best] >= probabilities[best[0]] / 2]
+        return " ".join(self.targets[places[i]] for i in kept)
+
 
 def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     """Learn which words translate each other from sentences that do.

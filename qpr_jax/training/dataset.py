@@ -201,6 +201,8 @@ def with_teacher(
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     teacher = make_teacher(config, encoder, questions, dataset.trainable_rows, dimension)
+    if dataset.translations and config.teacher.init_embeddings:
+        teacher = teacher._replace(glossary=dataset.translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
 
 

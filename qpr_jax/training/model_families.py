@@ -118,8 +118,10 @@ def _init_cnn(
             model.biases[i][...] = jnp.array(bias)
         model.projection[...] = jnp.array(start.projection)
     elif teacher and teacher.encoder and config.teacher.init_embeddings:
-        cache, words = config.teacher.cache, vocabulary.words
-        vectors = word_vectors(teacher.encoder, cache, words, settings.embedding_dim)
+        vectors = word_vectors(
+            *(teacher.encoder, config.teacher.cache, vocabulary.words, settings.embedding_dim),
+            teacher.glossary,
+        )
         vectors *= EMBEDDING_SCALE / vectors.std()
         model.embedding[...] = model.embedding[...].at[1 : 1 + len(vectors)].set(vectors)
     return nnx.split(model)
