@@ -106,7 +106,7 @@ def test_an_unknown_word_is_one_token_however_long():
 
 
 @pytest.mark.parametrize(
-    "text", ["\ud800", "a\ud800b", "🦓", "مرحبا", "योग", "\0", "한국어", "ſ", "İ"]
+    "text", ["\ud800", "a\ud800b", "🦓", "مرحبا", "योग", "\0", "한국어", "\u017f", "İ"]
 )
 def test_any_string_has_ids_in_range(text):
     ids, _, parts = VOCABULARY.token_ids([text, f"{text} how {text}"])
