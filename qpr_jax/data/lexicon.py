@@ -104,7 +104,7 @@ def _by_source(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     starts = np.flatnonzero(np.diff(of_source, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(of_source)], strict=True):
+    for start, stop in itertools.pairwise([*starts, len(of_source)]):
         share = probability[start:stop]
         found[words[of_source[start]]] = of_target[start:stop], share / share.sum()
     return found
