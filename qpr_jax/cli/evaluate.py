@@ -71,9 +71,9 @@ def evaluate(
     PAIRS, including those linked by several pairs. Or PAIRS are questions, with the columns qid and
     question, and --duplicates has the columns qid1 and qid2: both as qpr splits writes them.
 
-    translation: PAIRS are sentences with their translations: a file as the setting data.parallel
-    names it, or two as FILE+FILE. Scores are how often the nearest sentence of the other language is
-    the right one.
+    translation: PAIRS are sentences with their translations, named as for the setting
+    data.parallel: FILE or FILE+FILE. Scores are how often the nearest sentence of the other
+    language is the right one.
 
     --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
     searched and scored as BEIR does. --trec writes the rankings in TREC's format.

@@ -33,9 +33,7 @@ def translation_scores(
         return {}
     splits, own = dataset.translations.splits, config.data.teacher_language
     teacher, corpus = _teacher_of(config, dataset), Corpus(dataset.data.questions, vectors)
-    held_out = [
-        texts._replace(name=name) for name in HELD_OUT for texts in splits.held_out[name]
-    ]
+    held_out = [texts._replace(name=name) for name in HELD_OUT for texts in splits.held_out[name]]
     tests = [texts._replace(name=file_names(texts.name)) for texts in splits.tests]
     sets = [score_set(t, encoder.encode, teacher=teacher, corpus=corpus) for t in held_out]
     sets += [score_set(texts, encoder.encode, teacher=teacher) for texts in tests]

@@ -128,13 +128,15 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
 
 
 def read_files(config: TrainConfig, setting: str, spec: str) -> Translations:
-    """Read the files of one entry of a setting."""
+    """Read the files of one entry of a setting, at most `data.max_rows` rows of them."""
+    most = config.data.max_rows or None
     try:
-        return read_translations(
+        found = read_translations(
             spec,
             source_language=config.data.teacher_language,
             skip_bad_rows=config.data.skip_bad_rows,
         )
+        return found._replace(sources=found.sources[:most], targets=found.targets[:most])
     except UserError as error:
         if error.setting:
             raise
