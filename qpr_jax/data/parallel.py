@@ -59,7 +59,7 @@ def read_translations(
         two files differ in their numbers of lines; a row is bad; there is no good one.
     """
     source_language = language_code(source_language) or source_language
-    given, paths = _parse(spec)
+    given, paths = parse_spec(spec)
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
     language, swap = _target_language(table.languages, source_language, spec)
@@ -73,11 +73,14 @@ def read_translations(
 
 def file_names(spec: str) -> str:
     """The names of the files of a specification, without folders: what may be published."""
-    return "+".join(os.path.basename(path) for path in _parse(spec)[1])
+    return "+".join(os.path.basename(path) for path in parse_spec(spec)[1])
 
 
-def _parse(spec: str) -> tuple[Pair | None, list[str]]:
-    """The languages that a specification names, if it does, and its one or two paths."""
+def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
+    """The languages that a specification names, if it does, and its one or two paths.
+
+    UserError where a variable in it is not set.
+    """
     match = _PREFIX.fullmatch(spec)
     given = None
     if match and not os.path.exists(spec):
