@@ -61,9 +61,7 @@ def hits_at_1(
         rng = np.random.default_rng(typos)
         texts = [misspell(questions[query], rng, typos) for query in queries]
         _, found = exact_top_k(encoder.encode(texts), vectors, DEPTH + 1)
-        found = np.stack(
-            [row[row != query][:DEPTH] for row, query in zip(found, queries, strict=False)]
-        )
+        others = [row[row != query][:DEPTH] for row, query in zip(found, queries, strict=True)]
         rows.append(first_ranks(np.stack(others), queries, clusters) == 1)
     return np.stack(rows)
 
