@@ -23,7 +23,9 @@ from experiments.study import Flag, Flags, KeptRows, Study, refuse_both
 from experiments.tables import difference_cell, table_lines
 from experiments.translation_scores import (
     BASELINES,
+    HELD_OUT,
     LANGUAGES,
+    TESTS,
     language_settings,
     read_material,
     score_baseline,
@@ -220,10 +222,10 @@ def _translations(scores: dict[str, Any], baselines: dict[str, Any]) -> list[str
 
 def _language_rows(code: str, found: dict[str, Any]) -> list[list[str]]:
     """The rows of a language's table: for each set of texts each encoder, and what was aimed at."""
-    by_set: dict[str, dict[str, Any]] = {}
+    by_set: dict[str, dict[str, Any]] = {name: {} for name in (HELD_OUT, *TESTS)}
     for encoder, scores in found.items():
         for scored in scores["sets"]:
-            by_set.setdefault(scored["name"], {})[encoder] = scored
+            by_set[scored["name"]][encoder] = scored
     rows = []
     for name, by_encoder in by_set.items():
         for encoder, scored in by_encoder.items():
@@ -233,7 +235,7 @@ def _language_rows(code: str, found: dict[str, Any]) -> list[list[str]]:
             retrieval = scored.get("retrieval")
             pair = retrieval and f"{retrieval['hits@1']:.3f} / {retrieval['mrr@20']:.3f}"
             rows.append([*cells, pair or ""])
-        if goal := GOALS.get((code, name)):
+        if by_encoder and (goal := GOALS.get((code, name))):
             rows.append([name, "*aimed at*", *(f"{value:.2f}" for value in goal), "", "", ""])
     return rows
 
