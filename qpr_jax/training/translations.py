@@ -32,7 +32,7 @@ class TranslationData(NamedTuple):
       targets: T texts in other languages.
       source_of: int32 [T], the position of the text that each target translates: in `sources`, or,
         of glossed questions, from S in the list of questions.
-      is_sentence: bool [T]; the others are entries of dictionaries.
+      is_sentence: bool [T]; the others are entries of dictionaries and glossed questions.
     """
 
     splits: TranslationSplits
@@ -57,7 +57,7 @@ class TranslationData(NamedTuple):
         return self._replace(
             targets=self.targets + targets,
             source_of=np.concatenate([self.source_of, added]),
-            is_sentence=np.concatenate([self.is_sentence, np.ones(len(added), bool)]),
+            is_sentence=np.concatenate([self.is_sentence, np.zeros(len(added), bool)]),
         )
 
     def corpora(self, questions: Iterable[str]) -> Corpora:
