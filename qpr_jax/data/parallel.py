@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from qpr_jax.data.cells import NOT_UTF8
 from qpr_jax.data.languages import language_code
+from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.data.translation_files import Pair, PairRows, open_pairs
 from qpr_jax.errors import UserError
 
@@ -57,6 +58,7 @@ def read_translations(
       UserError: the languages are unknown, one of them comes twice, or none is the source language;
         two files differ in their numbers of lines; a row is bad; there is no good one.
     """
+    source_language = language_code(source_language) or source_language
     given, paths = _parse(spec)
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
@@ -79,10 +81,12 @@ def _parse(spec: str) -> tuple[Pair | None, list[str]]:
         first, second = (language_code(name) or name.lower() for name in match.group(1, 2))
         given, spec = (first, second), match[3]
     path = _expand(spec)
+    if path == STANDARD_INPUT:
+        raise UserError("expected a file of translations, got standard input", remedy="name a file")
     if "+" not in path or os.path.exists(path):
         return given, [path]
     places = [i for i, character in enumerate(path) if character == "+"]
-    splits = [(path[:i], _expand(path[i + 1 :])) for i in places]
+    splits = [(path[:i].rstrip(), _expand(path[i + 1 :].lstrip())) for i in places]
     whole = [split for split in splits if all(map(os.path.exists, split))]
     first, second = (whole or splits)[0]
     if os.path.abspath(first) == os.path.abspath(second):

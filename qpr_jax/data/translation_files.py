@@ -7,19 +7,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from qpr_jax.data.cells import NOT_UTF8, Cells, csv_rows, read_lines, tsv_rows
+from qpr_jax.data.cells import NOT_UTF8, Cells, Line, csv_rows, read_lines, tsv_rows
 from qpr_jax.data.columns import is_missing
 from qpr_jax.data.languages import language_code, language_of_file, languages_of_file
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.data.tables import Fields, format_of, open_input, read_rows
 from qpr_jax.data.wiktionary import is_entry, parse_entry
 from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import replace_surrogates
 
 Pair = tuple[str, str]
 # The line where a row begins; its two texts, or what is wrong with it, "" for an entry of a
 # dictionary that cannot be used.
 PairRows = Iterator[tuple[int, Pair | str]]
 
+NOT_SAID = ("", "")
 _NAMED = ("source", "target")
 _NO_LANGUAGES = ("id", "no")  # codes that are usual names of columns that hold no text
 _SNIFFED = 1000  # lines, in which a dictionary begins or a tab comes
@@ -67,27 +69,34 @@ def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
         if not (text := value.strip()):
             return f"expected a text in {name}, got an empty one"
         if "\0" in text:
-            return f"expected a text in {name}, got a NUL character; {NOT_UTF8}"
+            return f"expected a text in {name}, got a NUL character, as of UTF-16; {NOT_UTF8}"
         texts.append(text)
     return texts[0], texts[1]
 
 
+def _lines(path: str) -> Iterator[Line]:
+    with open_input(path) as file:
+        yield from read_lines(file)
+
+
 def _aligned_rows(first: str, second: str) -> PairRows:
-    """The pairs of two files with a text a line; UserError where one has more lines."""
-    count = [0, 0]
+    """The pairs of two files with a text a line, without lines that are blank in both.
+
+    Raises:
+      UserError: one file has more lines; after all rows.
+    """
     names = [os.path.basename(path) for path in (first, second)]
-    with open_input(first) as left, open_input(second) as right:
-        both = itertools.zip_longest(read_lines(left), read_lines(right))
-        for number, texts in enumerate(both, start=1):
-            for i, text in enumerate(texts):
-                count[i] += text is not None
-            if count[0] != count[1]:
-                continue  # to the end, for its number
-            first_text, second_text = (text[1] if text else None for text in texts)
-            if first_text is None or second_text is None:
-                yield number, f"{names[0] if first_text is None else names[1]}: {NOT_UTF8}"
-            else:
-                yield number, _pair(first_text, second_text, names)
+    count = [0, 0]
+    for left, right in itertools.zip_longest(_lines(first), _lines(second)):
+        count[0] += left is not None
+        count[1] += right is not None
+        if left is None or right is None:
+            continue  # to the end, for its number
+        (number, text), (_, other) = left, right
+        if text is None or other is None:
+            yield number, f"{names[0] if text is None else names[1]}: {NOT_UTF8}"
+        elif text.strip() or other.strip():
+            yield number, _pair(text, other, names)
     if count[0] != count[1]:
         what = f"expected as many lines in {first} as in {second}, got {count[0]} and {count[1]}"
         raise UserError(what, remedy="give files whose lines translate each other")
@@ -98,34 +107,34 @@ def _text_table(path: str, given: Pair | None, source_language: str) -> PairTabl
 
     The first lines that have the form of either decide.
     """
-    with open_input(path) as file:
-        for _, line in itertools.islice(read_lines(file), _SNIFFED):
-            if line is not None and "\t" in line:
-                return _cell_table(path, given, source_language)
-            if line is not None and is_entry(line):
-                languages = given or languages_of_file(path, source_language) or ("", "")
-                return PairTable(languages, _entry_rows(path, languages[0]), is_dictionary=True)
-    what = f"{path}: expected two columns with a tab between, or lines :word:translation"
+    for _, line in itertools.islice(_lines(path), _SNIFFED):
+        if line is not None and "\t" in line:
+            return _cell_table(path, given, source_language)
+        if line is not None and is_entry(line):
+            languages = given or languages_of_file(path, source_language) or NOT_SAID
+            return PairTable(languages, _entry_rows(path, languages[0]), is_dictionary=True)
+    what = (
+        f"{path}: expected two columns with a tab between, or lines :word:translation, got neither"
+    )
     remedy = "name two files with + between them, or a table by its ending (.csv, .jsonl, .parquet)"
-    raise UserError(f"{what}, got neither", remedy=remedy)
+    raise UserError(what, remedy=remedy)
 
 
 def _entry_rows(path: str, language: str) -> PairRows:
     """The words of a dictionary with each of their translations; "" for an unusable entry."""
     begun = False
-    with open_input(path) as file:
-        for number, line in read_lines(file):
-            if line is None:
-                yield number, NOT_UTF8
-            elif is_entry(line):
-                begun = True
-                word, translations = parse_entry(line, language)
-                for translation in translations:
-                    yield number, (word, translation)
-                if not translations:
-                    yield number, ""
-            elif begun and line.strip():
-                yield number, f"expected :word:translation, got {short(line)}"
+    for number, line in _lines(path):
+        if line is None:
+            yield number, NOT_UTF8
+        elif is_entry(line):
+            begun = True
+            word, translations = parse_entry(line, language)
+            for translation in translations:
+                yield number, (word, translation)
+            if not translations:
+                yield number, ""
+        elif begun and line.strip():
+            yield number, f"expected :word:translation, got {short(line)}"
 
 
 def _cells(path: str, kind: str) -> Iterator[Cells]:
@@ -136,22 +145,27 @@ def _cells(path: str, kind: str) -> Iterator[Cells]:
 def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTable:
     """A CSV or TSV file, with a header or, of two columns, without."""
     rows = _cells(path, format_of(path))
-    line, head = next(rows, (1, []))
-    if isinstance(head, str):
-        raise UserError(
-            f"{path}, line {line}: expected a first row of two columns ({head})",
-            remedy="save the file as UTF-8",
-        )
+    languages = given or languages_of_file(path, source_language) or NOT_SAID
+    early: list[Cells] = []  # bad rows, and the first good one
+    head: list[str] | None = None
+    for line, row in rows:
+        early.append((line, row))
+        if not isinstance(row, str) and "\0" not in "".join(row):
+            head = row
+            break
+    every = itertools.chain(early, rows)
+    if head is None:
+        return PairTable(languages, _cell_rows(every, (0, 1), 2))
     found = _find_columns(head, path, given, source_language)
-    if found is None and len(head) != 2:
+    if found is not None:
+        every = itertools.chain(early[:-1], rows)
+        places = (head.index(found[0]), head.index(found[1]))
+        return PairTable(found[2], _cell_rows(every, places, len(head)))
+    if len(head) != 2:
         what = f"{path}: expected two columns, or a header that names those of two languages, got "
         what += f"{len(head)}: {short(head)}"
         raise UserError(what, remedy="name them by codes of languages, or source and target")
-    if found is None:
-        languages = given or languages_of_file(path, source_language) or ("", "")
-        return PairTable(languages, _cell_rows(itertools.chain([(line, head)], rows), (0, 1), 2))
-    places = (head.index(found[0]), head.index(found[1]))
-    return PairTable(found[2], _cell_rows(rows, places, len(head)))
+    return PairTable(languages, _cell_rows(every, (0, 1), 2))
 
 
 def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], width: int) -> PairRows:
@@ -160,10 +174,8 @@ def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], width: int) -> Pa
         if isinstance(row, str):
             yield line, row
         elif len(row) != width:
-            yield (
-                line,
-                f"expected {width} columns, as in the first row, got {len(row)} in {short(row)}",
-            )
+            got = f"got {len(row)} in {short(row)}"
+            yield line, f"expected {width} columns, as in the first row, {got}"
         else:
             yield line, _pair(row[places[0]], row[places[1]], names)
 
@@ -183,6 +195,9 @@ def _find_columns(
     others = [code for code in codes if code != source_language]
     if given and {*given} <= {*codes}:
         return codes[given[0]], codes[given[1]], given
+    if len(names) == 2 and not others and [*map(language_code, names)].count(source_language) == 2:
+        what = f"{path}: expected columns of two languages, got {source_language} twice"
+        raise UserError(what, remedy="name the column of the other language by its code")
     if source_language in codes and others:
         if len(others) > 1:
             others = [code for code in others if code not in _NO_LANGUAGES]
@@ -195,7 +210,7 @@ def _find_columns(
         return codes[source_language], codes[others[0]], (source_language, others[0])
     named = {name.strip().lower(): name for name in names}
     if {*_NAMED} <= {*named}:
-        languages = given or languages_of_file(path, source_language) or ("", "")
+        languages = given or languages_of_file(path, source_language) or NOT_SAID
         return named["source"], named["target"], languages
     return None
 
@@ -221,7 +236,8 @@ def _record_table(path: str, given: Pair | None, source_language: str) -> PairTa
             first, second, languages = find([*row])
             every = itertools.chain(early, rows)
             return PairTable(languages, _record_rows(every, (first, second)))
-    return PairTable(given or ("", ""), ((line, str(row)) for line, row in early))
+    languages = given or languages_of_file(path, source_language) or NOT_SAID
+    return PairTable(languages, ((line, str(row)) for line, row in early))  # no good row
 
 
 def _flat(row: Fields | str) -> Fields | str:
@@ -237,4 +253,7 @@ def _record_rows(rows: Iterable[tuple[int, Fields | str]], names: Pair) -> PairR
         elif missing := [name for name in names if name not in row]:
             yield line, f"expected the key `{missing[0]}`, got {short(sorted(row))}"
         else:
-            yield line, _pair(row[names[0]], row[names[1]], [f"`{name}`" for name in names])
+            pair = _pair(row[names[0]], row[names[1]], [f"`{name}`" for name in names])
+            if not isinstance(pair, str):  # JSON can hold what UTF-8 cannot
+                pair = replace_surrogates(pair[0]), replace_surrogates(pair[1])
+            yield line, pair

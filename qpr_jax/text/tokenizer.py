@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 END = "\n"  # ends a question in the list that `tokenize_all` returns
 _ASCII_WORD = re.compile(r"[a-z0-9_]+")
+_WORD = re.compile(r"\w+")
 # Matches in `tokenize_all`, where all characters beyond ASCII belong to words.
 _WORD_OR_END = re.compile(r"[^\x00-/:-@\[-^`{-\x7f]+|\n")
 _SIGNS = "\u3040-\u30ff\u3400-\u9fff"  # kana, Chinese characters
@@ -31,8 +32,10 @@ def tokenize(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    word, _ = _patterns()
-    return word.findall(nfkc_lower(text))
+    text = nfkc_lower(text)
+    word, _, marks = _patterns()
+    # `\w+` is three times as fast as a pattern with all marks.
+    return _WORD.findall(text) if marks.isdisjoint(text) else word.findall(text)
 
 
 def tokenize_all(texts: Sequence[str]) -> list[str]:
@@ -57,7 +60,7 @@ def split_at_words(text: str) -> list[tuple[str, str]]:
 
     Each sign of Chinese and Japanese is a word, since these languages write no spaces.
     """
-    word, _ = _patterns()
+    word, _, _ = _patterns()
     pieces: list[tuple[str, str]] = []
     end = 0
     for match in word.finditer(text):
@@ -81,14 +84,14 @@ def nfkc_lower(text: str) -> str:
 def nfkc(text: str) -> str:
     """Convert to NFKC, in linear time."""
     if len(text) > _LONG_TEXT and not text.isascii():
-        _, long_run = _patterns()
+        _, long_run, _ = _patterns()
         text = long_run.sub(r"\1", text)
     return unicodedata.normalize("NFKC", text)
 
 
 @functools.cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns of a word and of a run of marks that is too long, compiled on first use."""
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], frozenset[str]]:
+    """Patterns of a word and of a run of marks that is too long, and the marks; on first use."""
     # U+FE00-FE0F select text or emoji shapes and belong to no word. The marks from U+E0100 select
     # shapes, too, and there are no other marks above U+1F000.
     marks = "".join(
@@ -98,4 +101,5 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     )
     # NFKC converts the two half-width kana marks (U+FF9E, U+FF9F) to combining marks.
     run = marks + "\uff9e\uff9f"
-    return re.compile(rf"\w[\w{marks}]*"), re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+")
+    long_run = re.compile(rf"([{run}]{{{_MAX_RUN}}})[{run}]+")
+    return re.compile(rf"\w[\w{marks}]*"), long_run, frozenset(marks)

@@ -1,0 +1,267 @@
+"""What trains a student shares no text with what is held out or stands in a test."""
+
+import collections
+import os
+import pathlib
+import random
+
+import numpy as np
+import pytest
+
+from qpr_jax.data.parallel import Translations, read_translations
+from qpr_jax.data.translation_splits import split_translations
+from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import normalized_text
+from tests.made_up_language import made_up_pairs, translate
+
+
+def translations(pairs, language="xx", *, name="f", dictionary=False, skipped=0):
+    sources, targets = map(list, zip(*pairs, strict=True))
+    return Translations(name, language, sources, targets, dictionary, skipped)
+
+
+def pairs_of(parts, language=None):
+    return [
+        pair
+        for part in parts
+        if language in (None, part.language)
+        for pair in zip(part.sources, part.targets, strict=True)
+    ]
+
+
+def texts_of(parts):
+    return {normalized_text(text) for pair in pairs_of(parts) for text in pair}
+
+
+def tangled(count, seed, letters="ab", language="xx"):
+    """Sentences of which many have several translations, and the other way round."""
+    rng = random.Random(seed)
+    sentences = [f"Sentence {i} is here" for i in range(count)]
+    ends = ("?", ".", "", " !")
+    pairs = [
+        (
+            text + rng.choice(ends),
+            f"{rng.choice(letters)} {language} {rng.choice(sentences[i:][:2])}.",
+        )
+        for i, text in enumerate(sentences)
+        for _ in range(rng.choice((1, 1, 2)))
+    ]
+    return [*pairs, *rng.sample(pairs, count // 20)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_training_shares_no_text_with_what_is_scored(seed):
+    shared = tangled(300, seed)
+    files = [
+        translations(shared),
+        translations([(a, "y " + b) for a, b in shared[:200]], "yy"),
+        translations(tangled(200, seed + 9, "c"), name="g"),
+        translations([("sentence 7 is here", "word"), ("cat", "png")], dictionary=True),
+    ]
+    tests = [translations([("SENTENCE, 3: is here!", "z"), ("q", "a xx sentence 9 is here")], "zz")]
+    found = split_translations(files, tests, held_out=15, seed=seed)
+    validation, test = found.held_out["validation"], found.held_out["test"]
+    parts = [texts_of(part) for part in (found.train, validation, test, tests)]
+    for i, texts in enumerate(parts):
+        for others in parts[i + 1 :]:
+            assert not texts & others
+    for part in (validation, test):
+        assert [entry.language for entry in part] == ["xx", "yy"]
+        for entry in part:
+            assert len(entry.sources) == len(entry.targets) == 15
+            assert len({*map(normalized_text, entry.sources)}) == 15
+            assert len({*map(normalized_text, entry.targets)}) == 15
+            assert not entry.dictionary
+    given = {*pairs_of(files)}
+    assert {*pairs_of([*found.train, *validation, *test])} <= given
+    assert found.tests == tests
+
+
+def reference_training(files, found, tests):
+    """The rows of training by the definition, without numbers."""
+    banned = texts_of([*tests, *found.held_out["validation"], *found.held_out["test"]])
+    sentences = [pair for file in files if not file.dictionary for pair in pairs_of([file])]
+    clean = [[normalized_text(text) for text in pair] for pair in sentences]
+    in_tests = texts_of(tests)
+    clean = [pair for pair in clean if not {*pair} & in_tests]
+    while grown := [pair for pair in clean if {*pair} & banned and not {*pair} <= banned]:
+        banned.update(text for pair in grown for text in pair)
+    kept = collections.Counter()
+    for file in files:
+        for pair in pairs_of([file]):
+            if not {*map(normalized_text, pair)} & banned:
+                kept[file.language, pair] = 1
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_else_is_left_out(seed):
+    files = [
+        translations(tangled(150, seed)),
+        translations(tangled(150, seed + 1, language="yy"), "yy"),
+        translations([(f"word {i}", f"jbeq {i}") for i in range(5)], dictionary=True),
+    ]
+    tests = [translations(tangled(150, seed)[:3])]
+    found = split_translations(files, tests, held_out=8, seed=seed)
+    expected = reference_training(files, found, tests)
+    assert sorted((part.language, pair) for part in found.train for pair in pairs_of([part])) == (
+        expected
+    )
+
+
+def test_report_accounts_for_all_rows():
+    pairs = made_up_pairs(400)
+    words = [("car", "pnb"), ("how", "uög"), ("bus", "oec"), ("bus", "oec")]
+    files = [
+        translations([*pairs, pairs[0], pairs[1]], skipped=2),
+        translations(words, dictionary=True, skipped=3),
+    ]
+    tests = [translations([pairs[5], ("How!", "...")])]
+    found = split_translations(files, tests, held_out=20)
+    assert found.report == {
+        "xx": {
+            "sentences": 402,
+            "dictionary_entries": 4,
+            "skipped_rows": 5,
+            "repetitions": 3,
+            "in_tests": 2,
+            "held_out": {"validation": 20, "test": 20},
+            "near_held_out": 0,
+            "trained_sentences": 359,
+            "trained_dictionary_entries": 2,
+        }
+    }
+    assert [len(part.sources) for part in found.train] == [359, 2]
+    assert [part.dictionary for part in found.train] == [False, True]
+
+
+def test_equal_seeds_give_equal_splits():
+    files = [translations(made_up_pairs(300))]
+    first, second, other = (split_translations(files, [], held_out=20, seed=s) for s in (1, 1, 2))
+    assert first == second
+    assert first.held_out != other.held_out
+    held = [{*pairs_of(split.held_out["test"])} for split in (first, other)]
+    assert len(held[0] & held[1]) < 10
+
+
+def statements(count):
+    return [(f"This is fact {i}.", f"Das ist Punkt {i}.") for i in range(count)]
+
+
+def questions(count):
+    return [(f"What is {i}?", f"Was ist {i}?") for i in range(count)]
+
+
+def test_questions_are_held_out_where_there_are_enough():
+    pairs = [*statements(600), *questions(80)]
+    pairs += [(f"Is it {i}?", f"Es ist {i}!") for i in range(10)]  # a question on one side only
+    found = split_translations([translations(pairs)], [], held_out=20)
+    for part in found.held_out.values():
+        assert len(part[0].sources) == 20
+        assert all(text.endswith("?") for pair in pairs_of(part) for text in pair)
+    found = split_translations([translations(pairs[:-11])], [], held_out=20)
+    kinds = {text.endswith("?") for text, _ in pairs_of(found.held_out["test"])}
+    assert kinds == {False, True}
+
+
+def test_question_marks_of_other_scripts():
+    pairs = [(f"What is {i}?", f"{i} 是什么？") for i in range(80)]  # noqa: RUF001
+    found = split_translations([translations([*pairs, *statements(600)], "zh")], [], held_out=20)
+    assert {*pairs_of(found.held_out["validation"])} <= {*pairs}
+
+
+def test_at_most_a_tenth_is_held_out():
+    found = split_translations([translations(statements(57))], [], held_out=1000)
+    assert [len(part[0].sources) for part in found.held_out.values()] == [5, 5]
+    assert found.report["xx"]["trained_sentences"] == 47
+    found = split_translations([translations(statements(9))], [])
+    assert found.held_out == {"validation": [], "test": []}
+    assert found.report["xx"]["held_out"] == {"validation": 0, "test": 0}
+
+
+@pytest.mark.parametrize("held_out", [0, 5])
+def test_languages_hold_out_the_same_sentences(held_out):
+    english = [text for text, _ in made_up_pairs(300)]
+    files = [
+        translations([(text, code + translate(text)) for text in english], code)
+        for code in ("aa", "bb", "cc")
+    ]
+    found = split_translations(files, [], held_out=held_out)
+    for part in found.held_out.values():
+        assert len(part) == (3 if held_out else 0)
+        assert len({tuple(entry.sources) for entry in part}) <= 1
+    assert [len(part.sources) for part in found.train] == [300 - 2 * held_out] * 3
+
+
+def test_a_group_that_holds_most_sentences_is_trained_with():
+    pairs = [*statements(100), *((f"Yes, {i}", "Ja") for i in range(200))]
+    for seed in range(5):
+        found = split_translations([translations(pairs)], [], held_out=30, seed=seed)
+        assert found.report["xx"]["trained_sentences"] == 240
+
+
+def test_one_row_of_a_group_is_scored():
+    pairs = [(f"Fact {i // 4}.", f"Punkt {i}.") for i in range(400)]
+    found = split_translations([translations(pairs)], [], held_out=10)
+    for part in found.held_out.values():
+        assert len({*part[0].sources}) == len(part[0].sources) == 10
+    report = found.report["xx"]
+    assert report["near_held_out"] == 60
+    assert report["trained_sentences"] == 320
+    # Not always the first of a group.
+    ends = {int(text[6:-1]) % 4 for _, text in pairs_of(found.held_out["test"])}
+    assert len(ends) > 1
+
+
+def test_dictionaries_are_never_held_out():
+    words = translations([(f"word{i}", f"jbeq{i}") for i in range(100)], dictionary=True)
+    found = split_translations([words], [])
+    assert found.held_out == {"validation": [], "test": []}
+    assert found.train == [words]
+
+
+def test_files_of_which_nothing_is_left_are_no_files():
+    files = [translations(statements(3), name="a"), translations(questions(3), name="b")]
+    found = split_translations(files, [translations(statements(3))])
+    assert [file.name for file in found.train] == ["b"]
+    with pytest.raises(UserError, match="got 6 rows, all of them in tests"):
+        split_translations(files, files)
+
+
+def test_without_files():
+    tests = [translations(statements(3))]
+    assert split_translations([], tests) == ([], {"validation": [], "test": []}, tests, {})
+
+
+def test_names_of_what_is_held_out():
+    files = [translations(statements(100), name="a"), translations(questions(100), name="b")]
+    found = split_translations(files, [], held_out=10)
+    assert found.held_out["test"][0].name in ("a", "b", "a+b")
+
+
+def test_many_rows():
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 20_000, (30_000, 2)).tolist()
+    pairs = [(f"sentence {a} here", f"Satz {a} {b % 3} hier") for a, b in numbers]
+    found = split_translations([translations(pairs)], [], held_out=500)
+    assert not texts_of(found.train) & texts_of(found.held_out["test"])
+    assert len(found.held_out["test"][0].sources) == 500
+
+
+def test_real_files():
+    folder = os.environ.get("QPR_DATA_DIR", "")
+    if not folder or not pathlib.Path(folder, "parallel").is_dir():
+        pytest.skip("needs $QPR_DATA_DIR/parallel")
+    path = "$QPR_DATA_DIR/parallel/"
+    files = [read_translations(f"{path}tatoeba.en-de.tsv.gz")]
+    test = "tatoeba_test.deu-eng"
+    tests = [read_translations(f"{path}{test}.eng.gz+{path}{test}.deu.gz")]
+    found = split_translations(files, tests)
+    for part in found.held_out.values():
+        assert len(part[0].sources) == 1000
+        assert all(text.endswith("?") for pair in pairs_of(part) for text in pair)
+    scored = [tests, *found.held_out.values()]
+    texts = [texts_of(part) for part in (found.train, *scored)]
+    assert sum(map(len, texts)) == len(set().union(*texts))
+    assert found.report["de"]["in_tests"] > 100
+    assert found.report["de"]["trained_sentences"] > 45_000
