@@ -21,7 +21,7 @@ from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
-from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
+from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
 from qpr_jax.training.config import EncoderConfig, TrainConfig, identity, trains
 from qpr_jax.training.teacher import Teacher, word_vectors
 from qpr_jax.tuning import Tuning
@@ -100,7 +100,7 @@ def _init_cnn(
         rngs=nnx.Rngs(config.seed),
     )
     if start:
-        model.embedding[...] = jnp.array(start.embedding)
+        model.embedding[...] = model.embedding[...].at[: len(start.embedding)].set(start.embedding)
         for i, (kernel, bias) in enumerate(zip(start.kernels, start.biases, strict=True)):
             model.kernels[i][...] = jnp.array(kernel.transpose(1, 0, 2))  # [e, w, f]
             model.biases[i][...] = jnp.array(bias)
@@ -117,6 +117,9 @@ def _export_cnn(
     config: TrainConfig, start: CnnEncoder | None, vocabulary: Vocabulary, params: nnx.State
 ) -> Encoder:
     tree = _copy_to_host(params)
+    if start and config.text.added_words:
+        rows = tree["embedding"][len(start.embedding) :]
+        return start.with_words(vocabulary, rows, identity(config))
     tree["embedding"][0] = 0
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
     return CnnEncoder(
@@ -128,15 +131,20 @@ def _export_cnn(
         max_tokens=config.text.max_tokens,
         settings=identity(config),
         normalize=start.normalize if start else config.encoder.normalize,
+        extends=start.extends if start and not trains(config) else (),
     )
 
 
 def _vocabulary_of(
     config: TrainConfig, start: Encoder | None, corpora: Sequence[Iterable[str]]
 ) -> Vocabulary:
-    """That of the encoder that training starts from; else of the texts of each language."""
+    """That of the encoder that training starts from; else of the texts of each language.
+
+    With `text.added_words` words of all languages but the first have rows, too.
+    """
     if start:
-        return cast(CnnEncoder, start).vocabulary
+        words = frequent_words(corpora[1:], min_count=config.text.min_count)
+        return cast(CnnEncoder, start).vocabulary.with_words(words, config.text.added_words)
     return build_vocabulary(
         *corpora,
         size=config.text.vocabulary_size,
@@ -205,6 +213,7 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         settings=_OF_CNN
+        | {"text.added_words"}
         | {"encoder.pretrained", "batch.encode_chunk", "tuning.encoder_scores", *_PRODUCTS},
         of_start=_OF_CNN,
         needs_start=False,
