@@ -143,8 +143,18 @@ def _vocabulary_of(
     With `text.added_words` words of all languages but the first have rows, too.
     """
     if start:
+        known, most = cast(CnnEncoder, start).vocabulary, config.text.added_words
+        if not most:
+            return known
         words = frequent_words(corpora[1:], min_count=config.text.min_count)
-        return cast(CnnEncoder, start).vocabulary.with_words(words, config.text.added_words)
+        if (vocabulary := known.with_words(words, most)) == known:
+            raise UserError(
+                f"expected words in {', '.join(config.data.parallel)} that "
+                f"{config.encoder.pretrained} has no row for, found none",
+                setting="text.added_words",
+                remedy="give other files in {data.parallel}, or lower {text.min_count}",
+            )
+        return vocabulary
     return build_vocabulary(
         *corpora,
         size=config.text.vocabulary_size,

@@ -152,8 +152,10 @@ _SMOKE_TRAINING = {
 def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
     """The changes that make a run of flat `settings` tiny: few rows, tiny shapes, 12 steps."""
     changes = _SMOKE_DATA | _SMOKE_ROWS.get(settings["data.source"], {})
-    if settings["max_epochs"] or settings["teacher.model"] or settings["teacher.vectors"]:
+    reasons = ("max_epochs", "teacher.model", "teacher.vectors", "text.added_words")
+    if any(settings[name] for name in reasons):
         changes = changes | _SMOKE_TRAINING
-        for name, most in (("data.spliced", 500), ("optimizer.warmup_steps", 2)):
+        limits = {"data.spliced": 500, "optimizer.warmup_steps": 2, "text.added_words": 500}
+        for name, most in limits.items():
             changes[name] = min(settings[name], most)
     return changes
