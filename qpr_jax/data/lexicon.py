@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from qpr_jax.text.tokenizer import tokenize
 _ITERATIONS = 5
 _MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
 _LEAST = 0.05  # probability of a translation that is kept
+_MOST_SENTENCES = 300_000  # the first of them; more would take minutes and gigabytes
 
 
 class Lexicon(NamedTuple):
@@ -25,6 +27,13 @@ class Lexicon(NamedTuple):
 
     targets: list[str]
     of: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    def likely(self, word: str, *, most: int = 2) -> str:
+        """The likeliest translations of a word, at least half as likely as the first."""
+        places, probabilities = self.of[word]
+        best = np.argsort(-probabilities, kind="stable")[:most]
+        kept = best[probabilities[best] >= probabilities[best[0]] / 2]
+        return " ".join(self.targets[places[i]] for i in kept)
 
 
 def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
@@ -40,7 +49,8 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     target_words: dict[str, int] = {}
     pairs: list[np.ndarray] = []  # [source, target, occurrence of the target]
     occurrences = 0
-    for source, target in zip(sources, targets, strict=True):
+    rows = itertools.islice(zip(sources, targets, strict=True), _MOST_SENTENCES)
+    for source, target in rows:
         left = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         right = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
         left, right = [0, *dict.fromkeys(left[:_MOST_WORDS])], right[:_MOST_WORDS]

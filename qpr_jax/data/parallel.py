@@ -63,9 +63,7 @@ def read_translations(
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
     language, swap = _target_language(table.languages, source_language, spec)
-    first, second, skipped = _collect(
-        table.rows, source, language, table.is_dictionary, skip_bad_rows
-    )
+    first, second, skipped = _collect(table.rows, source, skip_bad_rows=skip_bad_rows)
     sources, targets = (second, first) if swap else (first, second)
     is_dictionary = table.is_dictionary or all(map(_is_mostly_words, (sources, targets)))
     if not is_dictionary:
@@ -124,7 +122,7 @@ def _target_language(languages: Pair, source_language: str, spec: str) -> tuple[
 
 
 def _collect(
-    rows: PairRows, source: str, language: str, is_dictionary: bool, skip_bad_rows: bool
+    rows: PairRows, source: str, *, skip_bad_rows: bool
 ) -> tuple[list[str], list[str], int]:
     """The first and the second texts of the good rows, and the number of the others."""
     first, second, skipped = [], [], 0

@@ -79,6 +79,9 @@ class Tokenizer(Protocol):
     def token_ids(self, questions: Sequence[str], max_tokens: int) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`."""
 
+    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
+        """Whether each id, int [...], is that of one token alone: bool [...]; padding is not."""
+
     def spelled(self) -> Parts:
         """The tokens with rows of their own, `first_bin` - 1, as sums of n-grams, or none."""
 

@@ -143,6 +143,13 @@ class Vocabulary:
             np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
         return FlatTokens(flat, offsets, truncated, parts)
 
+    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
+        """Whether each id, int [...], is that of one word alone: bool [...]."""
+        first_added = self.first_bin + self.bins
+        added = (token_ids >= first_added) & (token_ids < self.size)
+        known: np.ndarray = added | ((token_ids > 0) & (token_ids < self.first_bin))
+        return known
+
     def spelled(self) -> Parts:
         """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
         return make_parts([*map(self.ngram_rows, self.words)]) if self.subwords else NO_PARTS
@@ -195,6 +202,7 @@ def build_vocabulary(
     min_count: int = 1,
     char_ngrams: int = 0,
     subwords: bool = False,
+    fill: Iterable[str] = (),
 ) -> Vocabulary:
     """Build a vocabulary of the most frequent words; the order of the texts has no effect.
 
@@ -205,15 +213,18 @@ def build_vocabulary(
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
       char_ngrams, subwords: see `Vocabulary`.
+      fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
-    words = frequent_words(corpora, min_count=min_count)
+    words = frequent_words(corpora, min_count=min_count, fill=fill)
     return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
 
 
-def frequent_words(corpora: Iterable[Iterable[str]], *, min_count: int = 1) -> list[str]:
-    """All words of texts, the most frequent first; see `build_vocabulary`."""
+def frequent_words(
+    corpora: Iterable[Iterable[str]], *, min_count: int = 1, fill: Iterable[str] = ()
+) -> list[str]:
+    """All words of texts, the most frequent first, then those of `fill`; see `build_vocabulary`."""
     shares: dict[str, float] = {}
     for texts in corpora:
         counts: collections.Counter[str] = collections.Counter()
@@ -223,7 +234,9 @@ def frequent_words(corpora: Iterable[Iterable[str]], *, min_count: int = 1) -> l
         for word, count in counts.items():
             if count >= min_count:
                 shares[word] = max(shares.get(word, 0.0), count / total)
-    return sorted(shares, key=lambda word: (-shares[word], word))
+    words = sorted(shares, key=lambda word: (-shares[word], word))
+    more = (token for text in fill for token in tokenize(text) if token not in shares)
+    return [*words, *dict.fromkeys(more)]
 
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:

@@ -42,6 +42,11 @@ class WordPieces:
         result[np.arange(result.shape[1]) < lengths[:, None]] = [id for row in ids for id in row]
         return TokenIds(result, int((lengths >= max_tokens).sum()))
 
+    def is_known(self, token_ids: np.ndarray) -> np.ndarray:
+        """Whether each id, int [...], is that of one piece alone: all but padding."""
+        known: np.ndarray = token_ids > 0
+        return known
+
     def spelled(self) -> Parts:
         """No token is a sum."""
         return NO_PARTS

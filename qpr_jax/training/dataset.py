@@ -7,7 +7,6 @@ import functools
 import itertools
 import logging
 import pathlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batch_layout import lengths_of
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES, read_listed_questions
 from qpr_jax.training.teacher import Teacher, make_teacher
@@ -166,7 +165,7 @@ def load_dataset(
     held_out = [data.questions[i] for i in np.flatnonzero(splits.split_of != TRAIN)]
     translations = load_translations(config, held_out)
     family = MODEL_FAMILIES[config.encoder.kind]
-    corpora: list[Iterable[str]] = [itertools.chain(trained, given)]
+    corpora = Corpora([itertools.chain(trained, given)])
     more: list[str] = []
     if translations:
         if config.data.glossed:
@@ -174,8 +173,7 @@ def load_dataset(
                 trained + unlabeled, config.data.glossed, config.data.split_seed
             )
         more = translations.sources + translations.targets
-        corpora[0] = itertools.chain(trained, given, translations.sources)
-        corpora += translations.texts_by_language()
+        corpora = translations.corpora(itertools.chain(trained, given))
     tokenizer = family.tokenizer(config, start, corpora)
     hard = None
     if config.data.negatives and config.batch.hard_negatives:
@@ -214,6 +212,8 @@ def with_teacher(
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     teacher = make_teacher(config, encoder, questions, dataset.trainable_rows, dimension)
+    if dataset.translations and config.teacher.init_embeddings:
+        teacher = teacher._replace(glossary=dataset.translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
 
 
@@ -270,7 +270,7 @@ def _make_report(
     tokenizer: Tokenizer,
     token_ids: np.ndarray,
 ) -> dict[str, Any]:
-    hashed = (token_ids >= tokenizer.first_bin).sum() / max(1, (token_ids > 0).sum())
+    hashed = 1 - tokenizer.is_known(token_ids).sum() / max(1, (token_ids > 0).sum())
     members = {name: np.flatnonzero(splits.split_of == i) for i, name in enumerate(SPLITS)}
     return {
         "questions": len(data.questions),

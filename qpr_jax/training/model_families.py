@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,20 @@ Model = tuple[nnx.GraphDef, nnx.State]
 _PRODUCTS = ("encoder.compute_dtype", "encoder.precision")
 
 
+class Corpora(NamedTuple):
+    """The texts whose words a tokenizer may count.
+
+    Attributes:
+      by_language: sentences and questions, a list for each language.
+      dictionaries: the words of dictionaries.
+      dictionary_targets: those of them that are of other languages than the first.
+    """
+
+    by_language: Sequence[Iterable[str]]
+    dictionaries: Iterable[str] = ()
+    dictionary_targets: Iterable[str] = ()
+
+
 @dataclass(frozen=True)
 class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder.
@@ -66,7 +80,7 @@ class ModelFamily:
     length_blocks: int
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
-    tokenizer: Callable[[TrainConfig, Encoder | None, Sequence[Iterable[str]]], Tokenizer]
+    tokenizer: Callable[[TrainConfig, Encoder | None, Corpora], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
     init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None, Tuning], Model]
     export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
@@ -106,8 +120,10 @@ def _init_cnn(
             model.biases[i][...] = jnp.array(bias)
         model.projection[...] = jnp.array(start.projection)
     elif teacher and teacher.encoder and config.teacher.init_embeddings:
-        cache, words = config.teacher.cache, vocabulary.words
-        vectors = word_vectors(teacher.encoder, cache, words, settings.embedding_dim)
+        vectors = word_vectors(
+            *(teacher.encoder, config.teacher.cache, vocabulary.words, settings.embedding_dim),
+            teacher.glossary,
+        )
         vectors *= EMBEDDING_SCALE / vectors.std()
         model.embedding[...] = model.embedding[...].at[1 : 1 + len(vectors)].set(vectors)
     return nnx.split(model)
@@ -135,9 +151,7 @@ def _export_cnn(
     )
 
 
-def _vocabulary_of(
-    config: TrainConfig, start: Encoder | None, corpora: Sequence[Iterable[str]]
-) -> Vocabulary:
+def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora) -> Vocabulary:
     """That of the encoder that training starts from; else of the texts of each language.
 
     With `text.added_words` words of all languages but the first have rows, too.
@@ -146,7 +160,11 @@ def _vocabulary_of(
         known, most = cast(CnnEncoder, start).vocabulary, config.text.added_words
         if not most:
             return known
-        words = frequent_words(corpora[1:], min_count=config.text.min_count)
+        words = frequent_words(
+            corpora.by_language[1:],
+            min_count=config.text.min_count,
+            fill=corpora.dictionary_targets,
+        )
         if (vocabulary := known.with_words(words, most)) == known:
             raise UserError(
                 f"expected words in {', '.join(config.data.parallel)} that "
@@ -156,7 +174,8 @@ def _vocabulary_of(
             )
         return vocabulary
     return build_vocabulary(
-        *corpora,
+        *corpora.by_language,
+        fill=corpora.dictionaries,
         size=config.text.vocabulary_size,
         bins=config.text.hash_bins,
         min_count=config.text.min_count,

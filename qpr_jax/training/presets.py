@@ -36,6 +36,27 @@ _QUORA_DISTILLED = _QUORA_BEST | {
     "early_stopping.patience": 10,
 }
 
+_PARALLEL = "$QPR_DATA_DIR/parallel"
+_MULTILINGUAL = {
+    "data.parallel": (
+        f"{_PARALLEL}/tatoeba.en-de.tsv.gz",
+        f"{_PARALLEL}/multi30k.train.en.gz+{_PARALLEL}/multi30k.train.de.gz",
+        f"{_PARALLEL}/wiktionary.de-en.txt.gz",
+    ),
+    "data.parallel_tests": (
+        f"{_PARALLEL}/tatoeba_test.deu-eng.eng.gz+{_PARALLEL}/tatoeba_test.deu-eng.deu.gz",
+        f"{_PARALLEL}/multi30k.test.en.gz+{_PARALLEL}/multi30k.test.de.gz",
+        f"{_PARALLEL}/ntrex.eng.gz+{_PARALLEL}/ntrex.deu.gz",
+    ),
+    "data.glossed": 1,
+    "text.vocabulary_size": 80_000,
+    "text.min_count": 2,
+    "text.subwords": True,
+    "text.hash_bins": 20_000,
+    "batch.translations": 0.25,
+    "batch.subword_dropout": 0.1,
+}
+
 _MINILM = {"encoder.kind": "bert", "encoder.pretrained": "minilm"}
 
 _MINILM_SDML = _MINILM | {
@@ -80,6 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "loss.smoothing": 0.0,
     },
     "quora_distilled": _QUORA_DISTILLED | _LIGHT,
+    "multilingual_distilled": _QUORA_DISTILLED | _MULTILINGUAL,
     "distill": {
         name: _QUORA_DISTILLED[name]
         for name in (

@@ -38,6 +38,7 @@ from qpr_jax.training.reranked_scores import reranked_scores
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
+from qpr_jax.training.translation_report import translation_scores
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ def write_report(
     timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
     if reranker:
         report["reranker"] = reranker.facts | time_queries(retriever, timed, rerank="light")
+    if found := translation_scores(config, dataset, retriever.encoder, vectors):
+        report["translations"] = found
     report["timing"] = {
         **time_queries(retriever, timed),
         **_training_times(folder, config, dataset),

@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -47,12 +48,14 @@ class Teacher(NamedTuple):
       components: float32 [t, d], projects to the dimension of a smaller student, or None.
       encoder: None if only its vectors are given.
       keeps_lengths: whether the vectors that a student learns have the teacher's lengths, not 1.
+      glossary: of words in other languages, words in the teacher's that mean the same.
     """
 
     parts: tuple[np.ndarray, ...]
     components: np.ndarray | None
     encoder: Encoder | None
     keeps_lengths: bool = False
+    glossary: Mapping[str, str] = MappingProxyType({})
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """The teacher's vectors of these rows, of length 1 or as they are: float32 [n, t]."""
@@ -83,14 +86,19 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
 
 
 def word_vectors(
-    encoder: Encoder, cache: StrPath, words: Sequence[str], dimension: int
+    encoder: Encoder,
+    cache: StrPath,
+    words: Sequence[str],
+    dimension: int,
+    glossary: Mapping[str, str] = MappingProxyType({}),
 ) -> np.ndarray:
     """The encoder's vectors of words, each encoded like a question: float32 [n, dimension].
 
     Their mean is subtracted, and they are projected to their principal components. The encoder's
-    vectors are cached in `cache`.
+    vectors are cached in `cache`. Words in `glossary` have the vectors of their translations.
     """
-    vectors = unit_rows(np.asarray(cached_vectors(cache, encoder, words)))
+    texts = [glossary.get(word, word) for word in words]
+    vectors = unit_rows(np.asarray(cached_vectors(cache, encoder, texts)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 

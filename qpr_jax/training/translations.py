@@ -14,6 +14,7 @@ from qpr_jax.data.translation_splits import TranslationSplits, split_translation
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
@@ -41,12 +42,8 @@ class TranslationData(NamedTuple):
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
         rng = random_of(seed, GLOSSES, 0)
-        for language in dict.fromkeys(file.language for file in self.splits.train):
-            files = [file for file in self.splits.train if file.language == language]
-            lexicon = learn_lexicon(
-                [text for file in files for text in file.sources],
-                [text for file in files for text in file.targets],
-            )
+        for sources, translations in self._by_language():
+            lexicon = learn_lexicon(sources, translations)
             for _ in range(copies):
                 for number, question in enumerate(questions, start=len(self.sources)):
                     text, known = gloss(question, lexicon, rng)
@@ -60,12 +57,37 @@ class TranslationData(NamedTuple):
             is_sentence=np.concatenate([self.is_sentence, np.ones(len(added), bool)]),
         )
 
-    def texts_by_language(self) -> list[Iterable[str]]:
-        """The targets of training, a list for each language."""
-        languages: dict[str, list[str]] = {}
+    def corpora(self, questions: Iterable[str]) -> Corpora:
+        """The texts of each language, `questions` and sources first, and those of dictionaries."""
+        sources = [*questions]
+        targets: dict[str, list[str]] = {}
+        entries: list[str] = []
         for file in self.splits.train:
-            languages.setdefault(file.language, []).extend(file.targets)
-        return [*languages.values()]
+            if file.dictionary:
+                entries += file.targets + file.sources
+            else:
+                sources += file.sources
+                targets.setdefault(file.language, []).extend(file.targets)
+        foreign = [text for file in self.splits.train if file.dictionary for text in file.targets]
+        return Corpora([sources, *targets.values()], entries, foreign)
+
+    def glossary(self) -> dict[str, str]:
+        """For words of the other languages alone, their likely translations, joined by spaces."""
+        found: dict[str, str] = {}
+        for sources, targets in self._by_language():
+            lexicon = learn_lexicon(targets, sources)
+            own = {*lexicon.targets}
+            found |= {word: lexicon.likely(word) for word in lexicon.of if word not in own}
+        return found
+
+    def _by_language(self) -> list[tuple[list[str], list[str]]]:
+        """The sources and the targets of training, for each language."""
+        found: dict[str, tuple[list[str], list[str]]] = {}
+        for file in self.splits.train:
+            sources, targets = found.setdefault(file.language, ([], []))
+            sources += file.sources
+            targets += file.targets
+        return [*found.values()]
 
 
 def load_translations(config: TrainConfig, held_out: Sequence[str]) -> TranslationData | None:
