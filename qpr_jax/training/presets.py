@@ -37,7 +37,7 @@ _QUORA_DISTILLED = _QUORA_BEST | {
 }
 
 _PARALLEL = "$QPR_DATA_DIR/parallel"
-_MULTILINGUAL = {
+_GERMAN: dict[str, Any] = {
     "data.parallel": (
         f"{_PARALLEL}/tatoeba.en-de.tsv.gz",
         f"{_PARALLEL}/multi30k.train.en.gz+{_PARALLEL}/multi30k.train.de.gz",
@@ -48,6 +48,8 @@ _MULTILINGUAL = {
         f"{_PARALLEL}/multi30k.test.en.gz+{_PARALLEL}/multi30k.test.de.gz",
         f"{_PARALLEL}/ntrex.eng.gz+{_PARALLEL}/ntrex.deu.gz",
     ),
+}
+_MULTILINGUAL = _GERMAN | {
     "data.glossed": 1,
     "text.vocabulary_size": 80_000,
     "text.min_count": 2,
@@ -119,6 +121,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "early_stopping.metric": "agreement",
         "early_stopping.every_steps": 200,
         "early_stopping.patience": 10,
+    },
+    "add_language": _GERMAN
+    | {
+        "encoder.pretrained": "runs/quora_distilled",
+        "text.added_words": 50_000,
+        "text.min_count": 2,
+        "teacher.epochs": 6,
+        "optimizer.learning_rate_decay": "linear",
+        "max_epochs": 0,
+        "early_stopping.metric": "translation",
     },
     "quora_minilm": _MINILM | {"max_epochs": 0} | _LIGHT,
     "quora_minilm_sdml": _MINILM_SDML,
