@@ -4,8 +4,9 @@ import pathlib
 
 import numpy as np
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
 from qpr_jax.encoders.load import save_encoder
+from qpr_jax.index.run import run_encoder_folder
 from qpr_jax.text.vocabulary import build_vocabulary
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.overrides import load_config, override
@@ -71,3 +72,13 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
         "devices": 1,
     }
     return override(load_config("add_language"), given | changes)
+
+
+def write_extended(run: pathlib.Path, to: pathlib.Path, *words: str) -> CnnEncoder:
+    """Write the encoder of `run` with more words, and random embeddings of them."""
+    encoder = read_cnn(run_encoder_folder(run))
+    vocabulary = encoder.vocabulary.with_words(words, len(words))
+    rows = np.random.default_rng(1).normal(size=(len(words), encoder.embedding.shape[1]))
+    extended = encoder.with_words(vocabulary, rows.astype(np.float32), {})
+    save_encoder(to / "export", extended)
+    return extended
