@@ -146,7 +146,7 @@ def _with_any_teacher(
     config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None
 ) -> tuple[TrainDataset, float]:
     """The dataset with made-up vectors of a teacher, and the seconds to encode the real ones."""
-    count, seconds = len(dataset.data.questions) + len(dataset.unlabeled), 0.0
+    count, seconds = dataset.first_target, 0.0
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
     width = dimension
     if encoder:

@@ -22,7 +22,13 @@ from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
-from qpr_jax.training.config import EncoderConfig, TrainConfig, identity, trains
+from qpr_jax.training.config import (
+    EncoderConfig,
+    TrainConfig,
+    identity,
+    imitates_itself,
+    trains,
+)
 from qpr_jax.training.teacher import Teacher, word_vectors
 from qpr_jax.tuning import Tuning
 
@@ -157,22 +163,9 @@ def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora)
     With `text.added_words` words of all languages but the first have rows, too.
     """
     if start:
-        known, most = cast(CnnEncoder, start).vocabulary, config.text.added_words
-        if not most:
-            return known
-        words = frequent_words(
-            corpora.by_language[1:],
-            min_count=config.text.min_count,
-            fill=corpora.dictionary_targets,
-        )
-        if (vocabulary := known.with_words(words, most)) == known:
-            raise UserError(
-                f"expected words in {', '.join(config.data.parallel)} that "
-                f"{config.encoder.pretrained} has no row for, found none",
-                setting="text.added_words",
-                remedy="give other files in {data.parallel}, or lower {text.min_count}",
-            )
-        return vocabulary
+        encoder = cast(CnnEncoder, start)
+        added = config.text.added_words
+        return _with_added_words(config, encoder, corpora) if added else encoder.vocabulary
     return build_vocabulary(
         *corpora.by_language,
         fill=corpora.dictionaries,
@@ -182,6 +175,31 @@ def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora)
         char_ngrams=config.text.char_ngrams,
         subwords=config.text.subwords,
     )
+
+
+def _with_added_words(config: TrainConfig, start: CnnEncoder, corpora: Corpora) -> Vocabulary:
+    """The vocabulary of `start` and words of all languages but the first."""
+    if not (start.normalize or imitates_itself(config)):
+        raise UserError(
+            f"expected vectors of length 1, as a teacher's, of {config.encoder.pretrained}, got "
+            "others",
+            setting="text.added_words",
+            remedy="leave out {teacher.model} and {teacher.vectors}: it then imitates itself",
+        )
+    words = frequent_words(
+        corpora.by_language[1:],
+        min_count=config.text.min_count,
+        fill=corpora.dictionary_targets,
+    )
+    vocabulary = start.vocabulary.with_words(words, config.text.added_words)
+    if vocabulary == start.vocabulary:
+        raise UserError(
+            f"expected words in {', '.join(config.data.parallel)} that "
+            f"{config.encoder.pretrained} has no row for, found none",
+            setting="text.added_words",
+            remedy="give other files in {data.parallel}, or lower {text.min_count}",
+        )
+    return vocabulary
 
 
 def _shape_of(start: CnnEncoder) -> EncoderConfig:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ from qpr_jax.training import added_words, trainer
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.metric_writer import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, init_model
@@ -102,7 +104,9 @@ def test_english_questions_keep_their_vectors_to_the_last_bit(encoders):
         assert one_by_one.tobytes() == after[:20].tobytes()
 
 
-def test_the_made_up_language_is_learned(report):
+def test_the_made_up_language_is_learned(folder, report):
+    evaluations = read_json_lines(folder / "one" / "evaluations.jsonl")
+    assert evaluations[-1]["translation"] >= 0.95
     for found in report["translations"]["sets"]:
         assert min(found["to_source"], found["to_target"]) >= 0.95
         assert found["retrieval"]["hits@1"] >= 0.9
@@ -220,6 +224,7 @@ def test_an_untrained_copy_still_extends(folder, encoders):
     assert (copy.identity, copy.extends) == (encoders[1].identity, (english.identity,))
 
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
 BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
 
 
@@ -254,8 +259,11 @@ def test_files_without_a_new_word_are_refused(folder, tmp_path):
         load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
 
 
-def test_a_teacher_of_other_dimensions_is_refused(folder, tmp_path):
-    tiny = "tests/encoders/tiny_bert"
+def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
+    tiny = str(ROOT / "tests" / "encoders" / "tiny_bert")
     config = config_of(tmp_path, folder / "english", **{"teacher.model": tiny})
     with pytest.raises(UserError, match="expected a teacher of 32 dimensions"):
         ready(config)
+    write_english(tmp_path / "english", subwords=False, normalize=False)
+    with pytest.raises(UserError, match="expected vectors of length 1, as a teacher's"):
+        ready(override(config, {"encoder.pretrained": str(tmp_path / "english")}))
