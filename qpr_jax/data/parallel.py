@@ -59,7 +59,7 @@ def read_translations(
         two files differ in their numbers of lines; a row is bad; there is no good one.
     """
     source_language = language_code(source_language) or source_language
-    given, paths = _parse(spec)
+    given, paths = parse_spec(spec)
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
     language, swap = _target_language(table.languages, source_language, spec)
@@ -71,8 +71,11 @@ def read_translations(
     return Translations(spec, language, sources, targets, is_dictionary, skipped)
 
 
-def _parse(spec: str) -> tuple[Pair | None, list[str]]:
-    """The languages that a specification names, if it does, and its one or two paths."""
+def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
+    """The languages that a specification names, if it does, and its one or two paths.
+
+    UserError where a variable in it is not set.
+    """
     match = _PREFIX.fullmatch(spec)
     given = None
     if match and not os.path.exists(spec):

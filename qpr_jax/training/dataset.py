@@ -211,7 +211,9 @@ def with_teacher(
     sources = dataset.translations.sources if dataset.translations else []
     questions = (dataset.data.questions, dataset.unlabeled, sources)
     dimension = dataset.start.dimension if dataset.start else config.encoder.output_dim
-    teacher = make_teacher(config, encoder, questions, dataset.trainable_rows, dimension)
+    trainable = dataset.trainable_rows
+    encoded = trainable[trainable < dataset.first_target]
+    teacher = make_teacher(config, encoder, questions, encoded, dimension)
     if dataset.translations and config.teacher.init_embeddings:
         teacher = teacher._replace(glossary=dataset.translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)

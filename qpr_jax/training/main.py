@@ -46,6 +46,7 @@ from qpr_jax.training.sources import SOURCES, Source, labels_digest
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
+from qpr_jax.training.translations import translation_digests
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
     if config.data.negatives and config.batch.hard_negatives:
         content["data.negatives.sha256"] = sha256_of(negatives_file(config))
-    return content | labels_digest(config)
+    return content | labels_digest(config) | translation_digests(config)
 
 
 def _build_index(

@@ -55,8 +55,9 @@ _MULTILINGUAL = _GERMAN | {
     "text.min_count": 2,
     "text.subwords": True,
     "text.hash_bins": 20_000,
-    "batch.translations": 0.25,
+    "batch.translations": 0.33,
     "batch.subword_dropout": 0.1,
+    "teacher.epochs": 3,
 }
 
 _MINILM = {"encoder.kind": "bert", "encoder.pretrained": "minilm"}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.lexicon import gloss, learn_lexicon
-from qpr_jax.data.parallel import Translations, read_translations
+from qpr_jax.data.parallel import Translations, parse_spec, read_translations
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
+from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
@@ -29,7 +32,7 @@ class TranslationData(NamedTuple):
       targets: T texts in other languages.
       source_of: int32 [T], the position of the text that each target translates: in `sources`, or,
         of glossed questions, from S in the list of questions.
-      is_sentence: bool [T]; the others are entries of dictionaries.
+      is_sentence: bool [T]; the others are entries of dictionaries and glossed questions.
     """
 
     splits: TranslationSplits
@@ -54,7 +57,7 @@ class TranslationData(NamedTuple):
         return self._replace(
             targets=self.targets + targets,
             source_of=np.concatenate([self.source_of, added]),
-            is_sentence=np.concatenate([self.is_sentence, np.ones(len(added), bool)]),
+            is_sentence=np.concatenate([self.is_sentence, np.zeros(len(added), bool)]),
         )
 
     def corpora(self, questions: Iterable[str]) -> Corpora:
@@ -98,11 +101,8 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
     if not config.data.parallel:
         return None
     files, tests = (
-        [read_files(config, setting, spec) for spec in specs]
-        for setting, specs in (
-            ("data.parallel", config.data.parallel),
-            ("data.parallel_tests", config.data.parallel_tests),
-        )
+        [_read(config, setting, spec) for spec in specs]
+        for setting, specs in _specs(config).items()
     )
     splits = split_translations(
         files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
@@ -128,14 +128,45 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
     )
 
 
-def read_files(config: TrainConfig, setting: str, spec: str) -> Translations:
-    """Read the files of one entry of a setting."""
-    try:
+def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
+    """The hashes of the files of translations for the identity of a run; empty without any."""
+    if not config.data.parallel:
+        return {}
+    return {
+        f"{setting}.sha256": [sha256_of(path) for spec in specs for path in _paths(setting, spec)]
+        for setting, specs in _specs(config).items()
+    }
+
+
+def _specs(config: TrainConfig) -> dict[str, tuple[str, ...]]:
+    return {name: read(config, name) for name in ("data.parallel", "data.parallel_tests")}
+
+
+def _paths(setting: str, spec: str) -> list[str]:
+    """The files of an entry of a setting; UserError where one is not there."""
+    with _naming(setting):
+        paths = parse_spec(spec)[1]
+        for path in paths:
+            if not os.path.isfile(path):
+                what = f"expected a file of translations, found none at {path}"
+                raise UserError(what, remedy="name a file, or two as PATH+PATH")
+        return paths
+
+
+def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
+    with _naming(setting):
         return read_translations(
             spec,
             source_language=config.data.teacher_language,
             skip_bad_rows=config.data.skip_bad_rows,
         )
+
+
+@contextlib.contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """Name the setting in a UserError that names none."""
+    try:
+        yield
     except UserError as error:
         if error.setting:
             raise
