@@ -72,7 +72,8 @@ class TranslationData(NamedTuple):
             else:
                 sources += file.sources
                 targets.setdefault(file.language, []).extend(file.targets)
-        return Corpora([sources, *targets.values()], entries)
+        foreign = [text for file in self.splits.train if file.dictionary for text in file.targets]
+        return Corpora([sources, *targets.values()], entries, foreign)
 
     def glossary(self) -> dict[str, str]:
         """For words of the other languages alone, their likely translations, joined by spaces."""
