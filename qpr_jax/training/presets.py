@@ -177,6 +177,7 @@ def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
     changes = _SMOKE_DATA | _SMOKE_ROWS.get(settings["data.source"], {})
     if settings["max_epochs"] or settings["teacher.model"] or settings["teacher.vectors"]:
         changes = changes | _SMOKE_TRAINING
-        for name, most in (("data.spliced", 500), ("optimizer.warmup_steps", 2)):
+        limits = {"data.spliced": 500, "optimizer.warmup_steps": 2, "teacher.min_steps": 12}
+        for name, most in limits.items():
             changes[name] = min(settings[name], most)
     return changes
