@@ -8,8 +8,8 @@
     python -m experiments.multilingual --rebuild           the page from what is kept
 
 A run stays next to the work directory, under the name of its row: `multilingual_distilled` is
-also that of `python -m experiments.main --config=multilingual_distilled`. Needs the extra `minilm` and
-the files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
+also that of `python -m experiments.main --config=multilingual_distilled`. Needs the extra `minilm`
+and the files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
 """
 
 from __future__ import annotations
