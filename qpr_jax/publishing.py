@@ -93,6 +93,7 @@ def model_card(
         version=__version__,
         manifest=MANIFEST,
         identity=encoder.identity,
+        extends=encoder.extends,
         dimension=encoder.dimension,
         encoder=encoder.summary(),
         licence=licence,

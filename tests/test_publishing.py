@@ -13,7 +13,7 @@ SUMMARY = EncoderSummary("qpr_jax", "An encoder of two words.", 2, limits=("It r
 
 
 class StubEncoder:
-    identity = "0123"
+    identity, extends = "0123", ()
     dimension = 4
 
     def summary(self):

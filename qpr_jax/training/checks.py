@@ -26,7 +26,10 @@ def validate(config: TrainConfig) -> None:
         _check_cross_encoder(config)
     _check_losses(config)
     _check_encoder(config)
+    _check_added_words(config)
     _check_teacher(config)
+    if config.job == "encoder":
+        _check_translations(config)
     _check_rerank(config)
     _check_distributed(config)
 
@@ -39,7 +42,12 @@ _OF_CROSS_ENCODER = {
     *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
 }
 # What it does not read of `data`.
-_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled"}
+_OF_TRANSLATIONS = {
+    *("data.parallel_tests", "data.teacher_language", "data.glossed"),
+    "data.held_out_translations",
+}
+_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled", "data.parallel"}
+_ONLY_OF_ENCODERS |= _OF_TRANSLATIONS
 
 
 def unused_settings(config: TrainConfig) -> list[str]:
@@ -59,14 +67,19 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
         unused.add("data.negatives")
+    if not config.data.parallel:
+        unused |= _OF_TRANSLATIONS
     if not trains(config):
-        unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
+        unused |= {"max_steps", "batch.token_dropout", "batch.subword_dropout"}
+        unused |= _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     family = MODEL_FAMILIES[config.encoder.kind]
     unused |= known - family.settings
     if config.encoder.pretrained:
         unused |= family.of_start
+    if config.text.added_words:
+        unused = (unused | {"optimizer.weight_decay"}) - {"text.min_count"}
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
     if config.rerank.kind == "none":
@@ -175,6 +188,38 @@ def _check_encoder(config: TrainConfig) -> None:
         check_recipe(recipe, settings.output_dim)
 
 
+def _check_added_words(config: TrainConfig) -> None:
+    """Raise UserError where there is nothing to add words to or from, or more would be trained."""
+    if config.early_stopping.metric == "translation" and not config.data.parallel:
+        raise UserError(
+            "expected translations to score, got none",
+            setting="early_stopping.metric",
+            remedy="set {data.parallel}, or another metric",
+        )
+    if not config.text.added_words:
+        return
+    if config.encoder.kind != "cnn" or not config.encoder.pretrained:
+        raise UserError(
+            f"expected a convolutional encoder that words are added to, got kind "
+            f"{config.encoder.kind!r} and {config.encoder.pretrained or 'none'}",
+            setting="text.added_words",
+            remedy="set {encoder.pretrained} to its run, or {text.added_words=0}",
+        )
+    if not config.data.parallel:
+        raise UserError(
+            "expected translations with words to add, got none",
+            setting="text.added_words",
+            remedy="set {data.parallel}, or {text.added_words=0}",
+        )
+    if config.max_epochs:
+        raise UserError(
+            f"expected 0 where words are added, since pairs of questions have few of them, got "
+            f"{config.max_epochs}",
+            setting="max_epochs",
+            remedy="set {max_epochs=0}",
+        )
+
+
 def _check_teacher(config: TrainConfig) -> None:
     teacher, metric = config.teacher, config.early_stopping.metric
     has_pairs = SOURCES[config.data.source].has_pairs
@@ -210,11 +255,27 @@ def _check_teacher(config: TrainConfig) -> None:
     elif metric == "agreement" or teacher.init_embeddings:
         name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
         raise UserError("expected a teacher, got none", setting=name, remedy="set {teacher.model}")
-    if not has_pairs and metric != "agreement":
+    if not has_pairs and metric not in ("agreement", "translation"):
         raise UserError(
-            f"expected agreement, all that a list of questions can be scored by, got {metric}",
+            f"expected agreement, or translation where there are some, since a list of questions "
+            f"has no pairs to score, got {metric}",
             setting="early_stopping.metric",
             remedy="set {early_stopping.metric=agreement}",
+        )
+
+
+def _check_translations(config: TrainConfig) -> None:
+    if config.data.parallel and not has_teacher(config):
+        raise UserError(
+            "expected a teacher, whose vectors the translations learn, got none",
+            setting="data.parallel",
+            remedy="set {teacher.model} or {teacher.vectors}, or leave out {data.parallel}",
+        )
+    if config.batch.translations and not config.data.parallel:
+        raise UserError(
+            f"expected 0, since there are no translations, got {config.batch.translations:g}",
+            setting="batch.translations",
+            remedy="set {data.parallel}, or {batch.translations=0}",
         )
 
 
@@ -255,6 +316,7 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
     of_products = {"tuning.tile_rows", "tuning.product_terms"}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
+    of_pairs.add("batch.translations")
     if not config.max_epochs:
         return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
@@ -281,6 +343,8 @@ def _unused_data_settings(config: TrainConfig) -> set[str]:
     used = SOURCES[config.data.source].settings
     if config.data.unlabeled and config.job == "encoder":  # read like a list of questions
         used = used | {"question_column", "skip_bad_rows"}
+    if config.data.parallel and config.job == "encoder":
+        used = used | {"skip_bad_rows"}
     if config.data.negatives and config.batch.hard_negatives and config.job == "encoder":
         used = used | {"skip_bad_rows"}
     return {f"data.{name}" for name in known - used}

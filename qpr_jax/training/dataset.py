@@ -22,7 +22,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batch_layout import lengths_of
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES, read_listed_questions
@@ -54,6 +54,8 @@ class TrainDataset:
       teacher: None without one, and before `with_teacher`.
       translations: None without any.
       parts: of the token ids that are not rows of the embedding table.
+      frozen_rows: rows of the embedding table that training leaves as they are, with all other
+        parameters; 0 where it changes all.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
     """
@@ -71,6 +73,7 @@ class TrainDataset:
     hard_negatives: np.ndarray | None = None
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
+    frozen_rows: int = 0
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -83,9 +86,16 @@ class TrainDataset:
 
     @property
     def trainable_rows(self) -> np.ndarray:
-        """Rows that training may read: the training questions and all others."""
+        """Rows that training may read: the training questions and all others.
+
+        Where rows of the embedding table are frozen, only texts with a token of another row.
+        """
         more = np.arange(len(self.data.questions), len(self.token_ids))
-        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        rows = np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        if self.frozen_rows:
+            ids = self.token_ids[rows]
+            rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
+        return rows
 
     @property
     def first_target(self) -> int:
@@ -170,8 +180,8 @@ def load_dataset(
         hard = read_negatives(config, data.questions, clusters, splits)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled + more, max_tokens)
-    if config.batch.subword_dropout:
-        parts = parts.joined(tokenizer.spelled())
+    if config.batch.subword_dropout and trains(config):
+        parts = parts.joined(_spelled(tokenizer))
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
     if hard is not None:
@@ -188,7 +198,20 @@ def load_dataset(
         hard_negatives=hard,
         parts=parts,
         translations=translations,
+        frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+
+
+def _spelled(tokenizer: Tokenizer) -> Parts:
+    """The known words as sums of n-grams; UserError where the encoder has no such sums."""
+    spelled = tokenizer.spelled()
+    if spelled.tokens < tokenizer.first_bin - 1:
+        raise UserError(
+            "expected 0, since the encoder to start from has no sums of n-grams, got a share",
+            setting="batch.subword_dropout",
+            remedy="set {batch.subword_dropout=0}",
+        )
+    return spelled
 
 
 def with_teacher(
