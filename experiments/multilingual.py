@@ -7,9 +7,9 @@
     python -m experiments.multilingual --speed             time the encoders of the rows
     python -m experiments.multilingual --rebuild           the page from what is kept
 
-A run stays beside the work directory, under the name of its row: `multilingual_distilled` is also
-that of `python -m experiments.main --config=multilingual_distilled`. Needs the extra `minilm` and
-the files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
+A run stays next to the work directory, under the name of its row: `multilingual_distilled` is
+also that of `python -m experiments.main --config=multilingual_distilled`. Needs the extra `minilm`
+and the files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from qpr_jax.training.config import TrainConfig
 
 PRESET = "multilingual_distilled"
 ENGLISH = "multilingual_english"
-# What depends on `data.parallel`. The table gets as many rows, about 100,000, since the Quora
-# questions have 23,700 words that come twice, and imitation as many steps as German needs.
+# What depends on `data.parallel`. The table gets as many rows, about 100,000: the Quora questions
+# have 23,653 words that come twice, so n-grams get the others. Imitation gets as many steps as of
+# English and German: 3 epochs of 1,037 (531,222 texts in batches of 512).
 ENGLISH_CHANGES: dict[str, Any] = {
     "data.parallel": (),
     "data.parallel_tests": (),
@@ -102,7 +103,7 @@ def make_trial(name: str, flags: Flags) -> Trial:
 
 
 def folder_of(name: str, flags: Flags) -> pathlib.Path:
-    """The run of a row: the one that `--runs` names, or beside the work directory."""
+    """The run of a row: the one that `--runs` names, or next to the work directory."""
     return given_runs(flags).get(name, flags.workdir.parent / name)
 
 
@@ -112,8 +113,8 @@ def given_runs(flags: Flags) -> dict[str, pathlib.Path]:
     for entry in flags.runs:
         name, _, folder = entry.partition("=")
         if name not in ROWS or not folder:
-            names = ", ".join(ROWS)
-            raise UserError(f"`--runs`: expected NAME=FOLDER, a NAME of {names}, got {entry!r}")
+            what = f"expected NAME=FOLDER, a NAME of {', '.join(ROWS)}, got {entry!r}"
+            raise UserError(what, setting="runs")
         found[name] = pathlib.Path(folder).expanduser()
     return found
 

@@ -87,7 +87,7 @@ FACTS: dict[str, PresetFacts] = {
     "multilingual_distilled": PresetFacts(  # TODO-LEAD: scores, speed, minutes
         summary="a student of all-MiniLM-L6-v2 that also knows German, by sentences with "
         "translations",
-        data="Quora pairs, translations",
+        data="Quora, translations",
         note="docs/multilingual.md has what it needs, and how to take other languages",
     ),
     "quora_multitask": PresetFacts(

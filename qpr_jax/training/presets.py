@@ -190,7 +190,12 @@ def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
     reasons = ("max_epochs", "teacher.model", "teacher.vectors", "text.added_words")
     if any(settings[name] for name in reasons):
         changes = changes | _SMOKE_TRAINING
-        limits = {"data.spliced": 500, "optimizer.warmup_steps": 2, "text.added_words": 500}
+        limits = {
+            "data.spliced": 500,
+            "optimizer.warmup_steps": 2,
+            "teacher.min_steps": 12,
+            "text.added_words": 500,
+        }
         for name, most in limits.items():
             changes[name] = min(settings[name], most)
     return changes
