@@ -1,7 +1,11 @@
 """A whole run learns a made-up language from its teacher's vectors of English sentences."""
 
-from qpr_jax.files import read_json
+import pytest
+
+from qpr_jax.files import read_json, sha256_of
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.metric_writer import read_json_lines
 from tests.translation_runs import LANGUAGE, translated_config
 
 LEARNED = {
@@ -36,3 +40,55 @@ def test_it_finds_every_translation(tmp_path):
         assert scores["cosine_target"] > 0.9
         assert scores["retrieval"]["hits@1"] > 0.9
     assert 0.5 < found["known"][LANGUAGE] <= 1
+
+
+RESUMED = {
+    "data.glossed": 1,
+    "teacher.weight": 1.0,
+    "batch.translations": 0.25,
+    "batch.subword_dropout": 0.3,
+    "batch.token_dropout": 0.1,
+    "optimizer.ema_steps": 10,
+    "max_steps": 9,
+    "checkpoint_every": 4,
+    "devices": 2,
+}
+
+
+def test_killed_in_either_stage_it_ends_with_the_same_bits(tmp_path, monkeypatch):
+    config = translated_config(tmp_path, **RESUMED)
+    load = BatchLoader.load
+    steps = []
+
+    def load_until(stops):
+        def loaded(self, step, mesh):
+            steps.append((self.size, step))
+            if len(steps) == stops:
+                raise RuntimeError("killed")
+            return load(self, step, mesh)
+
+        return loaded
+
+    monkeypatch.setattr(BatchLoader, "load", load_until(0))
+    train_and_evaluate(config, tmp_path / "whole")
+    imitated = sum(size == config.teacher.batch_size // 2 for size, _ in steps)
+    assert len(steps) >= imitated + 9
+    for stops in (10, imitated - 3):
+        steps.clear()
+        monkeypatch.setattr(BatchLoader, "load", load_until(stops))
+        with pytest.raises(RuntimeError, match="killed"):
+            train_and_evaluate(config, tmp_path / "run")
+    steps.clear()
+    monkeypatch.setattr(BatchLoader, "load", load_until(0))
+    train_and_evaluate(config, tmp_path / "run")
+    whole, run = (result_of(tmp_path / name) for name in ("whole", "run"))
+    assert run == whole
+
+
+def result_of(run):
+    rows = read_json_lines(run / "metrics.jsonl")
+    return {
+        "losses": [(row["step"], row["loss"], row["grad_norm"]) for row in rows],
+        "encoder": sha256_of(run / "export" / "model.safetensors"),
+        "translations": read_json(run / "report.json")["translations"],
+    }

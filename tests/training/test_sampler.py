@@ -12,6 +12,7 @@ from qpr_jax.training.sampler import (
     drop_tokens,
     false_negatives,
     permuted_pairs,
+    spell_tokens,
     steps_per_epoch,
 )
 
@@ -121,6 +122,27 @@ def test_dropped_words_close_ranks_and_no_question_is_emptied():
     np.testing.assert_array_equal(drop_tokens(words, 0.0, seed=1, step=5), words)
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.3, 0.9999999])
+def test_known_words_are_spelled_at_their_rate_and_nothing_else_is(rate):
+    rng = np.random.default_rng(0)
+    words, size = 60, 100  # words, then bins, then tokens that are sums
+    token_ids = rng.integers(0, 120, (2, 300, 12)).astype(np.int32)
+    spelled = np.arange(size, dtype=np.int32)
+    spelled[1 : 1 + words] += 200
+    found = spell_tokens(token_ids, rate, spelled, seed=1, step=5)
+    assert found.dtype == np.int32
+    known = (token_ids > 0) & (token_ids <= words)
+    changed = found != token_ids
+    assert not (changed & ~known).any()
+    np.testing.assert_array_equal(found[changed], token_ids[changed] + 200)
+    assert changed.sum() / known.sum() == pytest.approx(rate, abs=0.03)
+    assert changed.any() == (rate > 0)
+    np.testing.assert_array_equal(found, spell_tokens(token_ids, rate, spelled, seed=1, step=5))
+    for other in ({"seed": 1, "step": 6}, {"seed": 2, "step": 5}):
+        again = spell_tokens(token_ids, rate, spelled, **other)
+        assert np.array_equal(again, found) == (rate in (0.0, 0.9999999))
+
+
 @pytest.mark.parametrize("extras", [0, 5])
 def test_false_negatives_are_counted_as_one_by_one(extras):
     clusters = np.random.default_rng(0).integers(-1, 6, size=20 + extras)
@@ -145,8 +167,9 @@ def test_streams_of_one_seed_differ():
     """Dropout at step 4 once read the numbers that shuffled imitation's epoch 3, and so on."""
     token_ids = np.ones((400, 5), np.int32)
     dropped = [drop_tokens(token_ids, 0.5, seed=3, step=step) for step in range(4)]
+    dropped += [spell_tokens(token_ids, 0.5, np.zeros(2), seed=3, step=step) for step in range(4)]
     pairs = np.arange(400, dtype=np.int32).reshape(200, 2)
-    orders = [permuted_pairs(pairs, 200, seed=3, stream=s)(e) for s in range(6) for e in range(4)]
+    orders = [permuted_pairs(pairs, 200, seed=3, stream=s)(e) for s in range(9) for e in range(4)]
     for several in (dropped, orders):
         assert len({array.tobytes() for array in several}) == len(several)
     np.testing.assert_array_equal(
