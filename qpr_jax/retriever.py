@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -100,7 +100,7 @@ class Retriever:
                         remedy="finish the run (the same command resumes it), or make an index "
                         "with `qpr index` or `Retriever.build`",
                     )
-                index, build = read_index(folder, encoder=encoder.identity)
+                index, build = read_index(folder, encoder=accepted_identities(encoder))
             except UserError:
                 # Another process may have put the index of another encoder there.
                 if index_manifest(run) == before:
@@ -300,10 +300,10 @@ class Retriever:
         check: Check = accept,
     ) -> None:
         """Index questions in place of the present ones, in `folder` if there is one."""
-        old, build = self.index, new_build()
+        old, build, encoder = self.index, new_build(), self.encoder.identity
         if folder is None:
             self.index = index_in_memory(
-                *(questions, self.encoder.encode, old.requested, old.encoder, old.next_id),
+                *(questions, self.encoder.encode, old.requested, encoder, old.next_id),
                 log=log,
                 check=check,
             )
@@ -313,7 +313,7 @@ class Retriever:
             store = write_store(folder, questions, build, old.next_id, check)
             vectors = build_vectors(self.encoder.encode, store, old.requested, folder=folder)
             log_build(vectors, old.requested, log)
-            self._write(folder, QuestionIndex(vectors, store, old.requested, old.encoder), build)
+            self._write(folder, QuestionIndex(vectors, store, old.requested, encoder), build)
 
     def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
         """Write the index to its folder, with the encoder beside it, and keep changes there."""
@@ -338,10 +338,12 @@ class Retriever:
         if not self._clean:
             remove_leftovers(folder)
             self._clean = True
-        if read_manifest(folder)["build"] == self._build and not self.index.stale:
+        found, ours = read_manifest(folder), (self._build, self.index.encoder)
+        if (found["build"], found["encoder"]) == ours and not self.index.stale:
             self.index.catch_up()
         else:
-            self.index, self._build = read_index(folder, encoder=self.encoder.identity)
+            accepted = accepted_identities(self.encoder)
+            self.index, self._build = read_index(folder, encoder=accepted)
 
 
 def _empty_index(encoder: Encoder, recipe: Recipe | None = None) -> QuestionIndex:

@@ -25,7 +25,7 @@ ROOMS = (
     ("failures",),
     ("results", "retriever", ""),
     ("duplicates",),
-    ("upgrade",),
+    ("upgrade", "extend"),
     ("publishing",),
     ("training",),
     ("serving",),

@@ -15,6 +15,7 @@ from qpr_jax.cli import (
     duplicates,
     errors,
     evaluate,
+    extend,
     indexes,
     negatives,
     presets,
@@ -45,8 +46,8 @@ def qpr(context: click.Context) -> None:
 
 
 _MODULES = (
-    *(train, presets, splits, clusters, indexes, duplicates, review, calibrate, negatives),
-    *(rerank, evaluate, errors, serve, completion),
+    *(train, presets, splits, clusters, indexes, extend, duplicates, review, calibrate),
+    *(negatives, rerank, evaluate, errors, serve, completion),
 )
 for module in _MODULES:
     for command in vars(module).values():

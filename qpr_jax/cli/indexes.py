@@ -289,6 +289,7 @@ def info(folder: str) -> Output:
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
+        "extends": list(encoder.extends),
         "rerankers": retriever.second_stages.facts(),
         "calibration": retriever.second_stages.calibration_facts(),
         "index_bytes": size,

@@ -46,6 +46,13 @@ class Encoder(Protocol):
         """Hash of what the encoder computes with, whatever files hold it."""
 
     @property
+    def extends(self) -> tuple[str, ...]:
+        """Identities of encoders whose vectors of stored questions are this one's, newest first.
+
+        Those that words were added to: other texts keep their vectors to the last bit.
+        """
+
+    @property
     def dimension(self) -> int:
         """Length of a vector."""
 
@@ -80,6 +87,11 @@ class Encoder(Protocol):
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words with an embedding of their own, and these, float32 [n, e]."""
+
+
+def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
+    """The identities of the encoders whose vectors, re-rankers and calibrations fit this one."""
+    return encoder.identity, *encoder.extends
 
 
 def encode_in_parts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class CnnEncoder:
       max_tokens: tokens of a question that are read.
       settings: of its training, flat.
       normalize: scale vectors to length 1.
+      extends: identities of the encoders that this one only adds words to, newest first. A text
+        without such a word has the same vector, to the last bit, from all of them.
     """
 
     embedding: np.ndarray
@@ -45,11 +48,12 @@ class CnnEncoder:
     max_tokens: int
     settings: dict[str, Any]
     normalize: bool = False
+    extends: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         widths = ", ".join(str(len(kernel)) for kernel in self.kernels)
         return (
-            f"<CnnEncoder: {self.dimension} dimensions, {len(self.vocabulary.words):,} words, "
+            f"<CnnEncoder: {self.dimension} dimensions, {len(self.vocabulary.all_words):,} words, "
             f"windows of {widths}, reads {self.max_tokens} tokens>"
         )
 
@@ -106,18 +110,15 @@ class CnnEncoder:
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         sizes = [len(kernel) for kernel in self.kernels]
-        words, bins = len(self.vocabulary.words), self.vocabulary.bins
-        others = "character n-grams of others" if self.vocabulary.char_ngrams else "others"
         return EncoderSummary(
             library="qpr_jax",
             description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
             f"{len(self._bias):,} filters, embeddings of {self.embedding.shape[1]}) that needs no "
             "accelerator.",
             vocabulary_size=self.vocabulary.size,
-            words=self.vocabulary.words,
+            words=self.vocabulary.all_words,
             limits=(
-                f"It knows {words:,} words; {others} share {bins:,} embeddings, so that rare names "
-                "and numbers are easily confused.",
+                _known_words(self.vocabulary),
                 f"It sees the order of words within {max(sizes)} of them, and reads at most "
                 f"{self.max_tokens:,} of a question.",
             ),
@@ -128,6 +129,25 @@ class CnnEncoder:
         first_bin, bins = self.vocabulary.first_bin, self.vocabulary.bins
         rows = [self.embedding[1:first_bin], self.embedding[first_bin + bins :]]
         return self.vocabulary.all_words, np.concatenate(rows)
+
+    def with_words(
+        self, vocabulary: Vocabulary, rows: np.ndarray, settings: dict[str, Any]
+    ) -> CnnEncoder:
+        """Add words; all else is the same object, so that other texts keep their vectors.
+
+        Args:
+          vocabulary: this one's, from `Vocabulary.with_words`.
+          rows: float32 [A, e], the embeddings of the A words that it has more.
+          settings: of the training of these.
+        """
+        extends = (self.identity, *self.extends)
+        return dataclasses.replace(
+            self,
+            embedding=np.concatenate([self.embedding, rows]),
+            vocabulary=vocabulary,
+            settings=settings,
+            extends=extends,
+        )
 
     def _parts(self) -> cnn_format.CnnParts:
         """What its folder holds: float32, with zeros for padding, as it is encoded."""
@@ -140,7 +160,8 @@ class CnnEncoder:
             weights |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
         weights = {name: np.asarray(array, np.float32) for name, array in weights.items()}
         return cnn_format.CnnParts(
-            weights, self.vocabulary, self.max_tokens, self.normalize, self.settings
+            *(weights, self.vocabulary, self.max_tokens, self.normalize, self.settings),
+            self.extends,
         )
 
     def _encode(self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts) -> np.ndarray:
@@ -184,6 +205,7 @@ def read_cnn(folder: StrPath) -> CnnEncoder:
         max_tokens=parts.max_tokens,
         settings=parts.settings,
         normalize=parts.normalize,
+        extends=parts.extends,
     )
 
 
@@ -200,3 +222,19 @@ def _check_ids(token_ids: np.ndarray, rows: int) -> None:
             f"{token_ids.max()}",
             remedy="use this encoder's vocabulary",
         )
+
+
+def _known_words(vocabulary: Vocabulary) -> str:
+    """What an encoder knows of words, in a sentence."""
+    words, bins = len(vocabulary.all_words), vocabulary.bins
+    if vocabulary.subwords:
+        return (
+            f"It knows {words:,} words; any other is the sum of its runs of 3 to 5 characters, "
+            f"which share {bins:,} embeddings. So rare names and numbers are easily confused, and "
+            "of a language that it was not trained with it sees the spelling alone."
+        )
+    others = "character n-grams of others" if vocabulary.char_ngrams else "others"
+    return (
+        f"It knows {words:,} words; {others} share {bins:,} embeddings, so that rare names and "
+        "numbers are easily confused."
+    )

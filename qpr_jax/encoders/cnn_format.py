@@ -31,7 +31,7 @@ class CnnParts(NamedTuple):
 
     weights: float32 `embedding` [V, e] with zeros in row 0 (padding); `kernel_0` [w, e, f],
     `bias_0` [f], `kernel_1`, ...; `projection` [sum of f, d], or [sum of f + e, d] with a bag of
-    words. normalize: vectors have length 1. settings: of the training.
+    words. normalize: vectors have length 1. settings: of the training. extends: see `CnnEncoder`.
     """
 
     weights: dict[str, np.ndarray]
@@ -39,6 +39,7 @@ class CnnParts(NamedTuple):
     max_tokens: int
     normalize: bool
     settings: dict[str, Any]
+    extends: tuple[str, ...] = ()
 
 
 def identity_of(parts: CnnParts) -> str:
@@ -60,7 +61,9 @@ def to_files(parts: CnnParts) -> dict[str, bytes]:
     from safetensors.numpy import save
 
     _check(parts, "the encoder")
-    settings = {"max_words": parts.max_tokens, "normalize": parts.normalize}
+    settings: dict[str, Any] = {"max_words": parts.max_tokens, "normalize": parts.normalize}
+    if parts.extends:  # older versions wrote none, and the files of other encoders keep their bytes
+        settings["extends"] = parts.extends
     text = json.dumps(settings | {"settings": parts.settings}, indent=2, allow_nan=False)
     return {
         WEIGHTS: save(parts.weights),
@@ -84,9 +87,12 @@ def read_parts(folder: StrPath) -> CnnParts:
     normalize = value.get("normalize", False)  # version 0.1 wrote it only if true
     if not isinstance(normalize, bool):
         raise _damaged(f"{where}: `normalize`: expected true or false, got {normalize!r}")
+    extends = value.get("extends", [])
+    if not isinstance(extends, list) or not all(isinstance(name, str) for name in extends):
+        raise _damaged(f"{where}: `extends`: expected a list of identities, got {extends!r:.60}")
     max_tokens: Any = value.get("max_words")
     settings = rename_settings(value["settings"])
-    parts = CnnParts(weights, vocabulary, max_tokens, normalize, settings)
+    parts = CnnParts(weights, vocabulary, max_tokens, normalize, settings, tuple(extends))
     _check(parts, str(folder))
     return parts
 

@@ -69,6 +69,11 @@ class TransformerEncoder:
         return hashlib.sha256(json.dumps([FORMAT, hashes]).encode()).hexdigest()
 
     @property
+    def extends(self) -> tuple[str, ...]:
+        """None, since a transformer's word pieces need no added words."""
+        return ()
+
+    @property
     def dimension(self) -> int:
         """Length of a vector."""
         return self.model.shape.hidden_size

@@ -23,7 +23,7 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax.errors import UserError
@@ -113,18 +113,30 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
     remove_leftovers(folder)
 
 
-def read_index(folder: StrPath, *, encoder: str | None = None) -> tuple[QuestionIndex, str]:
+def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
+    """Name another encoder, which gives the stored questions their vectors, in the manifest.
+
+    Needs the folder's `WriteLock`; no other file changes. encoder: its identity. export: the name
+    of its folder, beside this one.
+    """
+    manifest = read_manifest(folder) | {"encoder": encoder, "export": export}
+    write_json(folder / MANIFEST, seal(manifest))
+    remove_leftovers(folder)
+
+
+def read_index(folder: StrPath, *, encoder: str | Sequence[str] = ()) -> tuple[QuestionIndex, str]:
     """The index of a folder as its manifest says, and the name of its build.
 
     UserError where a file is missing, changed or cut off, where the manifest does not fit the
-    files, or where `encoder` is given and the index was made with another.
+    files, or where the index was made with another `encoder` than this, or these, if any.
     """
     folder = pathlib.Path(folder)
+    encoders = (encoder,) if isinstance(encoder, str) else encoder
     while True:
         manifest = read_manifest(folder)
         build = manifest["build"]
         try:
-            return _read(folder, manifest, encoder), build
+            return _read(folder, manifest, encoders), build
         except (UserError, FileNotFoundError) as error:
             # Another process may have put a new index there in the meantime.
             if read_manifest(folder)["build"] != build:
@@ -264,11 +276,11 @@ def _read_statistics(folder: pathlib.Path, manifest: dict[str, Any]) -> Statisti
     return Statistics.from_bytes(data, f"{folder}: {name}")
 
 
-def _read(folder: pathlib.Path, manifest: dict[str, Any], encoder: str | None) -> QuestionIndex:
-    if encoder is not None and manifest["encoder"] != encoder:
+def _read(folder: pathlib.Path, manifest: dict[str, Any], encoders: Sequence[str]) -> QuestionIndex:
+    if encoders and manifest["encoder"] not in encoders:
         raise UserError(
             f"{folder}: the index was made with encoder {manifest['encoder'][:12]}, not with "
-            f"{encoder[:12]}; build the index again"
+            f"{encoders[0][:12]}; build the index again"
         )
     build = manifest["build"]
     kept = [name for name in [_STATISTICS.format(build)] if name in manifest["files"]]

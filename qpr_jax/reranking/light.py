@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder, parse_tensors
+from qpr_jax.encoders.base import Encoder, accepted_identities, parse_tensors
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     StrPath,
@@ -273,7 +273,7 @@ class LightReranker:
         statistics: Statistics,
         scorer: PairScorer | None = None,
     ) -> None:
-        if model.encoder != encoder.identity:
+        if model.encoder not in accepted_identities(encoder):
             raise UserError(
                 f"expected a re-ranker of the encoder {encoder.identity[:12]}, got one of "
                 f"{model.encoder[:12]}",

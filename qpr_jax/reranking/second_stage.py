@@ -7,11 +7,12 @@ import logging
 import os
 import pathlib
 import threading
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -85,10 +86,10 @@ class SecondStages:
         for name in (LIGHT, STACKED):
             path = pathlib.Path(folder, name)
             if os.path.lexists(path):
-                models[name] = _read_model(path, encoder.identity)
+                models[name] = _read_model(path, accepted_identities(encoder))
         calibration = None
         if os.path.lexists(path := pathlib.Path(folder, CALIBRATION)):
-            calibration = _read_calibration(path, encoder.identity, models.get(LIGHT))
+            calibration = _read_calibration(path, accepted_identities(encoder), models.get(LIGHT))
         if not cross_encoder:
             return cls(encoder, models, None, calibration)
         cross = read_cross_encoder(cross_encoder)
@@ -103,6 +104,10 @@ class SecondStages:
     def __repr__(self) -> str:
         cross = [] if self.cross_encoder is None else [self.cross_encoder]
         return f"<SecondStages: {', '.join(map(repr, [*self.models.values(), *cross])) or 'none'}>"
+
+    def with_encoder(self, encoder: Encoder) -> SecondStages:
+        """Give the same re-rankers and calibration to an encoder that extends the present one."""
+        return SecondStages(encoder, self.models, self.cross_encoder, self.calibration)
 
     def save(self, run: pathlib.Path, build: str, *, replace: bool) -> str:
         """Write the encoder and its models beside the index of `run`; return the folder's name.
@@ -265,17 +270,17 @@ class SecondStages:
         return bool((abs(lengths - 1) < _UNIT).all())
 
 
-def _read_model(path: pathlib.Path, encoder: str) -> LightModel:
-    """Read the model of a folder LIGHT or STACKED of the encoder of this identity."""
+def _read_model(path: pathlib.Path, encoders: Sequence[str]) -> LightModel:
+    """Read the model of a folder LIGHT or STACKED, of an encoder of one of these identities."""
     if not path.is_dir():
         raise UserError(
             f"{path}: expected the folder of a re-ranker, got a file",
             remedy="remove it, or put the folder there",
         )
     model = read_light(path)
-    if model.encoder != encoder:
+    if model.encoder not in encoders:
         raise UserError(
-            f"{path}: expected a re-ranker of the encoder {encoder[:12]}, got one of "
+            f"{path}: expected a re-ranker of the encoder {encoders[0][:12]}, got one of "
             f"{model.encoder[:12]}",
             remedy="remove the folder, or put the re-ranker of this encoder there",
         )
@@ -289,13 +294,13 @@ def _read_model(path: pathlib.Path, encoder: str) -> LightModel:
 
 
 def _read_calibration(
-    path: pathlib.Path, encoder: str, light: LightModel | None
+    path: pathlib.Path, encoders: Sequence[str], light: LightModel | None
 ) -> PairCalibration:
-    """Read the calibration of the encoder of this identity and, if it has one, its re-ranker."""
+    """Read the calibration of an encoder of these identities and, if it has one, its re-ranker."""
     found = read_calibration(path)
-    if found.encoder != encoder:
+    if found.encoder not in encoders:
         raise UserError(
-            f"{path}: expected a calibration of the encoder {encoder[:12]}, got one of "
+            f"{path}: expected a calibration of the encoder {encoders[0][:12]}, got one of "
             f"{found.encoder[:12]}",
             remedy="remove the folder, or put the calibration of this encoder there",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,6 +95,12 @@ class Vocabulary:
     def _ids(self) -> dict[str, int]:
         ids = {word: i for i, word in enumerate(self.words, start=1)}
         return ids | {w: i for i, w in enumerate(self.added, start=self.first_bin + self.bins)}
+
+    def with_words(self, words: Iterable[str], count: int) -> Vocabulary:
+        """Give the first `count` of these words that have no row a row after all others."""
+        known = {*self._ids}
+        new = itertools.islice((word for word in words if word not in known), count)
+        return dataclasses.replace(self, added=self.added + tuple(new))
 
     def token_ids(self, questions: Sequence[str], max_tokens: int = 64) -> TokenIds:
         """The tokens of questions, of each at most `max_tokens`.
@@ -210,6 +217,14 @@ def build_vocabulary(
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
+    words = frequent_words(corpora, min_count=min_count, fill=fill)
+    return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
+
+
+def frequent_words(
+    corpora: Iterable[Iterable[str]], *, min_count: int = 1, fill: Iterable[str] = ()
+) -> list[str]:
+    """All words of texts, the most frequent first, then those of `fill`; see `build_vocabulary`."""
     shares: dict[str, float] = {}
     for texts in corpora:
         counts: collections.Counter[str] = collections.Counter()
@@ -221,8 +236,7 @@ def build_vocabulary(
                 shares[word] = max(shares.get(word, 0.0), count / total)
     words = sorted(shares, key=lambda word: (-shares[word], word))
     more = (token for text in fill for token in tokenize(text) if token not in shares)
-    words += [*dict.fromkeys(more)]
-    return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
+    return [*words, *dict.fromkeys(more)]
 
 
 def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:

@@ -26,6 +26,7 @@ def validate(config: TrainConfig) -> None:
         _check_cross_encoder(config)
     _check_losses(config)
     _check_encoder(config)
+    _check_added_words(config)
     _check_teacher(config)
     if config.job == "encoder":
         _check_translations(config)
@@ -77,6 +78,8 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused |= known - family.settings
     if config.encoder.pretrained:
         unused |= family.of_start
+    if config.text.added_words:
+        unused = (unused | {"optimizer.weight_decay"}) - {"text.min_count"}
     if config.encoder.compute_dtype != "float32":
         unused.add("encoder.precision")
     if config.rerank.kind == "none":
@@ -185,6 +188,38 @@ def _check_encoder(config: TrainConfig) -> None:
         check_recipe(recipe, settings.output_dim)
 
 
+def _check_added_words(config: TrainConfig) -> None:
+    """Raise UserError where there is nothing to add words to or from, or more would be trained."""
+    if config.early_stopping.metric == "translation" and not config.data.parallel:
+        raise UserError(
+            "expected translations to score, got none",
+            setting="early_stopping.metric",
+            remedy="set {data.parallel}, or another metric",
+        )
+    if not config.text.added_words:
+        return
+    if config.encoder.kind != "cnn" or not config.encoder.pretrained:
+        raise UserError(
+            f"expected a convolutional encoder that words are added to, got kind "
+            f"{config.encoder.kind!r} and {config.encoder.pretrained or 'none'}",
+            setting="text.added_words",
+            remedy="set {encoder.pretrained} to its run, or {text.added_words=0}",
+        )
+    if not config.data.parallel:
+        raise UserError(
+            "expected translations with words to add, got none",
+            setting="text.added_words",
+            remedy="set {data.parallel}, or {text.added_words=0}",
+        )
+    if config.max_epochs:
+        raise UserError(
+            f"expected 0 where words are added, since pairs of questions have few of them, got "
+            f"{config.max_epochs}",
+            setting="max_epochs",
+            remedy="set {max_epochs=0}",
+        )
+
+
 def _check_teacher(config: TrainConfig) -> None:
     teacher, metric = config.teacher, config.early_stopping.metric
     has_pairs = SOURCES[config.data.source].has_pairs
@@ -220,9 +255,10 @@ def _check_teacher(config: TrainConfig) -> None:
     elif metric == "agreement" or teacher.init_embeddings:
         name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
         raise UserError("expected a teacher, got none", setting=name, remedy="set {teacher.model}")
-    if not has_pairs and metric != "agreement":
+    if not has_pairs and metric not in ("agreement", "translation"):
         raise UserError(
-            f"expected agreement, all that a list of questions can be scored by, got {metric}",
+            f"expected agreement, or translation where there are some, since a list of questions "
+            f"has no pairs to score, got {metric}",
             setting="early_stopping.metric",
             remedy="set {early_stopping.metric=agreement}",
         )

@@ -31,6 +31,12 @@ class TextConfig:
         False, "an unknown word is the sum of its 3- to 5-grams, which share `hash_bins`"
     )
     max_tokens: int = setting(64, "tokens of a question that are read", min=1)
+    added_words: int = setting(
+        0,
+        "most frequent words of `data.parallel` that get a row in `encoder.pretrained`, of which "
+        "all else stays as it is; 0: train all",
+        min=0,
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,8 +201,9 @@ class EarlyStoppingConfig:
 
     metric: str = setting(
         "mrr",
-        "MRR of exact search, the paper's ROC AUC, or agreement with the teacher",
-        choices=("roc_auc", "mrr", "agreement"),
+        "MRR of exact search, the paper's ROC AUC, agreement with the teacher, or accuracy of "
+        "translations",
+        choices=("roc_auc", "mrr", "agreement", "translation"),
     )
     min_delta: float = setting(0.0, "a smaller gain counts as none", min=0)
     patience: int = setting(3, "evaluations without a gain before the end", min=1)
@@ -301,8 +308,14 @@ def objectives(config: TrainConfig) -> list[TrainConfig]:
 
 
 def has_teacher(config: TrainConfig) -> bool:
-    """Whether there are vectors to imitate."""
-    return bool(config.teacher.model or config.teacher.vectors)
+    """Whether there are vectors to imitate; an encoder that is extended can imitate its own."""
+    return bool(config.teacher.model or config.teacher.vectors or config.text.added_words)
+
+
+def imitates_itself(config: TrainConfig) -> bool:
+    """Whether the teacher is the encoder that words are added to, since no other is given."""
+    given = config.teacher.model or config.teacher.vectors
+    return bool(config.text.added_words and not given)
 
 
 def trains(config: TrainConfig) -> bool:

@@ -54,6 +54,8 @@ class TrainDataset:
       teacher: None without one, and before `with_teacher`.
       translations: None without any.
       parts: of the token ids that are not rows of the embedding table.
+      frozen_rows: rows of the embedding table that training leaves as they are, with all other
+        parameters; 0 where it changes all.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
     """
@@ -71,6 +73,7 @@ class TrainDataset:
     hard_negatives: np.ndarray | None = None
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
+    frozen_rows: int = 0
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -83,9 +86,16 @@ class TrainDataset:
 
     @property
     def trainable_rows(self) -> np.ndarray:
-        """Rows that training may read: the training questions and all others."""
+        """Rows that training may read: the training questions and all others.
+
+        Where rows of the embedding table are frozen, only texts with a token of another row.
+        """
         more = np.arange(len(self.data.questions), len(self.token_ids))
-        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        rows = np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        if self.frozen_rows:
+            ids = self.token_ids[rows]
+            rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
+        return rows
 
     @property
     def first_target(self) -> int:
@@ -188,6 +198,7 @@ def load_dataset(
         hard_negatives=hard,
         parts=parts,
         translations=translations,
+        frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
 
 

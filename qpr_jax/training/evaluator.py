@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from qpr_jax.data.parallel import Translations
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
+from qpr_jax.evaluation.translation import score_translations
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import NEIGHBORS, Teacher, neighbors
@@ -23,8 +25,8 @@ def make_evaluator(
     """Make a function from an encoder to its scores on the validation split.
 
     The scores are `roc_auc`, if there are pairs (see `pair_roc_auc`), and what early stopping
-    watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher. These two need an exact
-    search over all questions, so all are encoded.
+    watches: `mrr` and `hits@1` per pair, or `agreement` with the teacher, which need an exact
+    search over all questions, so all are encoded; or `translation` (see `translation_accuracy`).
     """
     pairs, metric = dataset.splits.pairs["validation"], config.early_stopping.metric
     agreement = None
@@ -40,6 +42,9 @@ def make_evaluator(
             scores["roc_auc"] = pair_roc_auc(vectors_of, dataset, "validation")
         if metric == "roc_auc" or not all(map(math.isfinite, scores.values())):
             return scores
+        if metric == "translation" and dataset.translations:
+            held_out = dataset.translations.splits.held_out["validation"]
+            return scores | {"translation": translation_accuracy(encoder, held_out)}
         vectors = encoder.encode_ids(dataset.labeled_token_ids, dataset.parts)
         if metric == "mrr":
             queries = np.unique(pairs[:, 0])
@@ -51,6 +56,16 @@ def make_evaluator(
         return scores
 
     return score
+
+
+def translation_accuracy(encoder: Encoder, held_out: Sequence[Translations]) -> float:
+    """The mean accuracy of `score_translations` over languages and both directions; 0 of none."""
+    scores = [0.0] if not held_out else []
+    for texts in held_out:
+        sides = encoder.encode(texts.sources), encoder.encode(texts.targets)
+        found = score_translations(*sides, None, texts.sources, texts.targets)
+        scores += [found["to_source"], found["to_target"]]
+    return float(np.mean(scores))
 
 
 def make_agreement(

@@ -21,8 +21,14 @@ from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
 from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
-from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
-from qpr_jax.training.config import EncoderConfig, TrainConfig, identity, trains
+from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
+from qpr_jax.training.config import (
+    EncoderConfig,
+    TrainConfig,
+    identity,
+    imitates_itself,
+    trains,
+)
 from qpr_jax.training.teacher import Teacher, word_vectors
 from qpr_jax.tuning import Tuning
 
@@ -47,10 +53,12 @@ class Corpora(NamedTuple):
     Attributes:
       by_language: sentences and questions, a list for each language.
       dictionaries: the words of dictionaries.
+      dictionary_targets: those of them that are of other languages than the first.
     """
 
     by_language: Sequence[Iterable[str]]
     dictionaries: Iterable[str] = ()
+    dictionary_targets: Iterable[str] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,7 @@ def _init_cnn(
         rngs=nnx.Rngs(config.seed),
     )
     if start:
-        model.embedding[...] = jnp.array(start.embedding)
+        model.embedding[...] = model.embedding[...].at[: len(start.embedding)].set(start.embedding)
         for i, (kernel, bias) in enumerate(zip(start.kernels, start.biases, strict=True)):
             model.kernels[i][...] = jnp.array(kernel.transpose(1, 0, 2))  # [e, w, f]
             model.biases[i][...] = jnp.array(bias)
@@ -146,6 +154,9 @@ def _export_cnn(
     config: TrainConfig, start: CnnEncoder | None, vocabulary: Vocabulary, params: nnx.State
 ) -> Encoder:
     tree = _copy_to_host(params)
+    if start and config.text.added_words:
+        rows = tree["embedding"][len(start.embedding) :]
+        return start.with_words(vocabulary, rows, identity(config))
     tree["embedding"][0] = 0
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
     return CnnEncoder(
@@ -157,13 +168,19 @@ def _export_cnn(
         max_tokens=config.text.max_tokens,
         settings=identity(config),
         normalize=start.normalize if start else config.encoder.normalize,
+        extends=start.extends if start and not trains(config) else (),
     )
 
 
 def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora) -> Vocabulary:
-    """That of the encoder that training starts from; else of the texts of each language."""
+    """That of the encoder that training starts from; else of the texts of each language.
+
+    With `text.added_words` words of all languages but the first have rows, too.
+    """
     if start:
-        return cast(CnnEncoder, start).vocabulary
+        encoder = cast(CnnEncoder, start)
+        added = config.text.added_words
+        return _with_added_words(config, encoder, corpora) if added else encoder.vocabulary
     return build_vocabulary(
         *corpora.by_language,
         fill=corpora.dictionaries,
@@ -173,6 +190,31 @@ def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora)
         char_ngrams=config.text.char_ngrams,
         subwords=config.text.subwords,
     )
+
+
+def _with_added_words(config: TrainConfig, start: CnnEncoder, corpora: Corpora) -> Vocabulary:
+    """The vocabulary of `start` and words of all languages but the first."""
+    if not (start.normalize or imitates_itself(config)):
+        raise UserError(
+            f"expected vectors of length 1, as a teacher's, of {config.encoder.pretrained}, got "
+            "others",
+            setting="text.added_words",
+            remedy="leave out {teacher.model} and {teacher.vectors}: it then imitates itself",
+        )
+    words = frequent_words(
+        corpora.by_language[1:],
+        min_count=config.text.min_count,
+        fill=corpora.dictionary_targets,
+    )
+    vocabulary = start.vocabulary.with_words(words, config.text.added_words)
+    if vocabulary == start.vocabulary:
+        raise UserError(
+            f"expected words in {', '.join(config.data.parallel)} that "
+            f"{config.encoder.pretrained} has no row for, found none",
+            setting="text.added_words",
+            remedy="give other files in {data.parallel}, or lower {text.min_count}",
+        )
+    return vocabulary
 
 
 def _shape_of(start: CnnEncoder) -> EncoderConfig:
@@ -233,6 +275,7 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         settings=_OF_CNN
+        | {"text.added_words"}
         | {"encoder.pretrained", "batch.encode_chunk", "tuning.encoder_scores", *_PRODUCTS},
         of_start=_OF_CNN,
         needs_start=False,

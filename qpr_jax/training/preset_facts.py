@@ -84,6 +84,12 @@ FACTS: dict[str, PresetFacts] = {
         training_machine=ZEN_3,
         note="half of the time is the teacher's",
     ),
+    "multilingual_distilled": PresetFacts(  # TODO-LEAD: scores, speed, minutes
+        summary="a student of all-MiniLM-L6-v2 that also knows German, by sentences with "
+        "translations",
+        data="Quora, translations",
+        note="docs/multilingual.md has what it needs, and how to take other languages",
+    ),
     "quora_multitask": PresetFacts(
         summary="two losses at once, to find duplicates and to classify pairs",
         note="as fast as `quora_best`; docs/losses.md has its scores",
@@ -104,6 +110,11 @@ FACTS: dict[str, PresetFacts] = {
         training_machine=ZEN_3,
         note="0.411 agreement with the teacher after training on 5,000 questions; as fast as "
         "`quora_distilled`",
+    ),
+    "add_language": PresetFacts(
+        summary="German for `quora_distilled`, whose index stays as it is; set encoder.pretrained",
+        data="Quora pairs and translations",
+        note="not measured yet; as fast as the encoder that gets the words",
     ),
     "quora_minilm": PresetFacts(
         summary="all-MiniLM-L6-v2 as it is, indexed and scored; nothing is trained",

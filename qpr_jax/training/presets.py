@@ -37,7 +37,7 @@ _QUORA_DISTILLED = _QUORA_BEST | {
 }
 
 _PARALLEL = "$QPR_DATA_DIR/parallel"
-_MULTILINGUAL = {
+_GERMAN: dict[str, Any] = {
     "data.parallel": (
         f"{_PARALLEL}/tatoeba.en-de.tsv.gz",
         f"{_PARALLEL}/multi30k.train.en.gz+{_PARALLEL}/multi30k.train.de.gz",
@@ -48,6 +48,8 @@ _MULTILINGUAL = {
         f"{_PARALLEL}/multi30k.test.en.gz+{_PARALLEL}/multi30k.test.de.gz",
         f"{_PARALLEL}/ntrex.eng.gz+{_PARALLEL}/ntrex.deu.gz",
     ),
+}
+_MULTILINGUAL = _GERMAN | {
     "data.glossed": 1,
     "text.vocabulary_size": 80_000,
     "text.min_count": 2,
@@ -121,6 +123,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "early_stopping.every_steps": 200,
         "early_stopping.patience": 10,
     },
+    "add_language": _GERMAN
+    | {
+        "encoder.pretrained": "runs/quora_distilled",
+        "text.added_words": 50_000,
+        "text.min_count": 2,
+        "teacher.epochs": 6,
+        "optimizer.learning_rate_decay": "linear",
+        "max_epochs": 0,
+        "early_stopping.metric": "translation",
+    },
     "quora_minilm": _MINILM | {"max_epochs": 0} | _LIGHT,
     "quora_minilm_sdml": _MINILM_SDML,
     "quora_cross_encoder": _MINILM
@@ -175,8 +187,15 @@ _SMOKE_TRAINING = {
 def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
     """The changes that make a run of flat `settings` tiny: few rows, tiny shapes, 12 steps."""
     changes = _SMOKE_DATA | _SMOKE_ROWS.get(settings["data.source"], {})
-    if settings["max_epochs"] or settings["teacher.model"] or settings["teacher.vectors"]:
+    reasons = ("max_epochs", "teacher.model", "teacher.vectors", "text.added_words")
+    if any(settings[name] for name in reasons):
         changes = changes | _SMOKE_TRAINING
-        for name, most in (("data.spliced", 500), ("optimizer.warmup_steps", 2)):
+        limits = {
+            "data.spliced": 500,
+            "optimizer.warmup_steps": 2,
+            "teacher.min_steps": 12,
+            "text.added_words": 500,
+        }
+        for name, most in limits.items():
             changes[name] = min(settings[name], most)
     return changes

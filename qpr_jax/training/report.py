@@ -29,6 +29,7 @@ from qpr_jax.files import write_atomically, write_json
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
+from qpr_jax.training.added_words import changes_of_added_words
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
@@ -69,6 +70,8 @@ def write_report(
     if (calibration := retriever.second_stages.calibration) is not None:
         report["calibration"] = {"reach": calibration.reach, **calibration.settings}
     report["data"] = dataset.report
+    if dataset.frozen_rows:
+        report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
         **{name: getattr(index.recipe, name) for name in ("factory", "probes", "assignments")},
         "questions": len(index),

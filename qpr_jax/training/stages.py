@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from qpr_jax.errors import spell
 from qpr_jax.precision import HIGHEST, available
 from qpr_jax.training import device_memory
+from qpr_jax.training.added_words import with_first_rows
 from qpr_jax.training.batch_layout import Batch
 from qpr_jax.training.checks import unused_settings
 from qpr_jax.training.config import TrainConfig, objectives, read
@@ -160,6 +161,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
             weight_decay=decay,
             named=config.loss.alternate,
             donate=tuning.donates(),
+            frozen_rows=dataset.frozen_rows,
         )
         return Objective(loader, train)
 
@@ -184,7 +186,8 @@ def init_model(
     `tuning` is of the devices that train it; None: of JAX's first.
     """
     family, tuning = MODEL_FAMILIES[config.encoder.kind], tuning or default_tuning()
-    return family.init(config, dataset.start, dataset.tokenizer, dataset.teacher, tuning)
+    graph, params = family.init(config, dataset.start, dataset.tokenizer, dataset.teacher, tuning)
+    return graph, with_first_rows(params, dataset) if dataset.frozen_rows else params
 
 
 def _warn_of_precisions(config: TrainConfig, tuning: Tuning) -> None:

@@ -28,7 +28,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.run import run_encoder
 from qpr_jax.index.vectors_file import encode_to_file
-from qpr_jax.training.config import TeacherConfig, TrainConfig
+from qpr_jax.training.config import TeacherConfig, TrainConfig, imitates_itself
 from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
@@ -47,32 +47,36 @@ class Teacher(NamedTuple):
       parts: memory-mapped, floating [n, t] each, together Q + U rows.
       components: float32 [t, d], projects to the dimension of a smaller student, or None.
       encoder: None if only its vectors are given.
+      keeps_lengths: whether the vectors that a student learns have the teacher's lengths, not 1.
       glossary: of words in other languages, words in the teacher's that mean the same.
     """
 
     parts: tuple[np.ndarray, ...]
     components: np.ndarray | None
     encoder: Encoder | None
+    keeps_lengths: bool = False
     glossary: Mapping[str, str] = MappingProxyType({})
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
-        """The teacher's vectors of these rows, of length 1: float32 [n, t]."""
+        """The teacher's vectors of these rows, of length 1 or as they are: float32 [n, t]."""
         found = np.empty((len(rows), self.parts[0].shape[1]), np.float32)
         first = 0
         for part in self.parts:
             here = (rows >= first) & (rows < first + len(part))
             found[here] = part[rows[here] - first]
             first += len(part)
-        return unit_rows(found)
+        return found if self.keeps_lengths else unit_rows(found)
 
     def targets(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors that a student learns for these rows, of length 1: float32 [n, d]."""
+        """The vectors that a student learns for these rows: float32 [n, d]."""
         vectors = self.vectors(rows)
         return vectors if self.components is None else unit_rows(vectors @ self.components)
 
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
-    """Read the encoder that the config names as a teacher, if any."""
+    """Read the encoder that the config names as a teacher, or that it adds words to, if any."""
+    if imitates_itself(config):
+        return run_encoder(os.path.expanduser(config.encoder.pretrained))
     if not config.teacher.model:
         return None
     try:
@@ -117,6 +121,14 @@ def make_teacher(
     """
     parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]
+    if config.text.added_words and dimension != size:
+        # The components that the encoder was trained with are not known.
+        raise UserError(
+            f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got "
+            f"{size}",
+            setting="text.added_words",
+            remedy="leave out {teacher.model} and {teacher.vectors}: it then imitates itself",
+        )
     if dimension > size:
         raise UserError(
             f"expected vectors of at most {size} dimensions, as the teacher's, got {dimension}",
@@ -133,7 +145,7 @@ def make_teacher(
     if encoder:
         cache = config.teacher.cache
         parts = tuple(cached_vectors(cache, encoder, part) for part in questions if len(part))
-    teacher = Teacher(parts, None, encoder)
+    teacher = Teacher(parts, None, encoder, keeps_lengths=imitates_itself(config))
     if dimension == size:
         return teacher
     sample = np.sort(np.random.default_rng(0).permutation(trainable)[:_SAMPLE])

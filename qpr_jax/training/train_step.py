@@ -128,12 +128,15 @@ def make_train_step(
     weight_decay: float = 0.0,
     named: bool = False,
     donate: bool = True,
+    frozen_rows: int = 0,
 ) -> TrainStep:
     """Make the step of Adam over all parameters, whose time does not grow with the vocabulary.
 
     `learning_rate` may be a function of the steps done. `weight_decay` is that of AdamW
     (Loshchilov and Hutter, 2019), for matrices but not the embedding. `named`: a single loss is in
-    the metrics under its name too. `donate`: the state that is given is overwritten.
+    the metrics under its name too. `donate`: the state that is given is overwritten. With
+    `frozen_rows` only the rows of the embedding from this one on are trained; all else keeps its
+    bits, since sparse Adam does not move a row that never had a gradient.
     """
     schedule = learning_rate if callable(learning_rate) else optax.constant_schedule(learning_rate)
     optimizer = _dense(schedule, weight_decay)
@@ -148,8 +151,12 @@ def make_train_step(
             _with_embedding(state.params, rows.values), batch, key
         )
         dense, sparse = _without_embedding(gradient)
-        updates, optimizer_state = optimizer.update(dense, state.optimizer, state.params)
-        params = optax.apply_updates(state.params, updates)
+        if frozen_rows:
+            params, optimizer_state = state.params, state.optimizer
+            gradient = sparse = jnp.where((words >= frozen_rows)[:, None], sparse, 0)
+        else:
+            updates, optimizer_state = optimizer.update(dense, state.optimizer, state.params)
+            params = optax.apply_updates(state.params, updates)
         table = sparse_adam.scatter(state.table, words, sparse_adam.update(rows, sparse, schedule))
         metrics = {"loss": value, "grad_norm": optax.tree.norm(gradient)}
         if named or len(losses) > 1:
@@ -184,6 +191,12 @@ def _dense(
         weight_decay=weight_decay,
         mask=lambda params: jax.tree.map(lambda array: array.ndim > 1, params),
     )
+
+
+def with_last_rows(params: Params, first: int, rows: jax.Array) -> Params:
+    """Replace the rows of the embedding from `first` on: `rows` float32 [V - first, e]."""
+    rest, embedding = _without_embedding(params)
+    return _with_embedding(rest, embedding.at[first:].set(rows))
 
 
 def _without_embedding(params: Params) -> tuple[Params, jax.Array]:

@@ -72,7 +72,8 @@ class TranslationData(NamedTuple):
             else:
                 sources += file.sources
                 targets.setdefault(file.language, []).extend(file.targets)
-        return Corpora([sources, *targets.values()], entries)
+        foreign = [text for file in self.splits.train if file.dictionary for text in file.targets]
+        return Corpora([sources, *targets.values()], entries, foreign)
 
     def glossary(self) -> dict[str, str]:
         """For words of the other languages alone, their likely translations, joined by spaces."""
@@ -165,12 +166,15 @@ def _paths(setting: str, spec: str) -> list[str]:
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
+    """Read the files of an entry of a setting, at most `data.max_rows` rows of them."""
+    most = config.data.max_rows or None
     with _naming(setting):
-        return read_translations(
+        found = read_translations(
             spec,
             source_language=config.data.teacher_language,
             skip_bad_rows=config.data.skip_bad_rows,
         )
+    return found._replace(sources=found.sources[:most], targets=found.targets[:most])
 
 
 @contextlib.contextmanager

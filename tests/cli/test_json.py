@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from qpr_jax.cli.commands import qpr as program
+from tests.added_words import write_extended
 from tests.cli.conftest import JSONL
 from tests.cli.test_splits import write_pairs
 from tests.distant.rows import log_rows, write_rows
@@ -22,6 +23,7 @@ def results(qpr, run, finished, tmp_path):
     (tmp_path / "q.jsonl").write_text(JSONL)
     write_pairs(tmp_path / "pairs.tsv")
     write_rows(tmp_path / "log.jsonl", log_rows())
+    write_extended(run, tmp_path / "words", "reis", "kochen")
     (tmp_path / "some.tsv").write_text("question\tid\nhow to cook rice\t8\n")
     calls = {
         "index": ("mine", "q.jsonl", "--run", run),
@@ -31,6 +33,7 @@ def results(qpr, run, finished, tmp_path):
         "evaluate": ("mine", "some.tsv"),
         "remove": ("mine", "--id", 8),
         "compact": ("mine",),
+        "extend": ("mine", "--run", "words"),
         "encode": (run, "q.jsonl", "--out", "v.npy"),
         "duplicates": ("q.jsonl", "--run", run, "--out", "mined", "--pairs", 1),
         "publish": (run, "--to", "public"),
@@ -59,6 +62,7 @@ def test_every_command_prints_json(results, tmp_path):
     assert one["add"] == {"id": 8, "question": "how to cook rice"}
     assert one["remove"] == {"folder": "mine", "removed": 1, "questions": 3}
     assert one["compact"] == {"folder": "mine", "upgraded": False}
+    assert one["extend"] == {"folder": "mine", "extended": True}
     assert one["encode"].items() >= {"out": "v.npy", "vectors": 4, "dimension": 6}.items()
     assert one["duplicates"].items() >= {"out": "mined", "pairs": 1}.items()
     assert one["publish"] == {"folder": "public"}

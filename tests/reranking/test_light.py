@@ -27,7 +27,7 @@ from qpr_jax.reranking.word_weights import BITS
 
 
 class Encoder:
-    identity = "an encoder"
+    identity, extends = "an encoder", ()
 
 
 class Length:

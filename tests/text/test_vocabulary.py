@@ -150,3 +150,21 @@ def test_rare_words_may_be_left_without_an_id():
     questions = ["a a a b b c", "c b d"]
     assert build_vocabulary(questions, min_count=2).words == ("a", "b", "c")
     assert build_vocabulary(questions, min_count=3).words == ("a", "b")
+
+
+@pytest.mark.parametrize("subwords", [True, False])
+def test_added_words_follow_the_bins_and_change_no_other_word(subwords):
+    old = build_vocabulary(["how do i cook rice"], bins=7, subwords=subwords)
+    new = old.with_words(["wie", "rice", "koche", "ich", "reis"], 3)
+    assert new.added == ("wie", "koche", "ich")
+    assert new.size == old.size + 3
+    texts = ["how do i cook rice", "unknown reis", ""]
+    for ours, theirs in zip(old.flat_ids(texts), new.flat_ids(texts), strict=True):
+        if isinstance(ours, np.ndarray):
+            # Ids of tokens that are sums of rows follow the table.
+            np.testing.assert_array_equal(ours, np.where(theirs >= new.size, theirs - 3, theirs))
+    assert new.flat_ids(["wie koche ich"]).ids.tolist() == [old.size, old.size + 1, old.size + 2]
+    again = new.with_words(["wie", "comment"], 9)
+    assert again.added == ("wie", "koche", "ich", "comment")
+    assert vocabulary_from_bytes(vocabulary_to_bytes(again)) == again
+    assert new.with_words(["wie"], 9) == new

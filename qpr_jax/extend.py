@@ -1,0 +1,44 @@
+"""Put an encoder with added words to an index, whose vectors stay as they are."""
+
+from __future__ import annotations
+
+from qpr_jax.encoders.base import accepted_identities
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
+from qpr_jax.index.folder import new_build, replace_encoder
+from qpr_jax.index.run import run_encoder
+from qpr_jax.retriever import Retriever
+
+
+def extend_index(folder: StrPath, run: StrPath) -> bool:
+    """Put the encoder of `run` beside the index of `folder`, in place of one that it extends.
+
+    The files of the index stay to the byte, but for the manifest, which names the encoder: a kill
+    leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too.
+
+    Returns:
+      Whether there was anything to do: False if `folder` has this encoder already.
+
+    Raises:
+      UserError: `run` does not extend the encoder of `folder`.
+    """
+    encoder = run_encoder(run)
+    retriever = Retriever.load(folder, indexed=True)
+    with retriever._changing():
+        index, present = retriever._lock.folder, {retriever.encoder.identity}
+        present.add(retriever.index.encoder)  # it may be one that the present encoder extends
+        if index is None or present == {encoder.identity}:
+            return False
+        if not present <= {*accepted_identities(encoder)}:
+            raise UserError(
+                f"{run}: expected an encoder that extends that of {folder}, "
+                f"{retriever.encoder.identity[:12]}, got {encoder.identity[:12]}, which extends "
+                f"{', '.join(name[:12] for name in encoder.extends) or 'none'}",
+                setting="run",
+                remedy="train one with {text.added_words} and {encoder.pretrained}, or build the "
+                "index again with `qpr index`",
+            )
+        stages = retriever.second_stages.with_encoder(encoder)
+        export = stages.save(index.parent, new_build(), replace=True)
+        replace_encoder(index, encoder.identity, export)
+    return True

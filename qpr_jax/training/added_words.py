@@ -1,0 +1,121 @@
+"""Words that are added to a trained encoder: their first embeddings, and what they change."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, cast
+
+import jax.numpy as jnp
+import numpy as np
+
+from qpr_jax.data.lexicon import learn_lexicon
+from qpr_jax.data.parallel import Translations
+from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
+from qpr_jax.index.exact import exact_top_k
+from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.training.dataset import TrainDataset
+from qpr_jax.training.train_step import Params, with_last_rows
+
+log = logging.getLogger(__name__)
+
+
+def with_first_rows(params: Params, dataset: TrainDataset) -> Params:
+    """The parameters with first embeddings of the added words, where something is known of them.
+
+    Those of the others stay as they are.
+    """
+    if dataset.translations is None:
+        raise ValueError("words are added from translations")
+    start, vocabulary = cast(CnnEncoder, dataset.start), cast(Vocabulary, dataset.tokenizer)
+    rows = np.array(params["embedding"][...][dataset.frozen_rows :])
+    words = vocabulary.added[len(vocabulary.added) - len(rows) :]
+    found, known = first_rows(start, words, dataset.translations.splits.train)
+    rows[known] = found[known]
+    log.info("added words: %s, %s begin at a known embedding", f"{len(rows):,}", f"{known.sum():,}")
+    return with_last_rows(params, dataset.frozen_rows, jnp.asarray(rows))
+
+
+def first_rows(
+    encoder: CnnEncoder, words: tuple[str, ...], files: list[Translations]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of words of other languages, for the training of an encoder to start from.
+
+    That of a word is the mean of those of its translations, by the probabilities of a lexicon that
+    is learned from the files; where it has none, the sum of its n-grams', if the vocabulary has
+    such.
+
+    Returns:
+      float32 [A, e], and for which words something is known, bool [A].
+    """
+    lexicon = learn_lexicon(
+        [text for file in files for text in file.targets],
+        [text for file in files for text in file.sources],
+    )
+    translated = embed_words(encoder, lexicon.targets)
+    rows = embed_words(encoder, words)
+    known = np.full(len(words), encoder.vocabulary.subwords)
+    for number, word in enumerate(words):
+        if (entry := lexicon.of.get(word)) is not None:
+            translations, shares = entry
+            rows[number] = shares @ translated[translations]
+            known[number] = True
+    return rows, known
+
+
+def embed_words(encoder: CnnEncoder, words: list[str] | tuple[str, ...]) -> np.ndarray:
+    """What the convolution reads for each word, the mean of its tokens' embeddings: [n, e]."""
+    ids, offsets, _, parts = encoder.vocabulary.flat_ids(words)
+    table = encoder.embedding
+    if parts.tokens:
+        sums = np.add.reduceat(table[parts.rows], parts.offsets[:-1], axis=0)
+        table = np.concatenate([table, sums])
+    lengths = np.diff(offsets)
+    rows = np.zeros((len(words), table.shape[1]), np.float32)
+    np.add.at(rows, np.repeat(np.arange(len(words)), lengths), table[ids])
+    return rows / np.maximum(lengths, 1)[:, None].astype(np.float32)
+
+
+def changes_of_added_words(dataset: TrainDataset, vectors: np.ndarray) -> dict[str, Any]:
+    """Count the indexed questions that have an added word, and score what these words change.
+
+    A search by exact distances, in which the stored vectors are those from before: an index keeps
+    them when the encoder is put to it.
+
+    Args:
+      dataset: of the training that added the words.
+      vectors: float32 [Q, d], of the indexed questions, with the new words.
+
+    Returns:
+      `words`, `changed_questions` and, of each split with pairs, `queries`, `changed_queries`, and
+      `hits@1` per query, `before` and `after`, of `all` queries and of the `changed` ones.
+    """
+    start = cast(CnnEncoder, dataset.start)
+    before = start.encode(dataset.data.questions)
+    changed = (before.view(np.uint32) != vectors.view(np.uint32)).any(axis=1)
+    facts: dict[str, Any] = {
+        "words": dataset.tokenizer.size - dataset.frozen_rows,
+        "changed_questions": int(changed.sum()),
+    }
+    clusters = dataset.clusters[: len(vectors)]
+    for split in HELD_OUT:
+        queries = np.unique(dataset.splits.pairs[split][:, 0])
+        if not len(queries):
+            continue
+        first = first_ranks(rank(exact_search(before), queries), queries, clusters) == 1
+        other = np.flatnonzero(changed[queries])
+        # The other queries have the same vectors, and so the same hits.
+        found = rank(lambda rows, k: exact_top_k(vectors[rows], before, k)[1], queries[other])
+        after = first.copy()
+        after[other] = first_ranks(found, queries[other], clusters) == 1
+        facts[split] = {"queries": len(queries), "changed_queries": len(other)}
+        facts[split]["hits@1"] = {
+            name: {"before": _mean(first[chosen]), "after": _mean(after[chosen])}
+            for name, chosen in (("all", slice(None)), ("changed", other))
+        }
+    return facts
+
+
+def _mean(hits: np.ndarray) -> float | None:
+    return float(hits.mean()) if len(hits) else None

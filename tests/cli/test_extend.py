@@ -1,0 +1,54 @@
+"""`qpr extend`: an encoder with added words for an index that is there."""
+
+import json
+
+from qpr_jax.encoders.load import read_encoder
+from tests.added_words import write_extended
+
+
+def info(qpr, folder):
+    status, out, stderr = qpr("info", folder)
+    assert status == 0, stderr
+    return json.loads(out)
+
+
+def test_extended_once(qpr, index, run, tmp_path):
+    encoder = write_extended(run, tmp_path / "german", "reis", "kochen")
+    before = info(qpr, index)
+    assert before["extends"] == []
+    status, out, stderr = qpr("extend", index, "--run", "german")
+    assert (status, out) == (0, "")
+    assert stderr.endswith(f" {index}: has the new encoder\n")
+    after = info(qpr, index)
+    assert (after["encoder"], after["extends"]) == (encoder.identity, [before["encoder"]])
+    assert after["vocabulary"] == before["vocabulary"] + 2
+    assert after.items() >= {k: before[k] for k in ("questions", "recall@10", "factory")}.items()
+    status, _, stderr = qpr("extend", index, "--run", tmp_path / "german")
+    assert status == 0
+    assert stderr.endswith(f" {index}: had this encoder already\n")
+
+
+def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
+    write_extended(run, tmp_path / "german", "reis", "kochen")
+    assert qpr("extend", index, "--run", "german")[0] == 0
+    status, out, stderr = qpr("extend", index, "--run", run)
+    assert (status, out) == (1, "")
+    assert stderr.count("\n") == 1
+    assert "error: `--run`: " in stderr
+    assert "expected an encoder that extends that of" in stderr
+    assert "which extends none; train one with `--set text.added_words`" in stderr
+    assert qpr("extend", index)[0] == 2
+    status, _, stderr = qpr("extend", tmp_path / "none", "--run", "german")
+    assert status == 1
+    assert stderr.count("\n") == 1
+
+
+def test_the_model_card_names_what_is_extended(qpr, run, tmp_path):
+    write_extended(run, tmp_path / "german", "reis")
+    assert qpr("publish", "german", "--to", "public")[0] == 0
+    card = (tmp_path / "public" / "README.md").read_text()
+    identity = read_encoder(run / "export").identity
+    assert f"It only adds words to the encoder `{identity}`: an index of that opens with it" in card
+    assert read_encoder(tmp_path / "public").extends == (identity,)
+    assert qpr("publish", run, "--to", "old")[0] == 0
+    assert "It only adds words" not in (tmp_path / "old" / "README.md").read_text()

@@ -1,0 +1,269 @@
+"""Words of another language are added to an encoder, all else of which keeps its bits."""
+
+import itertools
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.text.tokenizer import tokenize
+from qpr_jax.training import added_words, trainer
+from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.dataset import load_dataset, with_teacher
+from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.stages import build_plan, init_model
+from qpr_jax.training.teacher import read_teacher
+from tests.added_words import PAIRS, config_of, write_english
+from tests.made_up_language import made_up_pairs, translate
+
+
+@pytest.fixture(scope="module")
+def folder(build_once):
+    """An English encoder, with words of a language, then with words of a second one."""
+
+    def build(folder):
+        write_english(folder / "english", subwords=True)
+        train_and_evaluate(config_of(folder, folder / "english"), folder / "one")
+        second = config_of(folder, folder / "one", times=2, **{"max_steps": 20})
+        train_and_evaluate(second, folder / "two")
+
+    return build_once("added_words", build)
+
+
+@pytest.fixture(scope="module")
+def encoders(folder):
+    return [read_encoder(folder / name / "export") for name in ("english", "one", "two")]
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    return json.loads((folder / "one" / "report.json").read_text())
+
+
+def ready(config):
+    """The dataset of a config, with its teacher."""
+    start = MODEL_FAMILIES["cnn"].start(config)
+    return with_teacher(config, load_dataset(config, None, start), read_teacher(config))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["subwords", "hashed"])
+def small(request, tmp_path_factory):
+    """A config of a few steps, of an encoder with unknown words of either kind, and its data."""
+    folder = tmp_path_factory.mktemp("small")
+    # Vectors of other lengths than 1, too.
+    write_english(folder / "english", subwords=request.param, normalize=request.param)
+    changes = {"max_steps": 12, "checkpoint_every": 4, "early_stopping.every_steps": 6}
+    config = config_of(folder, folder / "english", **changes)
+    return config, ready(config)
+
+
+def test_old_rows_and_arrays_keep_their_bytes(encoders):
+    for old, new in itertools.pairwise(encoders):
+        count = len(old.embedding)
+        assert len(new.embedding) == new.vocabulary.size > count
+        assert new.embedding[:count].tobytes() == old.embedding.tobytes()
+        assert new.embedding[count:].any(axis=1).all()
+        assert new.projection.tobytes() == old.projection.tobytes()
+        before, after = ([*encoder.kernels, *encoder.biases] for encoder in (old, new))
+        assert [array.tobytes() for array in before] == [array.tobytes() for array in after]
+        assert new.vocabulary.words == old.vocabulary.words
+        assert new.vocabulary.added[: len(old.vocabulary.added)] == old.vocabulary.added
+        assert (new.max_tokens, new.normalize) == (old.max_tokens, old.normalize)
+
+
+def test_an_encoder_names_those_it_extends(encoders):
+    english, one, two = encoders
+    assert english.extends == ()
+    assert one.extends == (english.identity,)
+    assert two.extends == (one.identity, english.identity)
+    assert "extends" not in json.loads(english.files()["settings.json"])
+
+
+def test_english_questions_keep_their_vectors_to_the_last_bit(encoders):
+    questions = [source for source, _ in made_up_pairs(PAIRS)]
+    for old, new in itertools.pairwise(encoders):
+        added = {*new.vocabulary.added} - {*old.vocabulary.added}
+        same = np.array([not added & {*tokenize(text)} for text in questions])
+        assert same.mean() > 0.5
+        assert same.all() == (old is encoders[1])  # the second has no English word any more
+        before, after = old.encode(questions), new.encode(questions)
+        assert before[same].tobytes() == after[same].tobytes()
+        assert (before[~same] != after[~same]).any(axis=1).all()
+        mixed = [*questions, *map(translate, questions[:700])]
+        order = np.random.default_rng(0).permutation(len(mixed))
+        shuffled = new.encode([mixed[i] for i in order])[np.argsort(order)]
+        assert shuffled[: len(questions)].tobytes() == after.tobytes()
+        one_by_one = np.concatenate([new.encode([text]) for text in mixed[:20]])
+        assert one_by_one.tobytes() == after[:20].tobytes()
+
+
+def test_the_made_up_language_is_learned(folder, report):
+    evaluations = read_json_lines(folder / "one" / "evaluations.jsonl")
+    assert evaluations[-1]["translation"] >= 0.95
+    for found in report["translations"]["sets"]:
+        assert min(found["to_source"], found["to_target"]) >= 0.95
+        assert found["retrieval"]["hits@1"] >= 0.9
+
+
+def test_the_first_language_is_kept_with_the_second(encoders):
+    pairs = made_up_pairs(200)
+    sources, targets = zip(*pairs, strict=True)
+    _, one, two = encoders
+    assert one.encode(targets).tobytes() == two.encode(targets).tobytes()
+    twice = two.encode([translate(text) for text in targets])
+    cosines = (twice * two.encode(sources)).sum(axis=1)
+    assert cosines.mean() > 0.8
+
+
+def test_the_report_counts_and_scores_what_changes(folder, report, encoders, tmp_path):
+    new = encoders[1]
+    facts = report["added_words"]
+    assert facts["words"] == len(new.vocabulary.added)
+    config = config_of(tmp_path, folder / "english")
+    questions = load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config)).data.questions
+    changed = sum(bool({*new.vocabulary.added} & {*tokenize(text)}) for text in questions)
+    assert facts["changed_questions"] == changed > 10
+    for split in ("validation", "test"):
+        found = facts[split]
+        scores = found["hits@1"]
+        share = found["changed_queries"] / found["queries"]
+        assert 0 < share < 0.5
+        gain, all_gain = (scores[n]["after"] - scores[n]["before"] for n in ("changed", "all"))
+        assert all_gain == pytest.approx(gain * share)
+    page = (folder / "one" / "report.md").read_text()
+    assert f"## Added words\n\n{facts['words']} words got an embedding" in page
+    assert f"{facts['changed_questions']} of the questions" in page
+
+
+def test_training_reads_texts_with_new_words_alone(small):
+    _, data = small
+    rows = data.trainable_rows
+    ids = data.token_ids[rows]
+    assert ((ids >= data.frozen_rows) & (ids < data.tokenizer.size)).any(axis=1).all()
+    targets = len(data.translations.targets)
+    assert targets * 0.9 < (rows >= data.first_target).sum() <= targets
+    assert (rows < data.first_target).any()  # English, with words of both languages
+
+
+def test_parameters_in_training_keep_their_bits(small):
+    config, data = small
+    plan = build_plan(config, data)
+    (objective,) = plan.stages[0].objectives
+    before = jax.tree.map(np.array, objective.train.params(plan.state))
+    state, frozen = plan.state, data.frozen_rows
+    for step in range(6):
+        state, metrics = objective.train.step(state, plan.load(step)[0])
+    assert metrics["grad_norm"] > 0
+    after = jax.tree.map(np.array, objective.train.params(state))
+    rows = [np.asarray(params["embedding"][...]) for params in (before, after)]
+    assert rows[0][:frozen].tobytes() == rows[1][:frozen].tobytes()
+    assert (rows[0][frozen:] != rows[1][frozen:]).any(axis=1).mean() > 0.2
+    for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+        if len(one) != len(rows[0]):
+            assert one.tobytes() == other.tobytes()
+
+
+def test_targets_are_the_vectors_of_the_encoder_itself(small):
+    _, data = small
+    chosen = data.trainable_rows[-5:]
+    texts = [data.translations.sources[row - data.first_source] for row in data.target_rows[chosen]]
+    targets = data.teacher.targets(data.target_rows[chosen])
+    np.testing.assert_allclose(targets, data.start.encode(texts), rtol=1e-6, atol=1e-6)
+
+
+def test_new_rows_start_at_their_translations(small):
+    _, data = small
+    words = tuple(translate(word) for word in ("how", "should", "possible"))
+    rows, known = added_words.first_rows(
+        data.start, (*words, "qqqq"), data.translations.splits.train
+    )
+    assert known.tolist() == [True, True, True, data.start.vocabulary.subwords]
+    expected = added_words.embed_words(data.start, ("how", "should", "possible"))
+    cosines = (rows[:3] * expected).sum(axis=1)
+    cosines /= np.linalg.norm(rows[:3], axis=1) * np.linalg.norm(expected, axis=1)
+    assert (cosines > 0.8).all()
+    alone = added_words.embed_words(data.start, ("qqqq",))
+    np.testing.assert_array_equal(rows[3:], alone)
+
+
+@pytest.mark.parametrize("small", [True], indirect=True, ids=["subwords"])
+def test_a_killed_training_ends_with_the_same_bits(small, tmp_path, monkeypatch):
+    config, data = small
+    expected = trainer.train(config, data, tmp_path / "whole")
+    add = trainer.MetricBuffer.add
+
+    def fail(self, step, *rest):
+        add(self, step, *rest)
+        if step == 10:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer.MetricBuffer, "add", fail)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(config, data, tmp_path / "killed")
+    monkeypatch.setattr(trainer.MetricBuffer, "add", add)
+    found = trainer.train(config, data, tmp_path / "killed")
+    for one, other in zip(*map(jax.tree.leaves, (expected, found)), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+def test_an_untrained_copy_still_extends(folder, encoders):
+    family, english = MODEL_FAMILIES["cnn"], encoders[0]
+    changes = {"encoder.pretrained": str(folder / "one"), "max_epochs": 0}
+    config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": 30})
+    few = override(config, {"data.synthetic_clusters": 300, "data.held_out_pairs": 200})
+    data = load_dataset(few, None, family.start(config))
+    _, params = init_model(config, data)
+    copy = family.export(config, data.start, data.tokenizer, params)
+    assert (copy.identity, copy.extends) == (encoders[1].identity, (english.identity,))
+
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder.pretrained": ""}, "`text.added_words`: expected a convolutional encoder"),
+        ({"encoder.kind": "bert"}, "`text.added_words`: expected a convolutional encoder"),
+        ({"data.parallel": (), "early_stopping.metric": "agreement"}, "expected translations with"),
+        ({"data.parallel": ()}, "`early_stopping.metric`: expected translations to score"),
+        ({"max_epochs": 2}, "`max_epochs`: expected 0 where words are added"),
+        ({"teacher.epochs": 0}, "expected 1 epoch or more"),
+        ({"text.added_words": -1}, "`text.added_words`: expected"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        validate(override(load_config("add_language"), BASE | changes))
+
+
+def test_settings_that_are_read_or_not():
+    config = override(load_config("add_language"), BASE | {"optimizer.weight_decay": 0.1})
+    validate(config)
+    assert unused_settings(config) == ["optimizer.weight_decay"]
+
+
+def test_files_without_a_new_word_are_refused(folder, tmp_path):
+    (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
+    changes = {"data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",)}
+    config = config_of(tmp_path, folder / "english", **changes)
+    with pytest.raises(UserError, match="has no row for, found none"):
+        load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
+
+
+def test_a_teacher_that_does_not_fit_is_refused(folder, tmp_path):
+    tiny = str(ROOT / "tests" / "encoders" / "tiny_bert")
+    config = config_of(tmp_path, folder / "english", **{"teacher.model": tiny})
+    with pytest.raises(UserError, match="expected a teacher of 32 dimensions"):
+        ready(config)
+    write_english(tmp_path / "english", subwords=False, normalize=False)
+    with pytest.raises(UserError, match="expected vectors of length 1, as a teacher's"):
+        ready(override(config, {"encoder.pretrained": str(tmp_path / "english")}))
