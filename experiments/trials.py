@@ -130,6 +130,20 @@ def _make_training(trial: Trial, workdir: pathlib.Path, kept: pathlib.Path) -> N
 
     run = (workdir.parent if trial.keep_run else workdir / trial.group) / trial.name
     train_and_evaluate(trial.config, run)
+    keep_training(trial, run, kept)
+    if trial.keep_run:
+        return
+    for folder in run.iterdir():  # checkpoints and index take over a gigabyte
+        if folder.is_dir() and not (trial.keep_export and folder.name == "export"):
+            shutil.rmtree(folder)
+    if not trial.keep_export:
+        shutil.rmtree(run)
+
+
+def keep_training(trial: Trial, run: pathlib.Path, kept: pathlib.Path) -> None:
+    """Keep a finished run as what the trial trains, with the settings that the run has."""
+    if not (run / "report.json").is_file():
+        raise UserError(f"{run}: expected a finished run, got one without a report")
     with replace_folder(kept) as part:
         for file in ("report.json", "ranks.npz"):
             shutil.copy(run / file, part / file)
@@ -141,13 +155,6 @@ def _make_training(trial: Trial, workdir: pathlib.Path, kept: pathlib.Path) -> N
         for file, value_of in trial.files.items():
             write_json(part / file, value_of(run))
         shutil.copy(run / "run.json", part / "config.json")
-    if trial.keep_run:
-        return
-    for folder in run.iterdir():  # checkpoints and index take over a gigabyte
-        if folder.is_dir() and not (trial.keep_export and folder.name == "export"):
-            shutil.rmtree(folder)
-    if not trial.keep_export:
-        shutil.rmtree(run)
 
 
 def _make_search(trial: Trial, make: MakeSearch, data: Data, kept: pathlib.Path) -> None:

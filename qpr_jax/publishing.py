@@ -22,6 +22,12 @@ from qpr_jax.reranking.light import LIGHT, LightModel
 from qpr_jax.reranking.pair_calibration import PairCalibration
 from qpr_jax.reranking.second_stage import read_stages
 
+# How the names of known files of translations begin, and their terms.
+_TERMS = {
+    "multi30k": "Multi30k: for research only",
+    "tatoeba": "Tatoeba: CC BY 2.0 FR",
+    "wiktionary": "Wiktionary: CC BY-SA",
+}
 # Settings of training on pairs that the card quotes.
 _PAIR_SETTINGS = ("loss.names", "loss.weights", "loss.alternate", "batch_size", "seed")
 _MEANS = {"pair": "pairs", "query": "queries"}
@@ -93,6 +99,8 @@ def model_card(
         licence=licence,
         quoted_licence=json.dumps(licence),
         data=data,
+        languages=_languages(report),
+        terms=[(file, _terms_of(file["name"])) for file in _files(report)],
         report=report,
         settings=settings,
         details=_training_details(report, settings),
@@ -102,6 +110,23 @@ def model_card(
         calibration=calibration,
         scores=_score_rows(run / "ranks.npz", two_stages=reranker is not None) if report else [],
     )
+
+
+def _files(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What report.json says of the files of translations; by name, without folders."""
+    return list(report.get("translations", {}).get("files", []))
+
+
+def _languages(report: Mapping[str, Any]) -> list[str]:
+    """The codes of the languages of a run with translations, the teacher's first."""
+    files = _files(report)
+    own = [report["translations"]["source_language"]] if files else []
+    return list(dict.fromkeys([*own, *(file["language"] for file in files)]))
+
+
+def _terms_of(name: str) -> str:
+    """The terms of a known file of translations, or none, by its name."""
+    return next((terms for start, terms in _TERMS.items() if name.lower().startswith(start)), "")
 
 
 def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:

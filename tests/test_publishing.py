@@ -89,3 +89,51 @@ def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     assert r'Of the weights: x" --- &lt;script>\|.' in card
     assert r"| data.source | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
     assert "\x1b" not in card
+
+
+def add_translations(folder, *files, own="en"):
+    """Add files of (name, language, is a dictionary) to the report of a run."""
+    report = json.loads((folder / "report.json").read_text())
+    named = [
+        {"name": name, "language": language, "rows": 1500, "dictionary": dictionary}
+        for name, language, dictionary in files
+    ]
+    found = {"hits@1": 0.625, "mrr@20": 0.7}
+    scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
+    sets = [scored | {"name": "test", "retrieval": found}, scored | {"name": "a.en+a.de"}]
+    report["translations"] = {"source_language": own, "files": named, "sets": sets}
+    (folder / "report.json").write_text(json.dumps(report))
+
+
+def test_the_card_names_languages_files_and_their_terms(tmp_path):
+    write_run(tmp_path, max_epochs=1, **{"teacher.identity": "ab"})
+    add_translations(
+        tmp_path,
+        ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
+        ("wiktionary.fr-en.txt.gz", "fr", True),
+        ("Multi30k.en.gz+Multi30k.de.gz", "de", False),
+        ("ours.tsv", "de", False),
+    )
+    card = card_of(tmp_path, licence="mit")
+    assert '\nlanguage: ["en", "de", "fr"]\nlicense: "mit"\ntags: [' in card
+    assert "\nLanguages: en, de, fr. Each text of these files learned the teacher's vector" in card
+    rows = [
+        "| `multi30k.train.en.gz+multi30k.train.de.gz` | de | 1,500 sentences | Multi30k: for "
+        "research only |",
+        "| `wiktionary.fr-en.txt.gz` | fr | 1,500 dictionary entries | Wiktionary: CC BY-SA |",
+    ]
+    assert "\n".join(["|---|---|---|---|", *rows, ""]) in card
+    assert "\n| `ours.tsv` | de | 1,500 sentences | not stated here |\n\n1,000 questions" in card
+    terms = "Of the translations that it was trained with, as the names of their files say: "
+    expected = f"{terms}Multi30k: for research only; Wiktionary: CC BY-SA.\n"
+    assert f"\nOf the weights: mit.\n\n{expected}\n## Files" in card
+    assert "| `test` | de | 1,000 | 0.500 | 0.250 | 0.625 |\n" in card
+    assert "| `a.en+a.de` | de | 1,000 | 0.500 | 0.250 |  |\n\n## Limits" in card
+
+
+def test_the_card_of_one_language_does_not_name_it(tmp_path):
+    write_run(tmp_path, max_epochs=1)
+    card = card_of(tmp_path)
+    assert "language:" not in card
+    assert "anguages:" not in card
+    assert "trained with, as the names" not in card

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-TASKS = ("retrieval", "classification", "mining")
+TASKS = ("retrieval", "classification", "mining", "translation")
 
 
 @click.command(cls=Command, stopped="nothing was changed")
@@ -71,12 +71,17 @@ def evaluate(
     PAIRS, including those linked by several pairs. Or PAIRS are questions, with the columns qid and
     question, and --duplicates has the columns qid1 and qid2: both as qpr splits writes them.
 
+    translation: PAIRS are sentences with their translations, named as for the setting
+    data.parallel: FILE or FILE+FILE. Scores are how often the nearest sentence of the other
+    language is the right one.
+
     --beir is a folder with corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv. All documents are
     searched and scored as BEIR does. --trec writes the rankings in TREC's format.
 
     \b
     Example: qpr evaluate my_index held_out.tsv
              qpr evaluate runs/quora_sdml test.jsonl --task classification --validation val.jsonl
+             qpr evaluate runs/multilingual_distilled test.en-de.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
     if beir is not None:
@@ -90,6 +95,8 @@ def evaluate(
     if task != "retrieval" and (other_texts or column != "question" or cross_encoder):
         names = "--text-column, --other-texts and --cross-encoder"
         raise click.UsageError(f"{names} go with --task retrieval only")
+    if task == "translation" and format:
+        raise click.UsageError("--format does not go with --task translation")
     if duplicates is not None and (task != "mining" or format):
         raise click.UsageError("--duplicates goes with --task mining, and without --format")
     if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
@@ -102,6 +109,8 @@ def evaluate(
         scores = beir_scores(encode, beir, split or "test", run_file=trec, log=log.info)
     elif task == "retrieval":
         scores = _score_retrieval(folder, pairs, format, column, other_texts, cross_encoder)
+    elif task == "translation":
+        scores = _score_translations(folder, pairs)
     else:
         scores = _score_pairs(folder, pairs, validation, duplicates, format)
     return Output(json.dumps(scores) + "\n", [scores])
@@ -177,3 +186,14 @@ def _score_pairs(
     require_both_labels(chosen_on.is_duplicate, f"{input_name(validation)}: ")
     require_both_labels(test.is_duplicate, f"{input_name(pairs)}: ")
     return score_classification(encode, chosen_on, test)
+
+
+def _score_translations(folder: str, spec: str) -> dict[str, Any]:
+    from qpr_jax.data.parallel import file_names, read_translations
+    from qpr_jax.evaluation.translation_sets import score_set
+    from qpr_jax.retriever import run_encoder
+
+    encoder = run_encoder(folder)
+    own = encoder.settings.get("data.teacher_language", "en")
+    texts = read_translations(spec, source_language=own)
+    return score_set(texts._replace(name=file_names(spec)), encoder.encode)

@@ -47,22 +47,18 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     """
     source_words: dict[str, int] = {"": 0}  # the first causes what no word does
     target_words: dict[str, int] = {}
-    pairs: list[np.ndarray] = []  # [source, target, occurrence of the target]
-    occurrences = 0
+    left_words, right_words = _WordLists([], []), _WordLists([], [])
     rows = itertools.islice(zip(sources, targets, strict=True), _MOST_SENTENCES)
     for source, target in rows:
         left = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         right = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
-        left, right = [0, *dict.fromkeys(left[:_MOST_WORDS])], right[:_MOST_WORDS]
-        if len(left) > 1 and right:
-            places = np.arange(occurrences, occurrences + len(right))
-            grid = np.empty((3, len(right), len(left)), np.int64)
-            grid[0], grid[1], grid[2] = left, np.array(right)[:, None], places[:, None]
-            pairs.append(grid.reshape(3, -1))
-            occurrences += len(right)
-    if not pairs:
+        if left and right:
+            left_words.add([0, *dict.fromkeys(left[:_MOST_WORDS])])
+            right_words.add(right[:_MOST_WORDS])
+    occurrences = len(right_words.words)
+    if not occurrences:
         return Lexicon([], {})
-    source_ids, target_ids, places = np.concatenate(pairs, axis=1)
+    source_ids, target_ids, places = _word_pairs(left_words, right_words)
     keys, entry = np.unique(source_ids * len(target_words) + target_ids, return_inverse=True)
     of_source, of_target = keys // len(target_words), keys % len(target_words)
     probability = np.ones(len(keys))
@@ -78,12 +74,37 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     )
 
 
+class _WordLists(NamedTuple):
+    """Lists of words, one after the other, and their lengths."""
+
+    words: list[int]
+    lengths: list[int]
+
+    def add(self, words: list[int]) -> None:
+        self.words.extend(words)
+        self.lengths.append(len(words))
+
+
+def _word_pairs(left: _WordLists, right: _WordLists) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each word of a list on the right with all words of that on the left, int64 [P] each.
+
+    Returns:
+      the words on the left, those on the right, and the positions of the latter in `right.words`.
+    """
+    left_lengths, right_lengths = np.array(left.lengths), np.array(right.lengths)
+    lengths = np.repeat(left_lengths, right_lengths)
+    starts = np.repeat(np.cumsum(left_lengths) - left_lengths, right_lengths)
+    places = np.repeat(np.arange(len(lengths)), lengths)
+    at = np.arange(len(places)) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return np.array(left.words)[at], np.array(right.words)[places], places
+
+
 def _by_source(
     words: Sequence[str], of_source: np.ndarray, of_target: np.ndarray, probability: np.ndarray
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     starts = np.flatnonzero(np.diff(of_source, prepend=-1))
-    for start, stop in zip(starts, [*starts[1:], len(of_source)], strict=True):
+    for start, stop in itertools.pairwise([*starts, len(of_source)]):
         share = probability[start:stop]
         found[words[of_source[start]]] = of_target[start:stop], share / share.sum()
     return found

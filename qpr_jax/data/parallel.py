@@ -71,6 +71,11 @@ def read_translations(
     return Translations(spec, language, sources, targets, is_dictionary, skipped)
 
 
+def file_names(spec: str) -> str:
+    """The names of the files of a specification, without folders: what may be published."""
+    return "+".join(os.path.basename(path) for path in parse_spec(spec)[1])
+
+
 def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
     """The languages that a specification names, if it does, and its one or two paths.
 

@@ -110,8 +110,6 @@ class CnnEncoder:
     def summary(self) -> EncoderSummary:
         """Facts for people."""
         sizes = [len(kernel) for kernel in self.kernels]
-        words, bins = len(self.vocabulary.all_words), self.vocabulary.bins
-        others = "character n-grams of others" if self.vocabulary.char_ngrams else "others"
         return EncoderSummary(
             library="qpr_jax",
             description=f"A convolutional encoder (windows of {', '.join(map(str, sizes))} words, "
@@ -120,8 +118,7 @@ class CnnEncoder:
             vocabulary_size=self.vocabulary.size,
             words=self.vocabulary.all_words,
             limits=(
-                f"It knows {words:,} words; {others} share {bins:,} embeddings, so that rare names "
-                "and numbers are easily confused.",
+                _known_words(self.vocabulary),
                 f"It sees the order of words within {max(sizes)} of them, and reads at most "
                 f"{self.max_tokens:,} of a question.",
             ),
@@ -225,3 +222,19 @@ def _check_ids(token_ids: np.ndarray, rows: int) -> None:
             f"{token_ids.max()}",
             remedy="use this encoder's vocabulary",
         )
+
+
+def _known_words(vocabulary: Vocabulary) -> str:
+    """What an encoder knows of words, in a sentence."""
+    words, bins = len(vocabulary.all_words), vocabulary.bins
+    if vocabulary.subwords:
+        return (
+            f"It knows {words:,} words; any other is the sum of its runs of 3 to 5 characters, "
+            f"which share {bins:,} embeddings. So rare names and numbers are easily confused, and "
+            "of a language that it was not trained with it sees the spelling alone."
+        )
+    others = "character n-grams of others" if vocabulary.char_ngrams else "others"
+    return (
+        f"It knows {words:,} words; {others} share {bins:,} embeddings, so that rare names and "
+        "numbers are easily confused."
+    )

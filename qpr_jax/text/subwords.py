@@ -12,12 +12,12 @@ _FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Gr
 
 
 def fold(word: str) -> str:
-    """Remove accents and the differences of case that `str.lower` keeps: straße, strasse.
+    """Remove accents and differences of case: Straße, strasse.
 
     Marks of other scripts, such as Hindi vowel signs, are letters and stay.
     """
     if word.isascii():
-        return word
+        return word.lower()
     split = unicodedata.normalize("NFKD", word.casefold())
     kept = "".join(c for c in split if not _FIRST_ACCENT <= c <= _LAST_ACCENT)
     return unicodedata.normalize("NFC", kept)

@@ -321,7 +321,7 @@ def lay_out(
 
 def _table_rows(shares: Sequence[ShareTokens]) -> np.ndarray:
     """The distinct rows of the embedding table that the shares read, ascending, the first 0."""
-    if len(shares) == 1 and not len(shares[0].part_rows):
+    if len(shares) == 1 and shares[0].rows[-1] == shares[0].tokens[-1]:  # without sums
         return shares[0].rows
     return np.unique(np.concatenate([share.table_rows for share in shares]))
 

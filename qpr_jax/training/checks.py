@@ -28,6 +28,8 @@ def validate(config: TrainConfig) -> None:
     _check_encoder(config)
     _check_added_words(config)
     _check_teacher(config)
+    if config.job == "encoder":
+        _check_translations(config)
     _check_rerank(config)
     _check_distributed(config)
 
@@ -40,7 +42,12 @@ _OF_CROSS_ENCODER = {
     *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
 }
 # What it does not read of `data`.
-_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled"}
+_OF_TRANSLATIONS = {
+    *("data.parallel_tests", "data.teacher_language", "data.glossed"),
+    "data.held_out_translations",
+}
+_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled", "data.parallel"}
+_ONLY_OF_ENCODERS |= _OF_TRANSLATIONS
 
 
 def unused_settings(config: TrainConfig) -> list[str]:
@@ -60,8 +67,11 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
         unused.add("data.negatives")
+    if not config.data.parallel:
+        unused |= _OF_TRANSLATIONS
     if not trains(config):
-        unused |= {"max_steps", "batch.token_dropout"} | _of_section("tuning")
+        unused |= {"max_steps", "batch.token_dropout", "batch.subword_dropout"}
+        unused |= _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     family = MODEL_FAMILIES[config.encoder.kind]
@@ -254,6 +264,21 @@ def _check_teacher(config: TrainConfig) -> None:
         )
 
 
+def _check_translations(config: TrainConfig) -> None:
+    if config.data.parallel and not has_teacher(config):
+        raise UserError(
+            "expected a teacher, whose vectors the translations learn, got none",
+            setting="data.parallel",
+            remedy="set {teacher.model} or {teacher.vectors}, or leave out {data.parallel}",
+        )
+    if config.batch.translations and not config.data.parallel:
+        raise UserError(
+            f"expected 0, since there are no translations, got {config.batch.translations:g}",
+            setting="batch.translations",
+            remedy="set {data.parallel}, or {batch.translations=0}",
+        )
+
+
 def _check_rerank(config: TrainConfig) -> None:
     has_pairs = SOURCES[config.data.source].has_pairs
     if config.rerank.kind != "none" and not (has_pairs or has_teacher(config)):
@@ -291,6 +316,7 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
     of_products = {"tuning.tile_rows", "tuning.product_terms"}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
+    of_pairs.add("batch.translations")
     if not config.max_epochs:
         return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
@@ -317,6 +343,8 @@ def _unused_data_settings(config: TrainConfig) -> set[str]:
     used = SOURCES[config.data.source].settings
     if config.data.unlabeled and config.job == "encoder":  # read like a list of questions
         used = used | {"question_column", "skip_bad_rows"}
+    if config.data.parallel and config.job == "encoder":
+        used = used | {"skip_bad_rows"}
     if config.data.negatives and config.batch.hard_negatives and config.job == "encoder":
         used = used | {"skip_bad_rows"}
     return {f"data.{name}" for name in known - used}

@@ -134,7 +134,7 @@ class BatchConfig:
         "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
     )
     translations: float = setting(
-        0.0, "share of the pairs that are sentences with translations", min=0, max=1
+        0.0, "share of the pairs that are sentences with translations", min=0, below=1
     )
     hard_negatives: int = setting(
         0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0

@@ -20,7 +20,7 @@ class DataConfig:
         "", "file or folder; empty: $QPR_DATA_DIR, the cache or the web", result=False
     )
     skip_bad_rows: bool = setting(False, "count and skip malformed rows")
-    max_rows: int = setting(0, "rows to read; 0: all", min=0)
+    max_rows: int = setting(0, "rows to read of each file; 0: all", min=0)
     split_seed: int = setting(0, "seed of the splits and of generated data", min=0)
     held_out_pairs: int = setting(5000, "most pairs of validation, and of test", min=1)
     max_held_out_cluster: int = setting(20, "larger clusters are always trained on", min=1)

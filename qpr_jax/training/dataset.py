@@ -22,7 +22,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batch_layout import lengths_of
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES, read_listed_questions
@@ -180,8 +180,8 @@ def load_dataset(
         hard = read_negatives(config, data.questions, clusters, splits)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
     token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled + more, max_tokens)
-    if config.batch.subword_dropout:
-        parts = parts.joined(tokenizer.spelled())
+    if config.batch.subword_dropout and trains(config):
+        parts = parts.joined(_spelled(tokenizer))
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
     if hard is not None:
@@ -200,6 +200,18 @@ def load_dataset(
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+
+
+def _spelled(tokenizer: Tokenizer) -> Parts:
+    """The known words as sums of n-grams; UserError where the encoder has no such sums."""
+    spelled = tokenizer.spelled()
+    if spelled.tokens < tokenizer.first_bin - 1:
+        raise UserError(
+            "expected 0, since the encoder to start from has no sums of n-grams, got a share",
+            setting="batch.subword_dropout",
+            remedy="set {batch.subword_dropout=0}",
+        )
+    return spelled
 
 
 def with_teacher(

@@ -95,6 +95,21 @@ class ModelFamily:
 def _check_cnn(config: TrainConfig) -> None:
     if not config.encoder.kernel_sizes:
         raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
+    if config.encoder.pretrained:  # has words of its own
+        return
+    if config.text.char_ngrams and config.text.subwords:
+        raise UserError(
+            f"expected one of two ways to read unknown words, got n-grams of "
+            f"{config.text.char_ngrams} and sums of n-grams",
+            setting="text.subwords",
+            remedy="set {text.subwords=False} or {text.char_ngrams=0}",
+        )
+    if config.batch.subword_dropout and not config.text.subwords:
+        raise UserError(
+            f"expected 0, since words are no sums of n-grams, got {config.batch.subword_dropout:g}",
+            setting="batch.subword_dropout",
+            remedy="set {text.subwords=True}, or {batch.subword_dropout=0}",
+        )
 
 
 def _init_cnn(

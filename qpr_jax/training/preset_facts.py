@@ -84,6 +84,12 @@ FACTS: dict[str, PresetFacts] = {
         training_machine=ZEN_3,
         note="half of the time is the teacher's",
     ),
+    "multilingual_distilled": PresetFacts(  # TODO-LEAD: scores, speed, minutes
+        summary="a student of all-MiniLM-L6-v2 that also knows German, by sentences with "
+        "translations",
+        data="Quora pairs, translations",
+        note="docs/multilingual.md has what it needs, and how to take other languages",
+    ),
     "quora_multitask": PresetFacts(
         summary="two losses at once, to find duplicates and to classify pairs",
         note="as fast as `quora_best`; docs/losses.md has its scores",

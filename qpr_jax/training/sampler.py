@@ -263,7 +263,7 @@ _Part = Callable[[int], dict[str, np.ndarray]]
 
 def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
     pairs, seed = dataset.splits.pairs["train"], config.seed
-    translated = round(config.batch.translations * config.batch_size)
+    translated = min(round(config.batch.translations * config.batch_size), config.batch_size - 1)
     size = config.batch_size - translated
     translations_at = _sample_translations(dataset, translated, seed=seed)
     count = config.batch.hard_negatives
@@ -294,6 +294,12 @@ def _sample_translations(
     if not size:
         return lambda step: _NO_PAIRS
     pairs = dataset.translation_pairs()
+    if len(pairs) < size:
+        raise UserError(
+            f"expected at least the {size:,} sentences of a batch, got {len(pairs):,}",
+            setting="batch.translations",
+            remedy="lower it, or give more sentences in {data.parallel}",
+        )
     return permuted_pairs(pairs, size, seed=seed, stream=TRANSLATIONS)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,17 +108,13 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
     splits = split_translations(
         files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
     )
-    known = {normalized_text(question) for question in held_out}
+    splits, left_out = _without_sources(splits, {*map(normalized_text, held_out)})
     sources: dict[str, int] = {}
     targets: list[str] = []
     source_of: list[int] = []
     is_sentence: list[bool] = []
-    left_out = 0
     for file in splits.train:
         for source, target in zip(file.sources, file.targets, strict=True):
-            if normalized_text(source) in known:
-                left_out += 1
-                continue
             source_of.append(sources.setdefault(source, len(sources)))
             targets.append(target)
             is_sentence.append(not file.dictionary)
@@ -126,6 +123,21 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
     return TranslationData(
         *(splits, [*sources], targets), np.array(source_of, np.int32), np.array(is_sentence, bool)
     )
+
+
+def _without_sources(
+    splits: TranslationSplits, known: Container[str]
+) -> tuple[TranslationSplits, int]:
+    """The splits without sources to train with of these normalized texts, and their number."""
+    train, left_out = [], 0
+    for file in splits.train:
+        kept = [normalized_text(source) not in known for source in file.sources]
+        sources, targets = (
+            [*itertools.compress(side, kept)] for side in (file.sources, file.targets)
+        )
+        train.append(file._replace(sources=sources, targets=targets))
+        left_out += len(kept) - sum(kept)
+    return splits._replace(train=train), left_out
 
 
 def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
@@ -154,12 +166,15 @@ def _paths(setting: str, spec: str) -> list[str]:
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
+    """Read the files of an entry of a setting, at most `data.max_rows` rows of them."""
+    most = config.data.max_rows or None
     with _naming(setting):
-        return read_translations(
+        found = read_translations(
             spec,
             source_language=config.data.teacher_language,
             skip_bad_rows=config.data.skip_bad_rows,
         )
+    return found._replace(sources=found.sources[:most], targets=found.targets[:most])
 
 
 @contextlib.contextmanager

@@ -41,6 +41,21 @@ def test_verdicts_are_scored(qpr, run, tmp_path):
     assert stderr.startswith("error: one.jsonl: expected labeled pairs of both kinds")
 
 
+def test_translations_are_scored(qpr, run, tmp_path):
+    texts = [*QUESTIONS.values()][:3]
+    (tmp_path / "en.txt").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "de.txt").write_text("".join(f"{text} !\n" for text in reversed(texts)))
+    task = ("--task", "translation")
+    status, out, stderr = qpr("evaluate", run, f"en-de:{tmp_path / 'en.txt'}+de.txt", *task)
+    assert status == 0, stderr
+    scores = json.loads(out)
+    assert (scores["language"], scores["name"], scores["sentences"]) == ("de", "en.txt+de.txt", 3)
+    assert scores["to_source"] == scores["to_target"] == pytest.approx(1 / 3)  # the middle one
+    assert qpr("evaluate", run, "en.txt+de.txt", *task, "--format", "tsv")[0] == 2
+    status, _, stderr = qpr("evaluate", run, *task)
+    assert stderr.startswith("error: expected a file of translations, got standard input")
+
+
 def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
     texts = [text for text in QUESTIONS.values() if text.isascii()]
     corpus = [(f"d{i}", text) for i, text in enumerate(texts)]

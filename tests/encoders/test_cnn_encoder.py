@@ -191,3 +191,9 @@ def test_summary(char_ngrams, others):
     assert (summary.vocabulary_size, summary.words) == (17, WORDS)
     assert f"It knows 12 words; {others} 4 embeddings" in summary.limits[0]
     assert "order of words within 4 of them, and reads at most 20 of" in summary.limits[1]
+
+
+def test_the_summary_says_what_unknown_words_are():
+    vocabulary = dataclasses.replace(VOCABULARY, subwords=True)
+    limit = dataclasses.replace(cnn_encoder(), vocabulary=vocabulary).summary().limits[0]
+    assert "12 words; any other is the sum of its runs of 3 to 5 characters, which share 4" in limit

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+
+from qpr_jax.data.lexicon import Lexicon, gloss, learn_lexicon
+from qpr_jax.text.tokenizer import tokenize
+from tests.made_up_language import made_up_pairs, translate
+
+GLUED = {"a", "an", "my", "the", "this"}
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return made_up_pairs(800)
+
+
+@pytest.fixture(scope="module")
+def lexicon(pairs):
+    return learn_lexicon(*zip(*pairs, strict=True))
+
+
+def counted(texts):
+    words, counts = np.unique([w for text in texts for w in tokenize(text)], return_counts=True)
+    return dict(zip(words.tolist(), counts.tolist(), strict=True))
+
+
+def test_it_learns_the_dictionary(pairs, lexicon):
+    """The words that are often enough there, but for those that are glued to others."""
+    english, other = (counted(texts) for texts in zip(*pairs, strict=True))
+    frequent = [w for w, n in english.items() if n >= 5 and w not in GLUED]
+    # Those that stand alone in the other language, too.
+    free = [word for word in frequent if other.get(translate(word), 0) >= 5]
+    assert len(free) > 150
+    right = [lexicon.likely(word, most=1) == translate(word) for word in free]
+    assert np.mean(right) > 0.85
+
+
+def test_it_learns_both_directions(pairs):
+    back = learn_lexicon(*reversed(list(zip(*pairs, strict=True))))
+    assert back.likely(translate("how"), most=1) == "how"
+    # A compound means its noun, which the determiner is glued to.
+    nouns = ("bike", "laptop", "sofa", "house", "boat", "phone", "tv", "car")
+    compounds = {translate("my " + noun): noun for noun in nouns}
+    found = [(word, noun) for word, noun in compounds.items() if word in back.of]
+    assert found
+    assert all(noun in back.likely(word) for word, noun in found)
+
+
+def test_probabilities_sum_to_one_and_name_words(lexicon):
+    for places, probabilities in lexicon.of.values():
+        assert probabilities.sum() == pytest.approx(1)
+        assert (probabilities > 0).all()
+        assert places.max() < len(lexicon.targets)
+        assert len(np.unique(places)) == len(places)
+
+
+def test_model_1_by_hand():
+    """Two iterations' worth of evidence decide which of two words is which."""
+    found = learn_lexicon(["house", "the house", "the"], ["Haus", "das Haus", "das"])
+    assert found.likely("house") == "haus"
+    assert found.likely("the") == "das"
+    assert found.targets == ["haus", "das"]
+    places, probabilities = found.of["house"]
+    assert probabilities[places.tolist().index(0)] > 0.9
+
+
+def test_likely_translations_are_at_least_half_as_likely_as_the_first():
+    places = np.array([0, 1, 2])
+    lexicon = Lexicon(["x", "y", "z"], {"w": (places, np.array([0.3, 0.5, 0.2]))})
+    assert lexicon.likely("w") == "y x"
+    assert lexicon.likely("w", most=1) == "y"
+    assert lexicon.likely("w", most=3) == "y x"
+    even = Lexicon(["x", "y"], {"w": (places[:2], np.array([0.5, 0.5]))})
+    assert even.likely("w", most=1) == "x"
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets"), [([], []), ([""], ["a"]), (["a"], ["?!"]), (["", "?"], ["", ""])]
+)
+def test_nothing_is_learned_from_nothing(sources, targets):
+    found = learn_lexicon(sources, targets)
+    assert found == Lexicon([], {})
+    assert gloss("any text", found, np.random.default_rng(0)) == ("any text", 0)
+
+
+def test_lists_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="zip"):
+        learn_lexicon(["a", "b"], ["c"])
+
+
+def test_long_sentences_are_read_in_part():
+    words = [f"w{i}" for i in range(1000)]
+    text = " ".join(words)
+    # Of equal sentences each word is as likely as the others: none is likely.
+    assert learn_lexicon([text] * 3, [text] * 3).of == {}
+    found = learn_lexicon([text, *words[:40]], [text, *words[:40]])
+    assert found.likely("w7") == "w7"
+    assert len(found.targets) == 1000
+    assert found.likely("w35") == "w35"
+    assert "w500" not in found.of
+
+
+def test_the_same_lexicon_each_time_and_from_any_iterables(pairs, lexicon):
+    again = learn_lexicon((a for a, _ in pairs), iter([b for _, b in pairs]))
+    assert again.targets == lexicon.targets
+    assert [*again.of] == [*lexicon.of]
+    for word, found in again.of.items():
+        for ours, other in zip(found, lexicon.of[word], strict=True):
+            np.testing.assert_array_equal(ours, other)
+
+
+def test_glosses_are_random_and_repeat_with_the_generator(pairs, lexicon):
+    texts = [source for source, _ in pairs[:200]]
+
+    def glosses(seed):
+        rng = np.random.default_rng(seed)
+        return [gloss(text, lexicon, rng) for text in texts]
+
+    assert glosses(1) == glosses(1)
+    assert glosses(1) != glosses(2)
+    for text, (glossed, known) in zip(texts, glosses(0), strict=True):
+        words = tokenize(text)
+        assert len(glossed.split(" ")) == len(words)
+        assert known == sum(word in lexicon.of for word in words)
+
+
+def test_glosses_follow_the_probabilities():
+    lexicon = Lexicon(["x", "y"], {"w": (np.array([1, 0]), np.array([0.75, 0.25]))})
+    rng = np.random.default_rng(0)
+    words = [gloss("W", lexicon, rng)[0] for _ in range(2000)]
+    assert words.count("y") / 2000 == pytest.approx(0.75, abs=0.04)
+    assert {*words} == {"x", "y"}
+
+
+def test_words_without_a_translation_stay():
+    lexicon = Lexicon(["haus"], {"house": (np.array([0]), np.array([1.0]))})
+    rng = np.random.default_rng(0)
+    assert gloss("Paul's HOUSE, Bonn!", lexicon, rng) == ("paul s haus bonn", 1)
+    assert gloss("Paul", lexicon, rng) == ("paul", 0)
+    assert gloss("", lexicon, rng) == ("", 0)

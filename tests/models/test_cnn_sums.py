@@ -1,0 +1,142 @@
+"""Tokens whose embeddings are sums of rows: vectors and gradients of the encoder in JAX."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.models.cnn import ConvEncoder
+from qpr_jax.text.base import Parts
+from qpr_jax.text.vocabulary import Vocabulary
+from qpr_jax.training.batch_layout import lay_out, plan_shapes
+from tests.encoders.examples import WORDS
+
+VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
+QUESTIONS = [
+    "",
+    "what is the best zebra",
+    "zebra",
+    "how okapi how zebra okapi quagga a",
+    "learn python quickly",
+    "aaaaaaa aaaaaaa",  # one row several times
+]
+WEIGHTS = jnp.asarray(np.random.default_rng(0).normal(size=(len(QUESTIONS), 4)), jnp.float32)
+
+
+def make(bag_of_words=True, normalize=False):
+    sizes = {"vocabulary_size": VOCABULARY.size, "embedding_dim": 6, "filters": 7, "output_dim": 4}
+    settings = {"kernel_sizes": (3, 4), "bag_of_words": bag_of_words, "normalize": normalize}
+    model = ConvEncoder(rngs=nnx.Rngs(0), **sizes, **settings)
+    model.biases[0][...] = jnp.linspace(-1, 1, 7)
+    return model
+
+
+def exported(model):
+    kernels = (np.asarray(k[...]).transpose(1, 0, 2) for k in model.kernels)
+    embedding = np.array(model.embedding[...])
+    embedding[0] = 0
+    return CnnEncoder(
+        embedding=embedding,
+        kernels=tuple(map(np.ascontiguousarray, kernels)),
+        biases=tuple(np.asarray(b[...]) for b in model.biases),
+        projection=np.asarray(model.projection[...]),
+        vocabulary=VOCABULARY,
+        max_tokens=20,
+        settings={},
+        normalize=model.normalize,
+    )
+
+
+def batch_of(token_ids: np.ndarray, parts: Parts):
+    """All questions on one device, and the ids of the rows of its part of the table."""
+    shapes = plan_shapes(
+        lambda step: token_ids[None], steps=1, vocabulary_size=VOCABULARY.size, parts=parts
+    )
+    none = np.zeros((1, 0), np.int32)
+    return lay_out(token_ids[None], none, shapes, vocabulary_size=VOCABULARY.size, parts=parts)
+
+
+def encode(model, batch, chunk=0):
+    """The vectors by the part of the table that a step reads."""
+    table = model.embedding[...]
+    model.embedding = nnx.Param(table[batch.vocab_ids])
+    found = model.encode_blocks(batch.unique_ids, batch.blocks, chunk=chunk, sums=batch.sums)
+    model.embedding = nnx.Param(table)
+    return found[batch.order]
+
+
+def dense(params, graph, token_ids, parts):
+    """The vectors with a row of the table for each sum, which a matrix product computes."""
+    model = nnx.merge(graph, params)
+    table = model.embedding[...].at[0].set(0)
+    rows = np.zeros((parts.tokens, VOCABULARY.size), np.float32)
+    tokens = np.repeat(np.arange(parts.tokens), np.diff(parts.offsets))
+    np.add.at(rows, (tokens, parts.rows), 1)
+    sums = jnp.matmul(rows, table, precision="highest")
+    model.embedding = nnx.Param(jnp.concatenate([table, sums]))
+    return model(jnp.asarray(token_ids))
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("bag_of_words", [False, True])
+def test_vectors_are_those_of_the_encoder_without_jax(bag_of_words, normalize):
+    model = make(bag_of_words, normalize)
+    ids, _, parts = VOCABULARY.token_ids(QUESTIONS)
+    batch = batch_of(ids, parts)
+    assert batch.sums is not None
+    expected = exported(model).encode(QUESTIONS)
+    np.testing.assert_allclose(encode(model, batch), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3])
+def test_gradients_are_those_of_a_table_with_a_row_for_each_sum(chunk):
+    graph, params = nnx.split(make())
+    ids, _, parts = VOCABULARY.token_ids(QUESTIONS)
+    batch = batch_of(ids, parts)
+
+    def ours(params):
+        return (WEIGHTS * encode(nnx.merge(graph, params), batch, chunk)).sum()
+
+    def plain(params):
+        return (WEIGHTS * dense(params, graph, ids, parts)).sum()
+
+    (expected, slow), (value, fast) = (jax.value_and_grad(f)(params) for f in (plain, ours))
+    assert float(value) == pytest.approx(float(expected), abs=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=5e-6), fast, slow)
+    table = np.asarray(fast.embedding[...])
+    assert not table[0].any()
+    read = np.union1d(parts.rows, ids[(ids > 0) & (ids < VOCABULARY.size)])
+    assert table[read].any(axis=1).all()
+    assert not np.delete(table, read, axis=0).any()
+
+
+def test_rows_of_padding_add_nothing():
+    model = make()
+    ids, _, parts = VOCABULARY.token_ids(QUESTIONS)
+    batch = batch_of(ids[:3], parts)
+    rows, tokens = batch.sums
+    assert (rows == 0).any()
+    kept = rows > 0
+    model.embedding[...] = model.embedding[...].at[0].set(100.0)
+    model.embedding = nnx.Param(model.embedding[...][batch.vocab_ids])
+    found, expected = (
+        model.encode_blocks(batch.unique_ids, batch.blocks, sums=sums)
+        for sums in (batch.sums, (rows[kept], tokens[kept]))
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.abs(found).max() < 50
+
+
+def test_without_sums_nothing_changes():
+    known = ["what is the best way", "learn python"]
+    ids, _, parts = VOCABULARY.token_ids(known)
+    plain = dataclasses.replace(VOCABULARY, subwords=False).token_ids(known)
+    np.testing.assert_array_equal(ids, plain.ids)
+    batch = batch_of(ids, parts)
+    assert batch.sums is None
+    model = make()
+    np.testing.assert_allclose(encode(model, batch), model(jnp.asarray(ids)), atol=1e-6)

@@ -1,0 +1,168 @@
+"""Batches with tokens that are sums of rows of the embedding table."""
+
+import numpy as np
+import pytest
+
+from qpr_jax.text.base import NO_PARTS, make_parts
+from qpr_jax.training.batch_layout import BatchShape, lay_out, plan_shapes, tokens_of
+from tests.training.test_batch_layout import VOCABULARY, questions, rows_of, words_of_steps
+
+RNG = np.random.default_rng(5)
+SUMS = [RNG.integers(1, VOCABULARY, n).tolist() for n in RNG.integers(1, 9, 150)]
+SUMS[3] = [7, 7, 7]  # a row several times
+PARTS = make_parts(SUMS)
+
+
+def mixed(words, share=0.3, seed=2):
+    """Replace some words by tokens that are sums."""
+    rng = np.random.default_rng(seed)
+    sums = VOCABULARY + rng.integers(0, PARTS.tokens, words.shape)
+    return np.where((words > 0) & (rng.random(words.shape) < share), sums, words).astype(np.int32)
+
+
+def embeddings_of(batch, devices, table):
+    """The embedding of each token of each question of a batch, as the encoder computes it."""
+    distinct = np.split(batch.unique_ids, devices)
+    order = np.split(batch.order, devices)
+    sums = (np.split(part, devices) for part in batch.sums)
+    own_table = table[batch.vocab_ids]
+    found = []
+    for device, rows, tokens in zip(range(devices), *sums, strict=True):
+        embedded = own_table[distinct[device]]
+        np.add.at(embedded, tokens, own_table[rows])
+        blocks = [row for block in batch.blocks for row in np.split(block, devices)[device]]
+        found.append([embedded[blocks[at][blocks[at] > 0]] for at in order[device]])
+    return found
+
+
+def expected_embeddings(words, table):
+    sums = [table[rows].sum(axis=0) for rows in SUMS]
+    rows = np.stack([*table, *sums])
+    return [[rows[row[row > 0]] for row in share] for share in words]
+
+
+def assert_equal(found, expected):
+    for share, other in zip(found, expected, strict=True):
+        for row, same in zip(share, other, strict=True):
+            np.testing.assert_array_equal(row, same)
+
+
+def integer_table():
+    """Sums of integers have no rounding; row 0 is padding."""
+    table = np.random.default_rng(0).integers(-1000, 1000, (VOCABULARY, 3)).astype(np.float64)
+    table[0] = 0
+    return table
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+def test_each_token_has_its_embedding_on_any_number_of_devices(devices):
+    words_at = words_of_steps(mixed(questions()), 128 // devices, devices)
+    shapes = plan_shapes(words_at, steps=4, vocabulary_size=VOCABULARY, parts=PARTS)
+    table, none = integer_table(), np.zeros((devices, 0), np.int32)
+    for step in range(6):
+        words = words_at(step)
+        batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
+        assert_equal(embeddings_of(batch, devices, table), expected_embeddings(words, table))
+        assert all(part.dtype == np.int32 for part in (batch.shares, *batch.sums))
+        assert batch.vocab_ids[0] == 0
+        assert (np.split(batch.unique_ids, devices)[0][0]) == 0
+
+
+def test_the_same_shape_for_the_batches_of_an_epoch():
+    words_at = words_of_steps(mixed(questions(5000)), 128, 1)
+    shapes = plan_shapes(words_at, steps=40, vocabulary_size=VOCABULARY, parts=PARTS)
+    none = np.zeros((1, 0), np.int32)
+    batches = [
+        lay_out(words_at(step), none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
+        for step in range(40)
+    ]
+    assert len({(batch.parts, len(batch.vocab_ids)) for batch in batches}) == 1
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_batch_of_more_sums_takes_a_larger_shape(devices):
+    rows = 64 // devices
+    few, many = (words_of_steps(mixed(questions(), share), rows, devices) for share in (0.02, 1.0))
+    shapes = plan_shapes(few, steps=4, vocabulary_size=VOCABULARY, parts=PARTS)
+    tight, roomy, certain = shapes
+    assert tight.parts <= roomy.parts <= certain.parts
+    table, none = integer_table(), np.zeros((devices, 0), np.int32)
+    words = many(0)
+    for fitting in (shapes, (certain,)):
+        batch = lay_out(words, none, fitting, vocabulary_size=VOCABULARY, parts=PARTS)
+        assert_equal(embeddings_of(batch, devices, table), expected_embeddings(words, table))
+    largest = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
+    assert len(largest.sums[0]) // devices > tight.parts
+
+
+def test_the_last_shape_holds_the_worst_batch():
+    """Each token another sum, all of the longest."""
+    long = make_parts([[*range(1, 60)]] * 40)
+    words = np.zeros((2, 8, 5), np.int32)
+    words[:, :, 0] = 1
+    shapes = plan_shapes(lambda step: words, steps=1, vocabulary_size=VOCABULARY, parts=long)
+    worst = VOCABULARY + np.arange(80).reshape(2, 8, 5) % 40
+    none = np.zeros((2, 0), np.int32)
+    batch = lay_out(worst.astype(np.int32), none, shapes, vocabulary_size=VOCABULARY, parts=long)
+    assert [len(part) // 2 for part in batch.sums] == [40 * 59] * 2
+    table = integer_table()
+    total = table[1:60].sum(axis=0)
+    for share in embeddings_of(batch, 2, table):
+        assert_equal([share], [[np.tile(total, (5, 1))] * 8])
+
+
+def test_own_shares_are_those_of_all():
+    words = words_of_steps(mixed(questions()), 16, 4)(0)
+    shapes = plan_shapes(lambda step: words, steps=1, vocabulary_size=VOCABULARY, parts=PARTS)
+    none = np.zeros((4, 0), np.int32)
+    given = {"vocabulary_size": VOCABULARY, "parts": PARTS}
+    whole = lay_out(words, none, shapes, **given)
+    halves = [lay_out(words, none, shapes, own=own, **given) for own in (slice(0, 2), slice(2, 4))]
+    for half in halves:
+        np.testing.assert_array_equal(half.vocab_ids, whole.vocab_ids)
+    np.testing.assert_array_equal(np.concatenate([half.shares for half in halves]), whole.shares)
+
+
+def test_without_parts_shapes_and_batches_are_those_of_before():
+    words_at = words_of_steps(questions(count=5000), 256, 1)
+    shapes = plan_shapes(words_at, steps=2, vocabulary_size=VOCABULARY, parts=NO_PARTS)
+    assert {shape.parts for shape in shapes} == {0}
+    assert shapes[-1] == BatchShape(((256, 30),), VOCABULARY, VOCABULARY)
+    batch = lay_out(words_at(0), np.zeros((1, 0), np.int32), shapes, vocabulary_size=VOCABULARY)
+    assert batch.sums is None
+    sizes = [np.prod(part) for part in batch.parts[6:]]
+    assert batch.shares.shape[1] == shapes[0].unique_ids + 256 + sum(sizes)
+
+
+def test_a_batch_without_sums_in_a_run_with_some():
+    words_at = words_of_steps(questions(), 32, 1)
+    shapes = plan_shapes(words_at, steps=2, vocabulary_size=VOCABULARY, parts=PARTS)
+    words = words_at(0)
+    none = np.zeros((1, 0), np.int32)
+    batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
+    assert not np.any(batch.sums)
+    assert rows_of(batch, 1) == [[[w for w in row if w] for row in words[0].tolist()]]
+
+
+def test_the_tokens_of_a_share_by_hand():
+    parts = make_parts([[4, 2], [9], [5, 5]])
+    token_ids = np.array([[12, 3, 0], [10, 12, 7]])
+    found = tokens_of(token_ids, 10, parts)
+    assert found.tokens.tolist() == [0, 3, 7, 10, 12]
+    assert found.rows.tolist() == [0, 3, 7, 0, 0]
+    assert found.part_rows.tolist() == [4, 2, 5, 5]
+    assert found.part_tokens.tolist() == [3, 3, 4, 4]
+    assert found.table_rows.tolist() == [0, 3, 7, 0, 0, 4, 2, 5, 5]
+
+
+def test_a_token_of_no_row_has_zeros():
+    parts = make_parts([[]] * 5 + [[3]])
+    table, none = integer_table(), np.zeros((1, 0), np.int32)
+    rows = np.stack([*table, *np.zeros((5, 3)), table[3]])
+    for count in (5, 6):
+        words = np.array([[[5, 9, *range(VOCABULARY, VOCABULARY + count)]]], np.int32)
+        shapes = plan_shapes(
+            lambda step, words=words: words, steps=1, vocabulary_size=VOCABULARY, parts=parts
+        )
+        batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=parts)
+        assert_equal(embeddings_of(batch, 1, table), [[rows[words[0, 0]]]])

@@ -1,0 +1,100 @@
+"""Steps with tokens that are sums of rows: those of dense Adam, on any number of devices."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from qpr_jax.losses import sdml_loss
+from qpr_jax.text.base import make_parts
+from qpr_jax.training.batch_layout import lay_out, plan_shapes
+from qpr_jax.training.distributed import make_mesh, replicated
+from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from tests.training.test_train_step import PAIRS, VOCABULARY, case, encoder, sdml
+
+BAG = {"bag_of_words": True}  # it reads the embeddings themselves, too
+
+
+def with_parts(words):
+    """A third of the words become sums, which share rows with each other and with words."""
+    rng = np.random.default_rng(7)
+    parts = make_parts([rng.integers(1, VOCABULARY, n).tolist() for n in rng.integers(1, 7, 25)])
+    sums = VOCABULARY + rng.integers(0, parts.tokens, words.shape)
+    chosen = (words > 0) & (rng.random(words.shape) < 0.33)
+    return np.where(chosen, sums, words).astype(np.int32), parts
+
+
+@functools.cache
+def batches(devices):
+    words, clusters, draws, _ = case(1)
+    words, parts = with_parts(words)
+    given = {"vocabulary_size": VOCABULARY, "parts": parts}
+    shapes = plan_shapes(lambda i: words[draws[i].shares(devices)], steps=len(draws), **given)
+    found = []
+    for draw in draws:
+        rows = draw.shares(devices)
+        own = clusters[rows[:, PAIRS // devices :]]
+        found.append(lay_out(words[rows], own, shapes, **given))
+    return words, parts, draws, found
+
+
+@functools.cache
+def run(devices):
+    """Three steps with a large rate; losses, gradient norms and parameters."""
+    mesh = make_mesh(PAIRS, devices)
+    graph, params = nnx.split(encoder(**BAG))
+    state = jax.device_put(init_state(params), replicated(mesh))
+    train = make_train_step(make_loss(graph, mesh, sdml), 0.05, seed=1)
+    history = []
+    for batch in batches(devices)[-1]:
+        assert batch.sums is not None
+        state, metrics = train.step(state, batch.placed(mesh))
+        history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
+    return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
+
+
+@pytest.mark.usefixtures("optimised")
+def test_steps_are_those_of_dense_adam_on_a_table_with_the_sums():
+    words, parts, draws, _ = batches(1)
+    graph, params = nnx.split(encoder(**BAG))
+    optimizer = optax.adam(0.05)
+    state = optimizer.init(params)
+    counts = np.zeros((parts.tokens, VOCABULARY), np.float32)
+    tokens = np.repeat(np.arange(parts.tokens), np.diff(parts.offsets))
+    np.add.at(counts, (tokens, parts.rows), 1)
+
+    @jax.jit
+    def step(params, state, queries, candidates):
+        def loss(params):
+            plain = nnx.merge(graph, params)
+            table = plain.embedding[...]
+            sums = jnp.matmul(counts, table, precision="highest")
+            plain.embedding = nnx.Param(jnp.concatenate([table, sums]))
+            return sdml_loss(plain(queries), plain(candidates))
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
+
+    expected = []
+    for draw in draws:
+        sides = (jnp.asarray(words[side]) for side in draw.pairs.T)
+        params, state, value, norm = step(params, state, *sides)
+        expected.append([float(value), float(norm)])
+    history, trained = run(1)
+    np.testing.assert_allclose(history, expected, rtol=1e-4)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), trained, nnx.to_pure_dict(params)
+    )
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow), 8])
+def test_any_number_of_devices_takes_the_same_steps(devices):
+    history, params = run(devices)
+    expected_history, expected_params = run(1)
+    np.testing.assert_allclose(history, expected_history, rtol=1e-4)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), params, expected_params)
