@@ -43,7 +43,11 @@ def test_the_defaults_are_those_of_the_paper():
             "web",
             "`data.source`: expected quora or qa_logs or questions or synthetic",
         ),
-        ("early_stopping.metric", "auc", "expected roc_auc or mrr or agreement, got 'auc'"),
+        (
+            "early_stopping.metric",
+            "auc",
+            "expected roc_auc or mrr or agreement or translation, got 'auc'",
+        ),
         ("encoder.compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
         (
             "index.factory",
