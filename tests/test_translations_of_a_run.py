@@ -55,6 +55,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.slow  # three trainings
 def test_killed_in_either_stage_it_ends_with_the_same_bits(tmp_path, monkeypatch):
     config = translated_config(tmp_path, **RESUMED)
     load = BatchLoader.load
