@@ -21,6 +21,7 @@ from qpr_jax.evaluation.translation_baselines import (
 )
 from qpr_jax.evaluation.translation_sets import Corpus, Encode, known_shares, score_set
 from qpr_jax.index.run import run_encoder
+from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import cached_vectors, read_teacher
@@ -105,7 +106,9 @@ def read_material(config: TrainConfig) -> Material:
     source = SOURCES[config.data.source]
     path = source.find(config) if source.find else None
     data, _, splits = source.read(config, path or pathlib.Path())
-    held_out = [data.questions[i] for i in np.flatnonzero(splits.split_of != TRAIN)]
+    held_out = {
+        normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
+    }
     translations, encoder = load_translations(config, held_out), read_teacher(config)
     if translations is None or encoder is None:
         raise UserError("expected settings with translations and a teacher, got none")

@@ -40,6 +40,16 @@ class Splits:
     non_duplicates: dict[str, np.ndarray]
 
 
+def without_questions(splits: Splits, rows: np.ndarray) -> Splits:
+    """The same splits without the training pairs that have one of these questions, int [n]."""
+
+    def kept(pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        train = pairs["train"]
+        return pairs | {"train": train[~np.isin(train, rows).any(axis=1)]}
+
+    return Splits(splits.split_of, kept(splits.pairs), kept(splits.non_duplicates))
+
+
 def split_by_cluster(
     data: QuestionPairs,
     clusters: np.ndarray,

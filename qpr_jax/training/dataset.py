@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import pathlib
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,14 @@ import numpy as np
 from qpr_jax.data.clusters import cluster_report, dense_clusters
 from qpr_jax.data.quora import QuestionPairs
 from qpr_jax.data.spliced import splice_questions
-from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits, other_candidates
+from qpr_jax.data.splits import (
+    HELD_OUT,
+    SPLITS,
+    TRAIN,
+    Splits,
+    other_candidates,
+    without_questions,
+)
 from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
@@ -30,6 +38,8 @@ from qpr_jax.training.teacher import Teacher, make_teacher
 from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
+
+_NO_ROWS: np.ndarray = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class TrainDataset:
       parts: of the token ids that are not rows of the embedding table.
       frozen_rows: rows of the embedding table that training leaves as they are, with all other
         parameters; 0 where it changes all.
+      left_out: int [n], questions of the training split with a text of scored translations; no
+        pair of training has them.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
     """
@@ -74,6 +86,7 @@ class TrainDataset:
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
     frozen_rows: int = 0
+    left_out: np.ndarray = _NO_ROWS
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -90,8 +103,8 @@ class TrainDataset:
 
         Where rows of the embedding table are frozen, only texts with a token of another row.
         """
-        more = np.arange(len(self.data.questions), len(self.token_ids))
-        rows = np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        more = np.arange(self.first_source, len(self.token_ids))
+        rows = np.concatenate([self.trainable_questions, more])
         if self.frozen_rows:
             ids = self.token_ids[rows]
             rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
@@ -118,9 +131,10 @@ class TrainDataset:
     def trainable_questions(self) -> np.ndarray:
         """The rows of the training questions and the unlabeled ones."""
         more = np.arange(len(self.data.questions), self.first_source)
-        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
+        rows = np.setdiff1d(np.flatnonzero(self.splits.split_of == TRAIN), self.left_out)
+        return np.concatenate([rows, more])
 
-    @property
+    @functools.cached_property
     def spelled_words(self) -> np.ndarray:
         """For each row of the embedding table, the id of the word's n-grams, if it has one.
 
@@ -159,11 +173,21 @@ def load_dataset(
         for split in HELD_OUT
         if len(splits.pairs[split])
     }
-    given, spliced = _unlabeled_questions(config, data.questions, splits)
-    unlabeled = given + spliced
-    trained = [data.questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)]
-    held_out = [data.questions[i] for i in np.flatnonzero(splits.split_of != TRAIN)]
+    held_out = {
+        normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
+    }
     translations = load_translations(config, held_out)
+    left_out = _NO_ROWS
+    if translations:
+        scored = translations.scored_texts()
+        held_out |= scored
+        rows = np.flatnonzero(splits.split_of == TRAIN)
+        left_out = rows[[normalized_text(data.questions[i]) in scored for i in rows]]
+        splits = without_questions(splits, left_out)
+    trained_rows = np.setdiff1d(np.flatnonzero(splits.split_of == TRAIN), left_out)
+    trained = [data.questions[i] for i in trained_rows]
+    given, spliced = _unlabeled_questions(config, data.questions, trained, held_out)
+    unlabeled = given + spliced
     family = MODEL_FAMILIES[config.encoder.kind]
     corpora = Corpora([itertools.chain(trained, given)])
     more: list[str] = []
@@ -190,7 +214,7 @@ def load_dataset(
     parts_of_clusters = [clusters, np.full(len(unlabeled), -1, clusters.dtype)]
     if translations:
         groups = clusters.max(initial=-1) + 1 + np.arange(len(translations.sources))
-        own = np.concatenate([groups, clusters[splits.split_of == TRAIN], parts_of_clusters[1]])
+        own = np.concatenate([groups, clusters[trained_rows], parts_of_clusters[1]])
         parts_of_clusters += [groups, own[translations.source_of]]
     clusters = np.concatenate(parts_of_clusters)
     return TrainDataset(
@@ -198,6 +222,7 @@ def load_dataset(
         hard_negatives=hard,
         parts=parts,
         translations=translations,
+        left_out=left_out,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
 
@@ -245,17 +270,16 @@ def unlabeled_files(config: TrainConfig) -> list[pathlib.Path]:
 
 
 def _unlabeled_questions(
-    config: TrainConfig, questions: list[str], splits: Splits
+    config: TrainConfig, questions: list[str], trained: list[str], held_out: Container[str]
 ) -> tuple[list[str], list[str]]:
-    """The questions of `data.unlabeled`, and spliced ones, each once.
+    """The questions of `data.unlabeled`, and ones spliced from `trained` and them, each once.
 
-    Questions whose normalized text a held-out question has are left out.
+    Questions with a normalized text in `held_out` are left out.
     """
     if not (config.data.unlabeled or config.data.spliced):
         return [], []
     found: list[str] = []
     spliced: list[str] = []
-    held_out = {normalized_text(questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)}
     known = set(questions)
 
     def is_new(question: str) -> bool:
@@ -269,9 +293,8 @@ def _unlabeled_questions(
     if config.data.unlabeled:
         log.info("data: %s unlabeled questions", f"{len(found):,}")
     if config.data.spliced:
-        real = [questions[i] for i in np.flatnonzero(splits.split_of == TRAIN)] + found
         spliced = splice_questions(
-            real, config.data.spliced, accept=is_new, seed=config.data.split_seed
+            trained + found, config.data.spliced, accept=is_new, seed=config.data.split_seed
         )
         log.info("data: %s spliced questions", f"{len(spliced):,}")
     return found, spliced

@@ -40,6 +40,8 @@ _OF_CNN = frozenset(
     | {"encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"}
 )
 
+_NGRAM_SCALE = 0.25  # words have about 16 n-grams
+
 E = TypeVar("E", bound=Encoder)
 Model = tuple[nnx.GraphDef, nnx.State]
 
@@ -134,6 +136,10 @@ def _init_cnn(
         max_scores=tuning.scores_of_encoder(),
         rngs=nnx.Rngs(config.seed),
     )
+    if vocabulary.subwords and not start:  # a word is the sum of many of these rows
+        model.embedding[...] = (
+            model.embedding[...].at[vocabulary.first_bin :].multiply(_NGRAM_SCALE)
+        )
     if start:
         model.embedding[...] = model.embedding[...].at[: len(start.embedding)].set(start.embedding)
         for i, (kernel, bias) in enumerate(zip(start.kernels, start.biases, strict=True)):

@@ -84,6 +84,11 @@ class TranslationData(NamedTuple):
             found |= {word: lexicon.likely(word) for word in lexicon.of if word not in own}
         return found
 
+    def scored_texts(self) -> set[str]:
+        """The normalized texts of both sides of held-out sentences and tests."""
+        files = [*itertools.chain(*self.splits.held_out.values()), *self.splits.tests]
+        return {normalized_text(text) for file in files for text in file.sources + file.targets}
+
     def _by_language(self) -> list[tuple[list[str], list[str]]]:
         """The sources and the targets of training, for each language."""
         found: dict[str, tuple[list[str], list[str]]] = {}
@@ -94,10 +99,10 @@ class TranslationData(NamedTuple):
         return [*found.values()]
 
 
-def load_translations(config: TrainConfig, held_out: Sequence[str]) -> TranslationData | None:
+def load_translations(config: TrainConfig, held_out: Container[str]) -> TranslationData | None:
     """Read and split the files of `data.parallel`; None if there are none.
 
-    Sources with the normalized text of a question in `held_out` are left out.
+    Sources with a normalized text in `held_out` are left out.
     """
     if not config.data.parallel:
         return None
@@ -108,7 +113,7 @@ def load_translations(config: TrainConfig, held_out: Sequence[str]) -> Translati
     splits = split_translations(
         files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
     )
-    splits, left_out = _without_sources(splits, {*map(normalized_text, held_out)})
+    splits, left_out = _without_sources(splits, held_out)
     sources: dict[str, int] = {}
     targets: list[str] = []
     source_of: list[int] = []
