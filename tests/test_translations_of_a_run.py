@@ -40,6 +40,13 @@ def test_it_finds_every_translation(tmp_path):
         assert scores["cosine_target"] > 0.9
         assert scores["retrieval"]["hits@1"] > 0.9
     assert 0.5 < found["known"][LANGUAGE] <= 1
+    # The files by name, without their folder.
+    files = {file["name"]: file for file in found["files"]}
+    assert files.keys() == {"sentences.tsv", "words.tsv"}
+    assert [file["dictionary"] for file in files.values()] == [False, True]
+    counts = found["counts"][LANGUAGE]
+    assert files["sentences.tsv"]["rows"] == counts["trained_sentences"]
+    assert files["words.tsv"]["language"] == LANGUAGE
 
 
 RESUMED = {

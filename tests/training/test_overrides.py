@@ -179,3 +179,9 @@ def test_options_of_readers_are_settings_of_a_training():
 def test_changes_come_before_the_config_is_shrunk():
     config = load_config("synthetic_sdml:smoke", {"data.source": "quora"})
     assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
+
+
+def test_imitation_of_a_smoke_run_is_short():
+    changes = {"teacher.min_steps": 3000}
+    assert load_config("multilingual_distilled:smoke", changes).teacher.min_steps == 12
+    assert load_config("multilingual_distilled:smoke").teacher.min_steps == 0

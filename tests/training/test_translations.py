@@ -13,6 +13,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
+from qpr_jax.training.translations import load_translations
 from tests.made_up_language import LANGUAGE, translate, write_tsv
 from tests.training.test_batch_layout import without_padding
 from tests.training.test_loader import questions_of
@@ -320,3 +321,9 @@ def test_scored_sentences_are_in_no_training(dataset):
         assert len(held_out.sources) == 20
         for side in (held_out.sources, held_out.targets):
             assert not texts & {normalized_text(text) for text in side}
+
+
+def test_rows_of_each_file_are_limited(config):
+    limited = load_translations(override(config, {"data.max_rows": 30}), [])
+    counts = limited.splits.report[LANGUAGE]
+    assert (counts["sentences"], counts["dictionary_entries"]) == (30, 30)
