@@ -8,7 +8,7 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class TrainDataset:
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
     frozen_rows: int = 0
-    left_out: np.ndarray = _NO_ROWS
+    left_out: np.ndarray = field(default_factory=lambda: _NO_ROWS)
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
