@@ -7,7 +7,6 @@ import functools
 import itertools
 import logging
 import pathlib
-from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 
 from qpr_jax.data.clusters import cluster_report, dense_clusters
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.spliced import splice_questions
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
@@ -24,7 +22,6 @@ from qpr_jax.data.splits import (
     other_candidates,
     without_questions,
 )
-from qpr_jax.distant.logs import log_files
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
@@ -33,9 +30,10 @@ from qpr_jax.training.batch_layout import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
-from qpr_jax.training.sources import SOURCES, read_listed_questions
+from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import Teacher, make_teacher
 from qpr_jax.training.translations import TranslationData, load_translations
+from qpr_jax.training.unlabeled import unlabeled_questions
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +184,7 @@ def load_dataset(
         splits = without_questions(splits, left_out)
     trained_rows = np.setdiff1d(np.flatnonzero(splits.split_of == TRAIN), left_out)
     trained = [data.questions[i] for i in trained_rows]
-    given, spliced = _unlabeled_questions(config, data.questions, trained, held_out)
+    given, spliced = unlabeled_questions(config, data.questions, trained, held_out)
     unlabeled = given + spliced
     family = MODEL_FAMILIES[config.encoder.kind]
     corpora = Corpora([itertools.chain(trained, given)])
@@ -211,12 +209,7 @@ def load_dataset(
     if hard is not None:
         report["hard_negatives"] = len(hard)
     _log_report(report)
-    parts_of_clusters = [clusters, np.full(len(unlabeled), -1, clusters.dtype)]
-    if translations:
-        groups = clusters.max(initial=-1) + 1 + np.arange(len(translations.sources))
-        own = np.concatenate([groups, clusters[trained_rows], parts_of_clusters[1]])
-        parts_of_clusters += [groups, own[translations.source_of]]
-    clusters = np.concatenate(parts_of_clusters)
+    clusters = _with_texts(clusters, trained_rows, len(unlabeled), translations)
     return TrainDataset(
         *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start),
         hard_negatives=hard,
@@ -225,6 +218,18 @@ def load_dataset(
         left_out=left_out,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+
+
+def _with_texts(
+    clusters: np.ndarray, trained: np.ndarray, unlabeled: int, translations: TranslationData | None
+) -> np.ndarray:
+    """The clusters of all texts; those of the questions come first, int [Q], of which `trained`."""
+    others = np.full(unlabeled, -1, clusters.dtype)
+    if not translations:
+        return np.concatenate([clusters, others])
+    groups = clusters.max(initial=-1) + 1 + np.arange(len(translations.sources))
+    of_sources = np.concatenate([groups, clusters[trained], others])
+    return np.concatenate([clusters, others, groups, of_sources[translations.source_of]])
 
 
 def _spelled(tokenizer: Tokenizer) -> Parts:
@@ -254,50 +259,6 @@ def with_teacher(
     if dataset.translations and config.teacher.init_embeddings:
         teacher = teacher._replace(glossary=dataset.translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
-
-
-def unlabeled_files(config: TrainConfig) -> list[pathlib.Path]:
-    """The files of `data.unlabeled`; UserError if it names a path where nothing is."""
-    if not config.data.unlabeled:
-        return []
-    path = pathlib.Path(config.data.unlabeled).expanduser()
-    if not path.exists():
-        raise UserError(
-            f"expected a file of questions or a folder of them, found none at {path}",
-            setting="data.unlabeled",
-        )
-    return [pathlib.Path(name) for name in log_files([str(path)])]
-
-
-def _unlabeled_questions(
-    config: TrainConfig, questions: list[str], trained: list[str], held_out: Container[str]
-) -> tuple[list[str], list[str]]:
-    """The questions of `data.unlabeled`, and ones spliced from `trained` and them, each once.
-
-    Questions with a normalized text in `held_out` are left out.
-    """
-    if not (config.data.unlabeled or config.data.spliced):
-        return [], []
-    found: list[str] = []
-    spliced: list[str] = []
-    known = set(questions)
-
-    def is_new(question: str) -> bool:
-        return question not in known and normalized_text(question) not in held_out
-
-    for file in unlabeled_files(config):
-        for question in read_listed_questions(config, file):
-            if is_new(question):
-                known.add(question)
-                found.append(question)
-    if config.data.unlabeled:
-        log.info("data: %s unlabeled questions", f"{len(found):,}")
-    if config.data.spliced:
-        spliced = splice_questions(
-            trained + found, config.data.spliced, accept=is_new, seed=config.data.split_seed
-        )
-        log.info("data: %s spliced questions", f"{len(spliced):,}")
-    return found, spliced
 
 
 def _make_report(

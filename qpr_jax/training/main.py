@@ -28,7 +28,7 @@ from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.costs import require_room
 from qpr_jax.training.cross_encoder import train_cross_encoder
-from qpr_jax.training.dataset import TrainDataset, load_dataset, unlabeled_files, with_teacher
+from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
@@ -47,6 +47,7 @@ from qpr_jax.training.stages import init_model
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
 from qpr_jax.training.translations import translation_digests
+from qpr_jax.training.unlabeled import unlabeled_files
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
