@@ -13,7 +13,6 @@ from qpr_jax.text.tokenizer import tokenize
 _ITERATIONS = 5
 _MOST_WORDS = 30  # of a sentence: long ones add many pairs of words and little evidence
 _LEAST = 0.05  # probability of a translation that is kept
-_MOST_SENTENCES = 300_000  # the first of them; more would take minutes and gigabytes
 
 
 class Lexicon(NamedTuple):
@@ -48,8 +47,7 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     source_words: dict[str, int] = {"": 0}  # the first causes what no word does
     target_words: dict[str, int] = {}
     left_words, right_words = _WordLists([], []), _WordLists([], [])
-    rows = itertools.islice(zip(sources, targets, strict=True), _MOST_SENTENCES)
-    for source, target in rows:
+    for source, target in zip(sources, targets, strict=True):
         left = [source_words.setdefault(w, len(source_words)) for w in tokenize(source)]
         right = [target_words.setdefault(w, len(target_words)) for w in tokenize(target)]
         if left and right:

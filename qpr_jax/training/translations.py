@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import logging
@@ -22,6 +23,8 @@ from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
+
+_LEXICON_SENTENCES = 300_000  # of a language; more would take minutes and gigabytes
 
 
 class TranslationData(NamedTuple):
@@ -90,12 +93,20 @@ class TranslationData(NamedTuple):
         return {normalized_text(text) for file in files for text in file.sources + file.targets}
 
     def _by_language(self) -> list[tuple[list[str], list[str]]]:
-        """The sources and the targets of training, for each language."""
+        """Sources and targets to learn a lexicon from, for each language.
+
+        All entries of dictionaries, and every sentence or every n-th.
+        """
+        sentences: collections.Counter[str] = collections.Counter()
+        for file in self.splits.train:
+            sentences[file.language] += 0 if file.dictionary else len(file.sources)
         found: dict[str, tuple[list[str], list[str]]] = {}
         for file in self.splits.train:
             sources, targets = found.setdefault(file.language, ([], []))
-            sources += file.sources
-            targets += file.targets
+            many = -(-sentences[file.language] // _LEXICON_SENTENCES)
+            step = 1 if file.dictionary else max(1, many)
+            sources += file.sources[::step]
+            targets += file.targets[::step]
         return [*found.values()]
 
 
