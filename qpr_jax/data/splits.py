@@ -29,7 +29,7 @@ class Splits:
     """The split of each question, and the pairs of each split.
 
     Attributes:
-      split_of: int8 [Q], a position in SPLITS for each question.
+      split_of: int8 [Q], a position in SPLITS for each question, -1 for none.
       pairs: split -> int32 [P, 2], all pairs of the split's clusters, the query first.
       non_duplicates: split -> int32 [P, 2], pairs labeled so that have both questions in the split,
         in different clusters.
@@ -41,13 +41,15 @@ class Splits:
 
 
 def without_questions(splits: Splits, rows: np.ndarray) -> Splits:
-    """The same splits without the training pairs that have one of these questions, int [n]."""
+    """The same splits with these training questions, int [n], and their pairs in none."""
+    split_of = splits.split_of.copy()
+    split_of[rows] = -1
 
     def kept(pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         train = pairs["train"]
         return pairs | {"train": train[~np.isin(train, rows).any(axis=1)]}
 
-    return Splits(splits.split_of, kept(splits.pairs), kept(splits.non_duplicates))
+    return Splits(split_of, kept(splits.pairs), kept(splits.non_duplicates))
 
 
 def split_by_cluster(

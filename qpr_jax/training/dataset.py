@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import pathlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,6 @@ from qpr_jax.training.unlabeled import unlabeled_questions
 
 log = logging.getLogger(__name__)
 
-_NO_ROWS: np.ndarray = np.zeros(0, np.int64)
-
 
 @dataclass(frozen=True)
 class TrainDataset:
@@ -64,8 +62,6 @@ class TrainDataset:
       parts: of the token ids that are not rows of the embedding table.
       frozen_rows: rows of the embedding table that training leaves as they are, with all other
         parameters; 0 where it changes all.
-      left_out: int [n], questions of the training split with a text of scored translations; no
-        pair of training has them.
       hard_negatives: int32 [M, 2], a training question and a negative of it, as of
         `data.negatives`; None without such a file.
     """
@@ -84,7 +80,6 @@ class TrainDataset:
     parts: Parts = NO_PARTS
     translations: TranslationData | None = None
     frozen_rows: int = 0
-    left_out: np.ndarray = field(default_factory=lambda: _NO_ROWS)
 
     def __post_init__(self) -> None:
         """Number the clusters, whoever gave them."""
@@ -129,8 +124,7 @@ class TrainDataset:
     def trainable_questions(self) -> np.ndarray:
         """The rows of the training questions and the unlabeled ones."""
         more = np.arange(len(self.data.questions), self.first_source)
-        rows = np.setdiff1d(np.flatnonzero(self.splits.split_of == TRAIN), self.left_out)
-        return np.concatenate([rows, more])
+        return np.concatenate([np.flatnonzero(self.splits.split_of == TRAIN), more])
 
     @functools.cached_property
     def spelled_words(self) -> np.ndarray:
@@ -175,14 +169,14 @@ def load_dataset(
         normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
     }
     translations = load_translations(config, held_out)
-    left_out = _NO_ROWS
     if translations:
         scored = translations.scored_texts()
         held_out |= scored
         rows = np.flatnonzero(splits.split_of == TRAIN)
-        left_out = rows[[normalized_text(data.questions[i]) in scored for i in rows]]
-        splits = without_questions(splits, left_out)
-    trained_rows = np.setdiff1d(np.flatnonzero(splits.split_of == TRAIN), left_out)
+        splits = without_questions(
+            splits, rows[[normalized_text(data.questions[i]) in scored for i in rows]]
+        )
+    trained_rows = np.flatnonzero(splits.split_of == TRAIN)
     trained = [data.questions[i] for i in trained_rows]
     given, spliced = unlabeled_questions(config, data.questions, trained, held_out)
     unlabeled = given + spliced
@@ -215,7 +209,6 @@ def load_dataset(
         hard_negatives=hard,
         parts=parts,
         translations=translations,
-        left_out=left_out,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
 
@@ -227,7 +220,7 @@ def _with_texts(
     others = np.full(unlabeled, -1, clusters.dtype)
     if not translations:
         return np.concatenate([clusters, others])
-    groups = clusters.max(initial=-1) + 1 + np.arange(len(translations.sources))
+    groups = clusters.max(initial=-1) + 1 + translations.groups()
     of_sources = np.concatenate([groups, clusters[trained], others])
     return np.concatenate([clusters, others, groups, of_sources[translations.source_of]])
 

@@ -16,12 +16,11 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import (
     BatchIndices,
     Sampler,
-    drop_tokens,
     false_negatives,
     make_imitation_sampler,
     make_pairs_sampler,
-    spell_tokens,
 )
+from qpr_jax.training.token_dropout import drop_tokens, spell_tokens
 
 ALL_STEPS = range(sys.maxsize)
 

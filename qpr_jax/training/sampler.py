@@ -16,10 +16,8 @@ from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.negatives import hard_negatives, mined_negatives
 from qpr_jax.training.random_streams import (
     CLUSTERS,
-    DROPOUT,
     IMITATION,
     LABELED,
-    SPELLING,
     TRANSLATIONS,
     random_of,
 )
@@ -232,38 +230,13 @@ def false_negatives(clusters: np.ndarray, pairs: int) -> dict[str, float]:
     }
 
 
-def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
-    """Leave each token of `token_ids`, int32 [..., L], zero-padded, out with probability `rate`.
-
-    The remaining tokens move together; a question that would lose all its tokens keeps them. `step`
-    is counted over the whole training, so that no two steps drop alike.
-    """
-    rng = random_of(seed, DROPOUT, step)
-    kept = (token_ids > 0) & (rng.random(token_ids.shape, np.float32) >= rate)
-    kept |= (token_ids > 0) & ~kept.any(axis=-1, keepdims=True)
-    first = np.argsort(~kept, axis=-1, kind="stable")
-    return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
-
-
-def spell_tokens(
-    token_ids: np.ndarray, rate: float, spelled: np.ndarray, *, seed: int, step: int
-) -> np.ndarray:
-    """Replace each word of `token_ids` by the sum of its n-grams with probability `rate`.
-
-    spelled: int32 [V], the id of that sum for each row of the embedding table, or the row itself.
-    """
-    rng = random_of(seed, SPELLING, step)
-    chosen = (token_ids < len(spelled)) & (rng.random(token_ids.shape, np.float32) < rate)
-    return np.where(chosen, spelled[np.where(chosen, token_ids, 0)], token_ids)
-
-
 # A step -> fields of its `BatchIndices`, by name.
 _Part = Callable[[int], dict[str, np.ndarray]]
 
 
 def _sample_pairs(config: TrainConfig, dataset: TrainDataset, devices: int) -> _Part:
     pairs, seed = dataset.splits.pairs["train"], config.seed
-    translated = min(round(config.batch.translations * config.batch_size), config.batch_size - 1)
+    translated = _translations_per_batch(config)
     size = config.batch_size - translated
     translations_at = _sample_translations(dataset, translated, seed=seed)
     count = config.batch.hard_negatives
@@ -336,9 +309,15 @@ def _labeled_pairs(dataset: TrainDataset) -> np.ndarray:
 
 def _data_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     """Full batches of the data that the first loss reads."""
-    labeled = data_kinds(config)[0] == "labeled"
-    pairs = _labeled_pairs(dataset) if labeled else dataset.splits.pairs["train"]
-    return steps_per_epoch(len(pairs), config.batch_size)
+    if data_kinds(config)[0] == "labeled":
+        return steps_per_epoch(len(_labeled_pairs(dataset)), config.batch_size)
+    size = config.batch_size - _translations_per_batch(config)
+    return steps_per_epoch(len(dataset.splits.pairs["train"]), size)
+
+
+def _translations_per_batch(config: TrainConfig) -> int:
+    """How many pairs of a batch are sentences with translations; one at least is none."""
+    return min(round(config.batch.translations * config.batch_size), config.batch_size - 1)
 
 
 def _require_shares(name: str, number: int, parts: int) -> None:

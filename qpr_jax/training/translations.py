@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.clusters import connect
 from qpr_jax.data.lexicon import gloss, learn_lexicon
-from qpr_jax.data.parallel import Translations, parse_spec, read_translations
+from qpr_jax.data.parallel import Translations, file_names, parse_spec, read_translations
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
@@ -87,6 +88,22 @@ class TranslationData(NamedTuple):
             found |= {word: lexicon.likely(word) for word in lexicon.of if word not in own}
         return found
 
+    def groups(self) -> np.ndarray:
+        """The group of each source, int64 [S], from 0; one for those of one meaning.
+
+        Sentences with equal normalized texts on either side are linked, directly or through others.
+        """
+        numbers: dict[str, int] = {}
+
+        def number(text: str) -> int:
+            return numbers.setdefault(normalized_text(text), len(self.sources) + len(numbers))
+
+        own = np.flatnonzero(self.is_sentence)
+        links = [(i, number(self.sources[i])) for i in np.unique(self.source_of[own]).tolist()]
+        links += [(int(self.source_of[i]), number(self.targets[i])) for i in own]
+        count = len(self.sources) + len(numbers)
+        return connect(count, np.array(links, np.int64).reshape(-1, 2))[: len(self.sources)]
+
     def scored_texts(self) -> set[str]:
         """The normalized texts of both sides of held-out sentences and tests."""
         files = [*itertools.chain(*self.splits.held_out.values()), *self.splits.tests]
@@ -157,13 +174,21 @@ def _without_sources(
 
 
 def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
-    """The hashes of the files of translations for the identity of a run; empty without any."""
+    """What names the files of translations in the identity of a run; empty without any."""
     if not config.data.parallel:
         return {}
     return {
-        f"{setting}.sha256": [sha256_of(path) for spec in specs for path in _paths(setting, spec)]
+        f"{setting}.sha256": [_digest(setting, spec) for spec in specs]
         for setting, specs in _specs(config).items()
     }
+
+
+def _digest(setting: str, spec: str) -> str:
+    """The languages that an entry gives, or names that say them, and the hashes of its files."""
+    paths = _paths(setting, spec)
+    languages = parse_spec(spec)[0]
+    said = "-".join(languages) if languages else file_names(spec)
+    return " ".join([said, *map(sha256_of, paths)])
 
 
 def _specs(config: TrainConfig) -> dict[str, tuple[str, ...]]:

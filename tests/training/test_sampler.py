@@ -9,12 +9,11 @@ from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.sampler import (
     BatchIndices,
     cluster_sampled_pairs,
-    drop_tokens,
     false_negatives,
     permuted_pairs,
-    spell_tokens,
     steps_per_epoch,
 )
+from qpr_jax.training.token_dropout import drop_tokens, spell_tokens
 
 
 def test_an_epoch_is_a_permutation_and_a_function_of_seed_and_epoch():
