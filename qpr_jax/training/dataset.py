@@ -37,6 +37,8 @@ from qpr_jax.training.unlabeled import unlabeled_questions
 
 log = logging.getLogger(__name__)
 
+_CHUNK = 1 << 18  # texts
+
 
 @dataclass(frozen=True)
 class TrainDataset:
@@ -261,7 +263,10 @@ def _make_report(
     tokenizer: Tokenizer,
     token_ids: np.ndarray,
 ) -> dict[str, Any]:
-    hashed = 1 - tokenizer.is_known(token_ids).sum() / max(1, (token_ids > 0).sum())
+    # In chunks: of millions of texts, whole masks would take gigabytes.
+    chunks = [token_ids[i : i + _CHUNK] for i in range(0, len(token_ids), _CHUNK)]
+    known = sum(int(tokenizer.is_known(chunk).sum()) for chunk in chunks)
+    hashed = 1 - known / max(1, sum(np.count_nonzero(chunk) for chunk in chunks))
     members = {name: np.flatnonzero(splits.split_of == i) for i, name in enumerate(SPLITS)}
     return {
         "questions": len(data.questions),
