@@ -193,7 +193,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), r"`--config`: expected one of distill, .*, got none"),
+        ((), r"`--config`: expected one of add_language, distill, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
         (("--config", "none.py"), r"or the path of a TOML or Python file, got 'none.py'"),
         (

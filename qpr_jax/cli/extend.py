@@ -26,11 +26,10 @@ log = logging.getLogger("qpr_jax")
 def extend(folder: str, run: str) -> dict[str, Any]:
     """Put the encoder of --run to the index of FOLDER, whose encoder it adds words to.
 
-    No question is encoded again. A program that serves FOLDER must be started again.
+    No question is encoded again. A program that serves FOLDER must be started again. RUN is made
+    by `qpr train RUN --config add_language --set encoder.pretrained=ENGLISH`.
 
-    \b
-    Example: qpr train runs/german --config add_language --set encoder.pretrained=runs/english
-             qpr extend my_index --run runs/german
+    Example: qpr extend my_index --run runs/german
     """
     from qpr_jax.extend import extend_index
 

@@ -113,7 +113,7 @@ FACTS: dict[str, PresetFacts] = {
     ),
     "add_language": PresetFacts(
         summary="German for `quora_distilled`, whose index stays as it is; set encoder.pretrained",
-        data="Quora pairs and translations",
+        data="Quora, translations",
         note="not measured yet; as fast as the encoder that gets the words",
     ),
     "quora_minilm": PresetFacts(

@@ -28,7 +28,7 @@ def test_presets_are_valid_as_they_are_and_small(name):
     validate(small)
     assert small.index.factory == "IVF20,Flat"
     assert small.data.held_out_pairs == 200
-    if config.max_epochs or config.teacher.model:
+    if config.max_epochs or config.teacher.model or config.text.added_words:
         assert (small.max_steps, small.batch_size) == (12, 32)
         assert small.optimizer.warmup_steps <= 2
         assert small.data.spliced <= 500
