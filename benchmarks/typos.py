@@ -2,7 +2,7 @@
 
     python -m benchmarks.typos runs/quora_distilled runs/english_subwords
 
-Each test question gets a typo in none, one or two of its words (`qpr_jax.data.typos`); it is
+Each test question gets a typo in none, one or two of its words (`benchmarks.misspelling`); it is
 searched among all questions, which stay as they are. The difference of the second and further runs
 to the first has a 95 % interval of a bootstrap over clusters of questions.
 """
@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from qpr_jax.data.typos import misspell
+from benchmarks.misspelling import misspell
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import DEPTH, first_ranks
 from qpr_jax.index.exact import exact_top_k

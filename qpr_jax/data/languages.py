@@ -48,14 +48,18 @@ def languages_of_file(path: str, source_language: str) -> tuple[str, str] | None
     """The languages of two columns by the name of their file; None if it does not say them.
 
     Two codes next to each other name them, as in `tatoeba.en-de.tsv.gz`, and one of them must be
-    the source language. A name with two such pairs of codes says nothing.
+    the source language. A name with two such pairs of codes says nothing. The source language twice
+    is what a name says that has no other pair.
     """
-    found = set()
+    found, twice = set(), False
     for part in _parts(path):
         codes = [language_code(word) for word in re.split(r"[-_]", part)]
         for pair in itertools.pairwise(codes):
             if source_language in pair and all(pair) and pair[0] != pair[1]:
                 found.add(pair)
+            twice |= pair == (source_language, source_language)
+    if twice and not found:
+        return source_language, source_language
     return found.pop() if len(found) == 1 else None
 
 

@@ -14,7 +14,7 @@ from qpr_jax.data.tables import STANDARD_INPUT
 from qpr_jax.data.translation_files import Pair, PairRows, open_pairs
 from qpr_jax.errors import UserError
 
-_PREFIX = re.compile(r"([A-Za-z]{2,3})-([A-Za-z]{2,3}):(.+)", re.DOTALL)
+_PREFIX = re.compile(r"([A-Za-z]{2,3})-([A-Za-z]{2,3}):(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EQUAL_SHARE, _EQUAL_LEAST = 0.5, 20  # of sentences that are their own translation: refused
 _BAD_ROW_REMEDY = "correct it, or skip bad rows with {data.skip_bad_rows=True}"
@@ -79,7 +79,7 @@ def file_names(spec: str) -> str:
 def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
     """The languages that a specification names, if it does, and its one or two paths.
 
-    UserError where a variable in it is not set.
+    UserError where a path is empty or a variable in it is not set.
     """
     match = _PREFIX.fullmatch(spec)
     given = None
@@ -87,6 +87,8 @@ def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
         first, second = (language_code(name) or name.lower() for name in match.group(1, 2))
         given, spec = (first, second), match[3]
     path = _expand(spec)
+    if not path.strip():
+        raise UserError("expected a file of translations, got an empty path", remedy="name a file")
     if path == STANDARD_INPUT:
         raise UserError("expected a file of translations, got standard input", remedy="name a file")
     if "+" not in path or os.path.exists(path):
@@ -95,6 +97,9 @@ def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
     splits = [(path[:i].rstrip(), _expand(path[i + 1 :].lstrip())) for i in places]
     whole = [split for split in splits if all(map(os.path.exists, split))]
     first, second = (whole or splits)[0]
+    if not first or not second:
+        what = f"{spec}: expected a path before and after +, got an empty one"
+        raise UserError(what, remedy="name two files whose lines translate each other, or one")
     if os.path.abspath(first) == os.path.abspath(second):
         what = f"expected two files, one a language, got {first} twice"
         raise UserError(what, remedy="name the file of the other language")

@@ -107,12 +107,17 @@ def _text_table(path: str, given: Pair | None, source_language: str) -> PairTabl
 
     The first lines that have the form of either decide.
     """
-    for _, line in itertools.islice(_lines(path), _SNIFFED):
-        if line is not None and "\t" in line:
+    broken = 0  # the first line that is not UTF-8, or is UTF-16
+    for number, line in itertools.islice(_lines(path), _SNIFFED):
+        if line is None or "\0" in line:
+            broken = broken or number
+        elif "\t" in line:
             return _cell_table(path, given, source_language)
-        if line is not None and is_entry(line):
+        elif is_entry(line):
             languages = given or languages_of_file(path, source_language) or NOT_SAID
             return PairTable(languages, _entry_rows(path, languages[0]), is_dictionary=True)
+    if broken:
+        raise UserError(f"{path}, line {broken}: {NOT_UTF8}", remedy="save the file as UTF-8")
     what = (
         f"{path}: expected two columns with a tab between, or lines :word:translation, got neither"
     )
@@ -124,7 +129,7 @@ def _entry_rows(path: str, language: str) -> PairRows:
     """The words of a dictionary with each of their translations; "" for an unusable entry."""
     begun = False
     for number, line in _lines(path):
-        if line is None:
+        if line is None or "\0" in line:
             yield number, NOT_UTF8
         elif is_entry(line):
             begun = True
@@ -162,7 +167,11 @@ def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTabl
         places = (head.index(found[0]), head.index(found[1]))
         return PairTable(found[2], _cell_rows(every, places, len(head)))
     if len(head) != 2:
-        what = f"{path}: expected two columns, or a header that names those of two languages, got "
+        where = f"{path}, line {early[-1][0]}"
+        if any("\r" in cell for cell in head):
+            what = f"{where}: expected a line feed at the end of a line, got carriage returns alone"
+            raise UserError(what, remedy="save the file with the line ends of Unix or Windows")
+        what = f"{where}: expected two columns, or a header that names those of two languages, got "
         what += f"{len(head)}: {short(head)}"
         raise UserError(what, remedy="name them by codes of languages, or source and target")
     return PairTable(languages, _cell_rows(every, (0, 1), 2))

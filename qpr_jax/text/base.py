@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import array
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -45,10 +46,13 @@ class Parts(NamedTuple):
 NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64))
 
 
-def make_parts(rows: Sequence[Sequence[int]]) -> Parts:
-    """Make the parts of tokens, each given by its rows."""
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Parts(np.array([row for token in rows for row in token], np.int32), offsets)
+def make_parts(tokens: Iterable[Sequence[int]]) -> Parts:
+    """Make the parts of tokens, each given by its rows; they are read one by one."""
+    rows, ends = array.array("i"), array.array("q", [0])  # lists would take ten times the memory
+    for token in tokens:
+        rows.extend(token)
+        ends.append(len(rows))
+    return Parts(np.array(rows, np.int32), np.array(ends, np.int64))
 
 
 class TokenIds(NamedTuple):

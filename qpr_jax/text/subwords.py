@@ -23,14 +23,18 @@ def fold(word: str) -> str:
     return unicodedata.normalize("NFC", kept)
 
 
-@functools.lru_cache(maxsize=1 << 17)
 def ngram_bins(word: str, bins: int) -> tuple[int, ...]:
     """The bins, from 0 to `bins` - 1, of the n-grams of a word without accents.
 
     Source: Bojanowski, Grave, Joulin and Mikolov (2017), "Enriching Word Vectors with Subword
     Information"; the hash is CRC-32.
     """
-    marked = f"<{fold(word)[:_MOST_CHARACTERS]}>"
+    return _bins_of(fold(word)[:_MOST_CHARACTERS], bins)
+
+
+@functools.lru_cache(maxsize=1 << 15)  # of short keys: tens of megabytes at most
+def _bins_of(folded: str, bins: int) -> tuple[int, ...]:
+    marked = f"<{folded}>"
     grams = (
         marked[start : start + length]
         for length in LENGTHS

@@ -129,7 +129,7 @@ class Vocabulary:
             chunks.append(np.array(ids, np.int32))
             for i in np.flatnonzero(chunks[-1] == _UNKNOWN) if self.subwords else ():
                 chunks[-1][i] = unknown.setdefault(tokens[i], self.size + len(unknown))
-        parts = make_parts([*map(self.ngram_rows, unknown)]) if unknown else NO_PARTS
+        parts = make_parts(map(self.ngram_rows, unknown)) if unknown else NO_PARTS
         flat = np.concatenate(chunks)
         inside = flat != 0
         ends = np.flatnonzero(~inside)
@@ -152,7 +152,7 @@ class Vocabulary:
 
     def spelled(self) -> Parts:
         """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
-        return make_parts([*map(self.ngram_rows, self.words)]) if self.subwords else NO_PARTS
+        return make_parts(map(self.ngram_rows, self.words)) if self.subwords else NO_PARTS
 
     def ngram_rows(self, word: str) -> list[int]:
         """The rows whose sum is the embedding of a word without an id, with `subwords`."""

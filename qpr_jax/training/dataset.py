@@ -92,7 +92,7 @@ class TrainDataset:
         """Token ids of the Q questions."""
         return self.token_ids[: len(self.data.questions)]
 
-    @property
+    @functools.cached_property
     def trainable_rows(self) -> np.ndarray:
         """Rows that training may read: the training questions and all others.
 
@@ -101,8 +101,9 @@ class TrainDataset:
         more = np.arange(self.first_source, len(self.token_ids))
         rows = np.concatenate([self.trainable_questions, more])
         if self.frozen_rows:
-            ids = self.token_ids[rows]
-            rows = rows[((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)]
+            ids = self.token_ids
+            changed = ((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)
+            rows = rows[changed[rows]]
         return rows
 
     @property

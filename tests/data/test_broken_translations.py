@@ -23,6 +23,10 @@ BROKEN = {
     "three columns": ("p.en-de.tsv", "1\tHow?\tWie?\n", "expected two columns, .* got 3"),
     "an empty side": ("p.en-de.tsv", "How?\tWie?\nWho?\t \n", r"line 2: .* column 2, got an empty"),
     "another width": ("p.en-de.csv", "a,b\na,b,c\n", "line 2: expected 2 columns, .* got 3"),
+    "ends of old": ("p.en-de.tsv", "a b\tc d\re f\tg h\r", "line 1: .* got carriage returns alone"),
+    "ends of old in CSV": ("p.en-de.csv", "a b,c d\re f,g h\r", "line 1: .* carriage returns alone"),
+    "ends of old in text": ("p.en-de.txt", "a b\tc d\re f\tg h", "line 1: .* returns alone"),
+    "a language twice in its name": ("two.en-en.tsv", "How?\tWie?\n", "got en twice; name the"),
     "no languages": ("p.tsv", "How?\tWie?\n", "expected the names of the files to say"),
     "a language twice": ("p.tsv", "en\ten\nHow?\tWie?\n", "got en twice"),
     "other languages": ("p.tsv", "de\tfr\nWie?\tQui?\n", "expected the names of the files to say"),
@@ -59,6 +63,11 @@ ENCODINGS = {
     "p.en-de.csv": (b"street,Gasse\nroad," + LATIN + b"\n", 2),
     "p.de-en.txt": (b":Gasse:street (x)\n:" + LATIN + b":road (x)\n", 2),
     "p.jsonl": (b'{"en": "street", "de": "Gasse"}\n{"de": "' + LATIN + b'"}', 2),
+    "utf16.de-en.txt": (":Gasse:street\n:Hund:dog\n".encode("utf-16"), 1),
+    "utf16be.de-en.txt": (":Gasse:street\n:Hund:dog\n".encode("utf-16-be"), 1),
+    "utf16le.de-en.txt": (":Gasse:street\n:Hund:dog\n".encode("utf-16-le"), 1),
+    "utf16tab.en-de.txt": ("road\tGasse\n".encode("utf-16-le"), 1),
+    "p.en-de.txt": (LATIN + b"\nstreet\tGasse\n", 1),
     "utf16.en-de.tsv": ("road\tGasse\n".encode("utf-16"), 1),
     "utf16le.en-de.tsv": ("road\tGasse\n".encode("utf-16-le"), 1),
 }
@@ -71,7 +80,7 @@ def test_other_encodings(tmp_path, name):
     with pytest.raises(UserError, match=rf"line {line}: .*expected UTF-8; save the file as UTF-8"):
         read(tmp_path / name)
     if name.startswith("utf16"):
-        with pytest.raises(UserError, match=r"got no good row and . bad ones"):
+        with pytest.raises(UserError, match=r"got no good row and . bad ones|line 1: expected UTF"):
             read(tmp_path / name, skip_bad_rows=True)
     else:
         found = read(tmp_path / name, skip_bad_rows=True)
@@ -149,6 +158,22 @@ def test_one_of_two_files_is_missing(tmp_path):
     path = write_lines(tmp_path / "a.en", SOURCES)
     with pytest.raises(UserError, match=r"^.*/a\.de: cannot be read \(No such file"):
         read(f"{path}+{tmp_path}/a.de")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("", "expected a file of translations, got an empty path; name a file"),
+        (" ", "got an empty path"),
+        ("en-de:", "got an empty path"),
+        ("a+", r"^a\+: expected a path before and after \+, got an empty one; name two files"),
+        ("en-de:+a", "got an empty one"),
+        ("+", "got an empty one"),
+    ],
+)
+def test_empty_paths(spec, message):
+    with pytest.raises(UserError, match=message):
+        read(spec)
 
 
 def test_standard_input_is_refused():

@@ -38,7 +38,8 @@ def test_codes(name, code):
         ("my.en-de.tsv", ("en", "de")),  # `my` is Burmese
         ("my-en-de.tsv", None),  # my-en or en-de
         ("train.de-fr.tsv", None),  # without the source language
-        ("en-en.tsv", None),
+        ("en-en.tsv", ("en", "en")),
+        ("en-en.de-en.tsv", ("de", "en")),
         ("pairs.tsv", None),
         ("en.de.tsv", None),  # two parts of the name
     ],

@@ -1,6 +1,6 @@
 import numpy as np
 
-from qpr_jax.data.typos import misspell
+from benchmarks.misspelling import misspell
 
 
 def test_a_word_gets_one_typo_and_all_else_stays():
