@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 from qpr_jax.encoders.base import accepted_identities
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
@@ -11,7 +13,7 @@ from qpr_jax.retriever import Retriever
 
 
 def extend_index(folder: StrPath, run: StrPath) -> bool:
-    """Put the encoder of `run` beside the index of `folder`, in place of one that it extends.
+    """Put the encoder of `run` next to the index of `folder`, in place of one that it extends.
 
     The files of the index stay to the byte, but for the manifest, which names the encoder: a kill
     leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too.
@@ -20,14 +22,15 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
       Whether there was anything to do: False if `folder` has this encoder already.
 
     Raises:
-      UserError: `run` does not extend the encoder of `folder`.
+      UserError: `run` does not extend the encoder of `folder`, or one of them is missing or damaged.
     """
     encoder = run_encoder(run)
-    retriever = Retriever.load(folder, indexed=True)
-    with retriever._changing():
-        index, present = retriever._lock.folder, {retriever.encoder.identity}
-        present.add(retriever.index.encoder)  # it may be one that the present encoder extends
-        if index is None or present == {encoder.identity}:
+    index = pathlib.Path(folder, "index").absolute()
+    retriever = _load(folder)
+    with retriever.changing():
+        # That of the index may be one that the present encoder extends.
+        present = {retriever.encoder.identity, retriever.index.encoder}
+        if present == {encoder.identity}:
             return False
         if not present <= {*accepted_identities(encoder)}:
             raise UserError(
@@ -42,3 +45,18 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         export = stages.save(index.parent, new_build(), replace=True)
         replace_encoder(index, encoder.identity, export)
     return True
+
+
+def _load(folder: StrPath) -> Retriever:
+    """The index of `folder`, which its errors name."""
+    if not pathlib.Path(folder, "index").is_dir():
+        raise UserError(
+            f"expected a folder with an index, found none at {folder}",
+            setting="folder",
+            remedy="name another one, or make it with `qpr index`",
+        )
+    try:
+        return Retriever.load(folder, indexed=True)
+    except UserError as error:
+        setting = "folder" if error.setting == "run" else error.setting
+        raise UserError(error.what, setting=setting, remedy=error.remedy) from None

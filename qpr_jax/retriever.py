@@ -236,7 +236,7 @@ class Retriever:
         state: the `state` that they were made for; UserError, and no change, where it is another.
         """
         entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
-        with self._changing():
+        with self.changing():
             if state is not None and state != self.state:
                 raise UserError(
                     "the index was changed meanwhile, so nothing was added",
@@ -255,7 +255,7 @@ class Retriever:
 
         ignore_missing: pass over those that are not there instead. Returns how many are removed.
         """
-        with self._changing():
+        with self.changing():
             checked = check_ids(ids, None, 0)
             missing = {*self.index.missing(checked)}
             if missing and not ignore_missing:
@@ -270,7 +270,7 @@ class Retriever:
 
         Takes as long as building; searches go on, other changes wait.
         """
-        with self._changing():
+        with self.changing():
             self._rebuild(self._lock.folder, self.index.store, log)
 
     def save(self, folder: StrPath) -> None:
@@ -327,8 +327,8 @@ class Retriever:
         self._lock.folder = folder
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """One change at a time, on top of what other processes have changed in the folder."""
+    def changing(self) -> Iterator[None]:
+        """Hold off other changes, `add` and `remove` too, on top of those of other processes."""
         with self._lock.hold():
             if self._lock.folder:
                 self._catch_up(self._lock.folder)

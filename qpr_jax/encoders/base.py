@@ -47,9 +47,9 @@ class Encoder(Protocol):
 
     @property
     def extends(self) -> tuple[str, ...]:
-        """Identities of encoders whose vectors of stored questions are this one's, newest first.
+        """Identities of encoders whose vectors are this one's, newest first.
 
-        Those that words were added to: other texts keep their vectors to the last bit.
+        To the last bit, but for texts with an added word: this one only adds words to them.
         """
 
     @property

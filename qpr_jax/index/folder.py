@@ -117,7 +117,7 @@ def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
     """Name another encoder, which gives the stored questions their vectors, in the manifest.
 
     Needs the folder's `WriteLock`; no other file changes. encoder: its identity. export: the name
-    of its folder, beside this one.
+    of its folder, next to this one.
     """
     manifest = read_manifest(folder) | {"encoder": encoder, "export": export}
     write_json(folder / MANIFEST, seal(manifest))

@@ -47,8 +47,8 @@ class Vocabulary:
     A word without an id becomes the bin of its hash. With `char_ngrams` n > 0 it becomes the bins
     of its character n-grams, including markers of its start and end, so that a misspelling shares
     most ids with the correct word; each counts as a token of the question. With `subwords` it is
-    one token, the sum of the bins of its 3- to 5-grams (`subwords.ngram_bins`), unless a known word
-    has the same spelling without accents (`subwords.fold`).
+    one token, the sum of the bins of its 3- to 5-grams (`subwords.ngram_bins`), unless one of
+    `words` has the same spelling without accents (`subwords.fold`).
 
     Attributes:
       words: the words with an id of their own.
@@ -176,7 +176,8 @@ class Vocabulary:
 class _IdOrBin(dict[str, int]):
     """The id of each word, the bin of any other, and 0 for the end of a question.
 
-    With subwords another word has the id of one with the same spelling without accents, or -1.
+    With subwords another word has the id of one with the same spelling without accents, or -1. An
+    added word gives no other word its id: texts without added words keep their tokens.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -186,7 +187,7 @@ class _IdOrBin(dict[str, int]):
         self._by_folded: dict[str, int] | None = None
         if vocabulary.subwords:
             self._by_folded = {}
-            for word, id in vocabulary._ids.items():
+            for id, word in enumerate(vocabulary.words, start=1):
                 self._by_folded.setdefault(fold(word), id)
 
     def __missing__(self, word: str) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 
 from qpr_jax.data.lexicon import learn_lexicon
-from qpr_jax.data.parallel import Translations
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.evaluation.retrieval import exact_search, first_ranks, rank
@@ -31,40 +31,48 @@ def with_first_rows(params: Params, dataset: TrainDataset) -> Params:
     start, vocabulary = cast(CnnEncoder, dataset.start), cast(Vocabulary, dataset.tokenizer)
     rows = np.array(params["embedding"][...][dataset.frozen_rows :])
     words = vocabulary.added[len(vocabulary.added) - len(rows) :]
-    found, known = first_rows(start, words, dataset.translations.splits.train)
+    found, known = first_rows(start, words, dataset.translations.lexicon_texts())
     rows[known] = found[known]
     log.info("added words: %s, %s begin at a known embedding", f"{len(rows):,}", f"{known.sum():,}")
     return with_last_rows(params, dataset.frozen_rows, jnp.asarray(rows))
 
 
 def first_rows(
-    encoder: CnnEncoder, words: tuple[str, ...], files: list[Translations]
+    encoder: CnnEncoder,
+    words: Sequence[str],
+    languages: Sequence[tuple[Sequence[str], Sequence[str]]],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings of words of other languages, for the training of an encoder to start from.
 
     That of a word is the mean of those of its translations, by the probabilities of a lexicon that
-    is learned from the files; where it has none, the sum of its n-grams', if the vocabulary has
-    such.
+    is learned for each language, and the mean over the languages that have the word; where it has
+    no translation, the sum of its n-grams', if the vocabulary has such.
+
+    Args:
+      encoder: that knows the language of the sources.
+      words: A words.
+      languages: for each language, n sources and their n translations.
 
     Returns:
       float32 [A, e], and for which words something is known, bool [A].
     """
-    lexicon = learn_lexicon(
-        [text for file in files for text in file.targets],
-        [text for file in files for text in file.sources],
-    )
-    translated = embed_words(encoder, lexicon.targets)
     rows = embed_words(encoder, words)
-    known = np.full(len(words), encoder.vocabulary.subwords)
-    for number, word in enumerate(words):
-        if (entry := lexicon.of.get(word)) is not None:
-            translations, shares = entry
-            rows[number] = shares @ translated[translations]
-            known[number] = True
-    return rows, known
+    sums = np.zeros_like(rows)
+    counts = np.zeros(len(words), np.int32)  # of languages that have the word
+    for sources, targets in languages:
+        lexicon = learn_lexicon(targets, sources)
+        translated = embed_words(encoder, lexicon.targets)
+        for number, word in enumerate(words):
+            if (entry := lexicon.of.get(word)) is not None:
+                translations, shares = entry
+                sums[number] += shares @ translated[translations]
+                counts[number] += 1
+    found = counts > 0
+    rows[found] = sums[found] / counts[found, None].astype(np.float32)
+    return rows, found | encoder.vocabulary.subwords
 
 
-def embed_words(encoder: CnnEncoder, words: list[str] | tuple[str, ...]) -> np.ndarray:
+def embed_words(encoder: CnnEncoder, words: Sequence[str]) -> np.ndarray:
     """What the convolution reads for each word, the mean of its tokens' embeddings: [n, e]."""
     ids, offsets, _, parts = encoder.vocabulary.flat_ids(words)
     table = encoder.embedding

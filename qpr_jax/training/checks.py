@@ -190,12 +190,6 @@ def _check_encoder(config: TrainConfig) -> None:
 
 def _check_added_words(config: TrainConfig) -> None:
     """Raise UserError where there is nothing to add words to or from, or more would be trained."""
-    if config.early_stopping.metric == "translation" and not config.data.parallel:
-        raise UserError(
-            "expected translations to score, got none",
-            setting="early_stopping.metric",
-            remedy="set {data.parallel}, or another metric",
-        )
     if not config.text.added_words:
         return
     if config.encoder.kind != "cnn" or not config.encoder.pretrained:
@@ -265,6 +259,12 @@ def _check_teacher(config: TrainConfig) -> None:
 
 
 def _check_translations(config: TrainConfig) -> None:
+    if config.early_stopping.metric == "translation" and not config.data.parallel:
+        raise UserError(
+            "expected translations to score, got none",
+            setting="early_stopping.metric",
+            remedy="set {data.parallel}, or another metric",
+        )
     if config.data.parallel and not has_teacher(config):
         raise UserError(
             "expected a teacher, whose vectors the translations learn, got none",

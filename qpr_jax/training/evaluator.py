@@ -59,8 +59,8 @@ def make_evaluator(
 
 
 def translation_accuracy(encoder: Encoder, held_out: Sequence[Translations]) -> float:
-    """The mean accuracy of `score_translations` over languages and both directions; 0 of none."""
-    scores = [0.0] if not held_out else []
+    """The mean accuracy of `score_translations` over languages and both directions."""
+    scores: list[float] = []
     for texts in held_out:
         sides = encoder.encode(texts.sources), encoder.encode(texts.targets)
         found = score_translations(*sides, None, texts.sources, texts.targets)

@@ -165,16 +165,18 @@ def _export_cnn(
         return start.with_words(vocabulary, rows, identity(config))
     tree["embedding"][0] = 0
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
+    # Without a training it keeps its vectors, and so its own limit and what it extends.
+    copied = start if not trains(config) else None
     return CnnEncoder(
         embedding=tree["embedding"],
         kernels=tuple(map(np.ascontiguousarray, kernels)),  # [w, e, f] each
         biases=tuple(tree["biases"][i] for i in sorted(tree["biases"])),
         projection=tree["projection"],
         vocabulary=vocabulary,
-        max_tokens=config.text.max_tokens,
+        max_tokens=copied.max_tokens if copied else config.text.max_tokens,
         settings=identity(config),
         normalize=start.normalize if start else config.encoder.normalize,
-        extends=start.extends if start and not trains(config) else (),
+        extends=copied.extends if copied else (),
     )
 
 

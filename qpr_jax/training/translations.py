@@ -50,7 +50,7 @@ class TranslationData(NamedTuple):
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
         rng = random_of(seed, GLOSSES, 0)
-        for sources, translations in self._by_language():
+        for sources, translations in self.lexicon_texts():
             lexicon = learn_lexicon(sources, translations)
             for _ in range(copies):
                 for number, question in enumerate(questions, start=len(self.sources)):
@@ -82,7 +82,7 @@ class TranslationData(NamedTuple):
     def glossary(self) -> dict[str, str]:
         """For words of the other languages alone, their likely translations, joined by spaces."""
         found: dict[str, str] = {}
-        for sources, targets in self._by_language():
+        for sources, targets in self.lexicon_texts():
             lexicon = learn_lexicon(targets, sources)
             own = {*lexicon.targets}
             found |= {word: lexicon.likely(word) for word in lexicon.of if word not in own}
@@ -109,7 +109,7 @@ class TranslationData(NamedTuple):
         files = [*itertools.chain(*self.splits.held_out.values()), *self.splits.tests]
         return {normalized_text(text) for file in files for text in file.sources + file.targets}
 
-    def _by_language(self) -> list[tuple[list[str], list[str]]]:
+    def lexicon_texts(self) -> list[tuple[list[str], list[str]]]:
         """Sources and targets to learn a lexicon from, for each language.
 
         All entries of dictionaries, and every sentence or every n-th.
@@ -141,6 +141,13 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     splits = split_translations(
         files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
     )
+    if config.early_stopping.metric == "translation" and not splits.held_out["validation"]:
+        raise UserError(
+            "expected sentences to hold out and score, got dictionaries alone or too few sentences "
+            f"in {', '.join(config.data.parallel)}",
+            setting="early_stopping.metric",
+            remedy="give sentences in {data.parallel}, or set another {early_stopping.metric}",
+        )
     splits, left_out = _without_sources(splits, held_out)
     sources: dict[str, int] = {}
     targets: list[str] = []

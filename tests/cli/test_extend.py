@@ -38,9 +38,13 @@ def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
     assert "expected an encoder that extends that of" in stderr
     assert "which extends none; train one with `--set text.added_words`" in stderr
     assert qpr("extend", index)[0] == 2
-    status, _, stderr = qpr("extend", tmp_path / "none", "--run", "german")
-    assert status == 1
-    assert stderr.count("\n") == 1
+    (tmp_path / "empty" / "index").mkdir(parents=True)
+    for name in ("none", "german", "empty"):
+        status, _, stderr = qpr("extend", tmp_path / name, "--run", "german")
+        assert status == 1
+        assert stderr.count("\n") == 1
+        assert "error: `FOLDER`: expected a" in stderr
+        assert "train one" not in stderr
 
 
 def test_the_model_card_names_what_is_extended(qpr, run, tmp_path):

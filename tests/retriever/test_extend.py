@@ -104,6 +104,8 @@ def test_another_encoder_is_refused_in_one_line(folder, run, german, tmp_path):
         assert "\n" not in str(raised.value)
     assert (contents(folder), (folder / "index" / "manifest.json").read_bytes()) == before
     extend_index(folder, german)
+    with pytest.raises(UserError, match="`folder`: expected a folder with an index, found none at"):
+        extend_index(tmp_path / "none", german)
     with pytest.raises(UserError, match="which extends none"):
         extend_index(folder, run)  # back
 

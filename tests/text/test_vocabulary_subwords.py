@@ -53,7 +53,18 @@ def test_a_word_comes_before_others_of_the_same_folded_spelling():
     both = Vocabulary(("schön", "schon"), bins=5, subwords=True)
     assert both.token_ids(["schön schon schòn"]).ids.tolist() == [[1, 2, 1]]
     grown = Vocabulary(("cote",), bins=5, subwords=True, added=("côté", "été"))
-    assert grown.token_ids(["cote côté coté ete"]).ids.tolist() == [[1, 7, 1, 8]]
+    assert grown.token_ids(["cote côté coté été"]).ids.tolist() == [[1, 7, 1, 8]]
+
+
+def test_an_added_word_changes_no_text_without_it():
+    text = ["what is schon here", "offnen kun how straße strasse"]
+    grown = VOCABULARY.with_words(["schön", "öffnen", "kůň"], 3)
+    before, after = VOCABULARY.token_ids(text), grown.token_ids(text)
+    assert rows_of(before.parts) == rows_of(after.parts)
+    own = before.ids < VOCABULARY.size
+    np.testing.assert_array_equal(own, after.ids < grown.size)
+    np.testing.assert_array_equal(before.ids[own], after.ids[own])
+    np.testing.assert_array_equal(before.ids[~own] + 3, after.ids[~own])
 
 
 def test_added_words_follow_the_bins_and_move_no_id():
@@ -62,8 +73,8 @@ def test_added_words_follow_the_bins_and_move_no_id():
     assert EXTENDED.first_bin == VOCABULARY.first_bin
     assert EXTENDED.size == VOCABULARY.size + 2 == 57
     assert EXTENDED.all_words == (*WORDS, "öffnen", "kůň")
-    assert after.ids.tolist() == [[1, 56, 57], [58, 55, 55], [56, 0, 0]]
-    assert rows_of(after.parts) == spelled(EXTENDED, "zebra", "oeffnen")
+    assert after.ids.tolist() == [[1, 56, 57], [58, 55, 59], [60, 0, 0]]
+    assert rows_of(after.parts) == spelled(EXTENDED, "zebra", "oeffnen", "offnen", "kun")
     assert before.ids[0].tolist() == [1, 55, 56]
     known = EXTENDED.is_known(np.array([[0, 1, 4, 5], [54, 55, 56, 57]]))
     assert known.tolist() == [[False, True, True, False], [False, True, True, False]]

@@ -8,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+from qpr_jax.data.lexicon import learn_lexicon
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.training import added_words, trainer
+from qpr_jax.training import added_words, trainer, translations
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
@@ -20,7 +21,7 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, init_model
 from qpr_jax.training.teacher import read_teacher
-from tests.added_words import PAIRS, config_of, write_english
+from tests.added_words import PAIRS, config_of, write_english, write_extended
 from tests.made_up_language import made_up_pairs, translate
 
 
@@ -181,9 +182,8 @@ def test_targets_are_the_vectors_of_the_encoder_itself(small):
 def test_new_rows_start_at_their_translations(small):
     _, data = small
     words = tuple(translate(word) for word in ("how", "should", "possible"))
-    rows, known = added_words.first_rows(
-        data.start, (*words, "qqqq"), data.translations.splits.train
-    )
+    languages = data.translations.lexicon_texts()
+    rows, known = added_words.first_rows(data.start, (*words, "qqqq"), languages)
     assert known.tolist() == [True, True, True, data.start.vocabulary.subwords]
     expected = added_words.embed_words(data.start, ("how", "should", "possible"))
     cosines = (rows[:3] * expected).sum(axis=1)
@@ -191,6 +191,40 @@ def test_new_rows_start_at_their_translations(small):
     assert (cosines > 0.8).all()
     alone = added_words.embed_words(data.start, ("qqqq",))
     np.testing.assert_array_equal(rows[3:], alone)
+
+
+def test_new_rows_are_of_each_language_alone(small):
+    _, data = small
+    languages = [(["how"] * 3, ["mist"] * 3), (["should"] * 3, ["mist"] * 2 + ["qqqq"])]
+    rows, known = added_words.first_rows(data.start, ("mist", "qqqq"), languages)
+    how, should = added_words.embed_words(data.start, ("how", "should"))
+    np.testing.assert_allclose(rows, [(how + should) / 2, should], rtol=1e-5, atol=1e-6)
+    assert known.all()
+
+
+@pytest.mark.parametrize("small", [True], indirect=True, ids=["subwords"])
+def test_lexicons_read_a_sample_of_many_sentences(small, monkeypatch):
+    config, data = small
+    read = []
+
+    def learn(*sides):
+        read.extend(map(len, sides))
+        return learn_lexicon(*sides)
+
+    monkeypatch.setattr(translations, "_LEXICON_SENTENCES", 100)
+    monkeypatch.setattr(added_words, "learn_lexicon", learn)
+    init_model(config, data)
+    assert len(read) == 2
+    assert read[0] == read[1] <= 100 < len(data.translations.targets)
+
+
+def test_an_added_word_changes_no_text_without_it(tmp_path):
+    old = write_english(tmp_path / "english", subwords=True)
+    new = write_extended(tmp_path / "english", tmp_path / "german", "schön")
+    text = ["what is schon here", "what is schön here"]
+    before, after = old.encode(text), new.encode(text)
+    assert before[0].tobytes() == after[0].tobytes()
+    assert (before[1] != after[1]).any()
 
 
 @pytest.mark.parametrize("small", [True], indirect=True, ids=["subwords"])
@@ -213,10 +247,11 @@ def test_a_killed_training_ends_with_the_same_bits(small, tmp_path, monkeypatch)
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
-def test_an_untrained_copy_still_extends(folder, encoders):
+@pytest.mark.parametrize("limit", [5, 30, 64])
+def test_an_untrained_copy_still_extends(folder, encoders, limit):
     family, english = MODEL_FAMILIES["cnn"], encoders[0]
     changes = {"encoder.pretrained": str(folder / "one"), "max_epochs": 0}
-    config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": 30})
+    config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": limit})
     few = override(config, {"data.synthetic_clusters": 300, "data.held_out_pairs": 200})
     data = load_dataset(few, None, family.start(config))
     _, params = init_model(config, data)
@@ -234,7 +269,7 @@ BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
         ({"encoder.pretrained": ""}, "`text.added_words`: expected a convolutional encoder"),
         ({"encoder.kind": "bert"}, "`text.added_words`: expected a convolutional encoder"),
         ({"data.parallel": (), "early_stopping.metric": "agreement"}, "expected translations with"),
-        ({"data.parallel": ()}, "`early_stopping.metric`: expected translations to score"),
+        ({"data.parallel": ()}, "`text.added_words`: expected translations with"),
         ({"max_epochs": 2}, "`max_epochs`: expected 0 where words are added"),
         ({"teacher.epochs": 0}, "expected 1 epoch or more"),
         ({"text.added_words": -1}, "`text.added_words`: expected"),

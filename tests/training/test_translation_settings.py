@@ -36,6 +36,11 @@ TAUGHT = {"teacher.model": "a", "data.parallel": ("b.tsv",), "text.subwords": Tr
             "`data.parallel`, or `batch.translations=0`",
         ),
         (
+            {"data.parallel": (), "early_stopping.metric": "translation"},
+            "`early_stopping.metric`: expected translations to score, got none; set "
+            "`data.parallel`, or another metric",
+        ),
+        (
             {"batch.translations": 1.0},
             "`batch.translations`: expected at least 0 and below 1, got 1.0",
         ),
@@ -128,6 +133,8 @@ def test_a_cross_encoder_reads_no_translations():
     config = override(TrainConfig(), changes)
     validate(config)
     assert sorted(unused_settings(config)) == sorted([*changes][3:])
+    metric = {"data.parallel": (), "early_stopping.metric": "translation"}
+    validate(override(config, metric))  # which no cross-encoder reads
 
 
 @pytest.mark.parametrize("variant", ["", ":smoke"])

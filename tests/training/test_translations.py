@@ -226,6 +226,15 @@ def test_words_are_spelled_at_their_rate(config, dataset):
     assert spelled / total == pytest.approx(0.4, abs=0.04)
 
 
+def test_dictionaries_alone_have_nothing_to_score(config):
+    dictionary = config.data.parallel[1:]
+    changes = {"data.parallel": dictionary, "early_stopping.metric": "translation"}
+    with pytest.raises(UserError, match="expected sentences to hold out and score"):
+        load_translations(override(config, changes), ())
+    changes["early_stopping.metric"] = "agreement"
+    assert load_translations(override(config, changes), ()).splits.held_out["validation"] == []
+
+
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
     first = load_dataset(override(config, {"data.parallel": ()}), None)
     held_out = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of != 0)]
