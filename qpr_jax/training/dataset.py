@@ -102,8 +102,8 @@ class TrainDataset:
         rows = np.concatenate([self.trainable_questions, more])
         if self.frozen_rows:
             ids = self.token_ids
-            changed = ((ids >= self.frozen_rows) & (ids < self.tokenizer.size)).any(axis=1)
-            rows = rows[changed[rows]]
+            is_new = (ids >= self.frozen_rows) & (ids < self.tokenizer.size)
+            rows = rows[np.flatnonzero(is_new.any(axis=1)[rows])]
         return rows
 
     @property
