@@ -103,7 +103,8 @@ class TrainDataset:
         if self.frozen_rows:
             ids = self.token_ids
             is_new = (ids >= self.frozen_rows) & (ids < self.tokenizer.size)
-            rows = rows[np.flatnonzero(is_new.any(axis=1)[rows])]
+            changed: np.ndarray = is_new.any(axis=1)
+            rows = rows[changed[rows]]
         return rows
 
     @property
