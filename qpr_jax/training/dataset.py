@@ -103,8 +103,7 @@ class TrainDataset:
         if self.frozen_rows:
             ids = self.token_ids
             is_new = (ids >= self.frozen_rows) & (ids < self.tokenizer.size)
-            changed: np.ndarray = is_new.any(axis=1)
-            rows = rows[changed[rows]]
+            rows = rows[is_new[rows].any(axis=1)]
         return rows
 
     @property
