@@ -43,7 +43,8 @@ def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
         status, _, stderr = qpr("extend", tmp_path / name, "--run", "german")
         assert status == 1
         assert stderr.count("\n") == 1
-        assert "error: `FOLDER`: expected a" in stderr
+        assert "error: `FOLDER`: " in stderr
+        assert "expected a" in stderr
         assert "train one" not in stderr
 
 

@@ -288,7 +288,10 @@ def test_settings_that_are_read_or_not():
 
 def test_files_without_a_new_word_are_refused(folder, tmp_path):
     (tmp_path / "words.tsv").write_text("how do i\tdo i how\nhow can i\ti can how\n")
-    changes = {"data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",)}
+    changes = {
+        "data.parallel": (f"en-de:{tmp_path / 'words.tsv'}",),
+        "early_stopping.metric": "mrr",
+    }
     config = config_of(tmp_path, folder / "english", **changes)
     with pytest.raises(UserError, match="has no row for, found none"):
         load_dataset(config, None, MODEL_FAMILIES["cnn"].start(config))
