@@ -8,6 +8,11 @@ from typing import Any
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
+from qpr_jax.training.data_checks import (
+    check_spelling,
+    learns_translations,
+    unused_data_settings,
+)
 from qpr_jax.training.declaration import Setting
 from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -26,6 +31,7 @@ def validate(config: TrainConfig) -> None:
         _check_cross_encoder(config)
     _check_losses(config)
     _check_encoder(config)
+    check_spelling(config)
     _check_added_words(config)
     _check_teacher(config)
     if config.job == "encoder":
@@ -55,20 +61,23 @@ def unused_settings(config: TrainConfig) -> list[str]:
     given, default = flatten(config), flatten(TrainConfig())
     if config.job == "cross_encoder":
         used = _OF_CROSS_ENCODER | _of_section("data") | _of_section("cross_encoder")
-        unused = {*declarations()} - used | _unused_data_settings(config) | _ONLY_OF_ENCODERS
+        unused = {*declarations()} - used | unused_data_settings(config) | _ONLY_OF_ENCODERS
     else:
         unused = _unused_encoder_settings(config) | _of_section("cross_encoder")
     return [name for name in given if name in unused and given[name] != default[name]]
 
 
 def _unused_encoder_settings(config: TrainConfig) -> set[str]:
-    unused = _unused_loss_settings(config) | _unused_data_settings(config)
+    of_losses = _unused_loss_settings(config)
+    unused = of_losses | unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
     if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
         unused.add("data.negatives")
     if not config.data.parallel:
         unused |= _OF_TRANSLATIONS
+    elif not learns_translations(config, of_losses):
+        unused.add("data.parallel")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout", "batch.subword_dropout"}
         unused |= _of_section("tuning")
@@ -335,16 +344,3 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
             {"loss.alternate"} if config.teacher.weight else {"loss.alternate", "loss.weights"}
         )
     return unused
-
-
-def _unused_data_settings(config: TrainConfig) -> set[str]:
-    """Settings that other kinds of data read, and this one does not."""
-    known = frozenset[str]().union(*(source.settings for source in SOURCES.values()))
-    used = SOURCES[config.data.source].settings
-    if config.data.unlabeled and config.job == "encoder":  # read like a list of questions
-        used = used | {"question_column", "skip_bad_rows"}
-    if config.data.parallel and config.job == "encoder":
-        used = used | {"skip_bad_rows"}
-    if config.data.negatives and config.batch.hard_negatives and config.job == "encoder":
-        used = used | {"skip_bad_rows"}
-    return {f"data.{name}" for name in known - used}

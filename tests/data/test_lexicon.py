@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from qpr_jax.data import lexicon as lexicons
 from qpr_jax.data.lexicon import Lexicon, gloss, learn_lexicon
 from qpr_jax.text.tokenizer import tokenize
 from tests.made_up_language import made_up_pairs, translate
@@ -106,6 +107,20 @@ def test_the_same_lexicon_each_time_and_from_any_iterables(pairs, lexicon):
     for word, found in again.of.items():
         for ours, other in zip(found, lexicon.of[word], strict=True):
             np.testing.assert_array_equal(ours, other)
+
+
+def test_of_too_many_sentences_every_nth_is_read(pairs, lexicon, monkeypatch):
+    sizes = np.array([9, 100, 4, 100, 100, 100, 12, 100])
+    kept = lexicons._evenly(sizes, 275)
+    assert kept.tolist() == [True, False, True, True, False, True, True, False]
+    assert lexicons._evenly(sizes, 525).all()
+    assert lexicons._evenly(np.full(100, 10), 250).sum() == 25  # of short entries alone
+    sides = [*zip(*pairs, strict=True)]
+    monkeypatch.setattr(lexicons, "_MOST_WORD_PAIRS", 30_000)
+    part = learn_lexicon(*sides)
+    assert part.targets == lexicon.targets
+    assert 0.3 * len(lexicon.of) < len(part.of) < len(lexicon.of)
+    assert np.mean([part.likely(w, most=1) == translate(w) for w in part.of]) > 0.4
 
 
 def test_glosses_are_random_and_repeat_with_the_generator(pairs, lexicon):

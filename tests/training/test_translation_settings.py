@@ -45,6 +45,11 @@ TAUGHT = {"teacher.model": "a", "data.parallel": ("b.tsv",), "text.subwords": Tr
             "`batch.translations`: expected at least 0 and below 1, got 1.0",
         ),
         ({"batch.translations": -0.5}, "`batch.translations`: expected at least 0 and below 1"),
+        (
+            {"encoder.kind": "bert", "encoder.pretrained": "m", "batch.subword_dropout": 0.1},
+            "`batch.subword_dropout`: expected 0, since words of bert are no sums of n-grams, got "
+            "0.1; set `batch.subword_dropout=0`, or `encoder.kind=cnn`",
+        ),
         ({"batch.subword_dropout": 1.0}, "`batch.subword_dropout`: expected at least 0 and below"),
         ({"data.glossed": -1}, "`data.glossed`: expected at least 0, got -1"),
         ({"data.held_out_translations": 0}, "`data.held_out_translations`: expected at least 1"),
@@ -94,6 +99,15 @@ def test_what_can_be_passes(changed):
             ],
         ),
         ({"batch.translations": 0.25, "loss.names": ("contrastive",)}, ["batch.translations"]),
+        ({"teacher.epochs": 0}, ["data.parallel"]),
+        ({"teacher.epochs": 0, "teacher.weight": 1.0}, ["data.parallel"]),  # on questions alone
+        ({"teacher.epochs": 0, "batch.translations": 0.25}, []),
+        (
+            {"teacher.epochs": 0, "batch.translations": 0.25, "loss.names": ("contrastive",)},
+            ["batch.translations", "data.parallel"],
+        ),
+        ({"data.source": "synthetic", "data.max_rows": 9}, []),
+        ({"data.source": "synthetic", "data.max_rows": 9, "data.parallel": ()}, ["data.max_rows"]),
         ({"data.source": "synthetic", "data.skip_bad_rows": True}, []),
         (
             {"data.source": "synthetic", "data.skip_bad_rows": True, "data.parallel": ()},
