@@ -51,7 +51,8 @@ def languages_of_file(path: str, source_language: str) -> tuple[str, str] | None
     the source language. A name with two such pairs of codes says nothing. The source language twice
     is what a name says that has no other pair.
     """
-    found, twice = set(), False
+    found = set()
+    twice = False
     for part in _parts(path):
         codes = [language_code(word) for word in re.split(r"[-_]", part)]
         for pair in itertools.pairwise(codes):

@@ -65,7 +65,7 @@ def learn_lexicon(sources: Iterable[str], targets: Iterable[str]) -> Lexicon:
     occurrences = len(right_words.words)
     pair_keys, places = _word_pairs(left_words.take(kept), right_words, len(target_words))
     keys, inverse = np.unique(pair_keys, return_inverse=True)
-    entry = inverse.astype(np.int32)  # as many bytes as matter where there are millions
+    entry = inverse.astype(np.int32)  # half the memory
     del pair_keys, inverse
     of_source, of_target = keys // len(target_words), keys % len(target_words)
     probability = np.ones(len(keys))
