@@ -22,7 +22,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
       Whether there was anything to do: False if `folder` has this encoder already.
 
     Raises:
-      UserError: `run` does not extend the encoder of `folder`, or one of them is missing or damaged.
+      UserError: `run` does not extend the encoder of `folder`, or one is missing or damaged.
     """
     encoder = run_encoder(run)
     index = pathlib.Path(folder, "index").absolute()
