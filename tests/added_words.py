@@ -18,7 +18,7 @@ COMMON = ("please", "actually")
 
 
 def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) -> CnnEncoder:
-    """An encoder of random weights, which tells the words of English questions apart."""
+    """An encoder of random weights, which distinguishes the words of English questions."""
     rng = np.random.default_rng(0)
     english = [source for source, _ in made_up_pairs(PAIRS)]
     words = " ".join(english).lower()

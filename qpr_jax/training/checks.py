@@ -9,7 +9,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
 from qpr_jax.training.data_checks import (
-    check_spelling,
     learns_translations,
     unused_data_settings,
 )
@@ -31,7 +30,6 @@ def validate(config: TrainConfig) -> None:
         _check_cross_encoder(config)
     _check_losses(config)
     _check_encoder(config)
-    check_spelling(config)
     _check_added_words(config)
     _check_teacher(config)
     if config.job == "encoder":
@@ -47,13 +45,16 @@ _OF_CROSS_ENCODER = {
     *("encoder.precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
     *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
 }
-# What it does not read of `data`.
+# What is read only with `data.parallel`.
 _OF_TRANSLATIONS = {
     *("data.parallel_tests", "data.teacher_language", "data.glossed"),
     "data.held_out_translations",
 }
-_ONLY_OF_ENCODERS = {"data.negatives", "data.spliced", "data.unlabeled", "data.parallel"}
-_ONLY_OF_ENCODERS |= _OF_TRANSLATIONS
+# What a cross-encoder does not read of `data`.
+_ONLY_OF_ENCODERS = {
+    *("data.negatives", "data.spliced", "data.unlabeled", "data.parallel"),
+    *_OF_TRANSLATIONS,
+}
 
 
 def unused_settings(config: TrainConfig) -> list[str]:

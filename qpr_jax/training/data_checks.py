@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from qpr_jax.errors import UserError
-from qpr_jax.training.config import TrainConfig, trains
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sources import SOURCES
-
-
-def check_spelling(config: TrainConfig) -> None:
-    """Raise UserError where words of a transformer would be replaced by their n-grams."""
-    rate, kind = config.batch.subword_dropout, config.encoder.kind
-    if rate and kind != "cnn" and config.job == "encoder" and trains(config):
-        raise UserError(
-            f"expected 0, since words of {kind} are no sums of n-grams, got {rate:g}",
-            setting="batch.subword_dropout",
-            remedy="set {batch.subword_dropout=0}, or {encoder.kind=cnn}",
-        )
 
 
 def learns_translations(config: TrainConfig, unused: Container[str]) -> bool:

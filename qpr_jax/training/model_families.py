@@ -114,6 +114,16 @@ def _check_cnn(config: TrainConfig) -> None:
         )
 
 
+def _check_bert(config: TrainConfig) -> None:
+    rate = config.batch.subword_dropout
+    if rate and config.job == "encoder" and trains(config):
+        raise UserError(
+            f"expected 0, since words of bert are no sums of n-grams, got {rate:g}",
+            setting="batch.subword_dropout",
+            remedy="set {batch.subword_dropout=0}, or {encoder.kind=cnn}",
+        )
+
+
 def _init_cnn(
     config: TrainConfig,
     start: CnnEncoder | None,
@@ -304,7 +314,7 @@ MODEL_FAMILIES = {
         of_start=frozenset(),
         needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
-        check=lambda config: None,
+        check=_check_bert,
         start=_read_bert,
         tokenizer=lambda config, start, corpora: cast(TransformerEncoder, start).tokenizer,
         lengths_vary=lambda config: False,

@@ -5,16 +5,21 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
-from qpr_jax.losses import sdml_loss
 from qpr_jax.text.base import make_parts
 from qpr_jax.training.batch_layout import lay_out, plan_shapes
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
-from tests.training.test_train_step import PAIRS, VOCABULARY, case, encoder, sdml
+from tests.training.test_train_step import (
+    PAIRS,
+    VOCABULARY,
+    assert_dense_adam,
+    case,
+    encoder,
+    sdml,
+)
 
 BAG = {"bag_of_words": True}  # it reads the embeddings themselves, too
 
@@ -60,36 +65,16 @@ def run(devices):
 @pytest.mark.usefixtures("optimised")
 def test_steps_are_those_of_dense_adam_on_a_table_with_the_sums():
     words, parts, draws, _ = batches(1)
-    graph, params = nnx.split(encoder(**BAG))
-    optimizer = optax.adam(0.05)
-    state = optimizer.init(params)
     counts = np.zeros((parts.tokens, VOCABULARY), np.float32)
     tokens = np.repeat(np.arange(parts.tokens), np.diff(parts.offsets))
     np.add.at(counts, (tokens, parts.rows), 1)
 
-    @jax.jit
-    def step(params, state, queries, candidates):
-        def loss(params):
-            plain = nnx.merge(graph, params)
-            table = plain.embedding[...]
-            sums = jnp.matmul(counts, table, precision="highest")
-            plain.embedding = nnx.Param(jnp.concatenate([table, sums]))
-            return sdml_loss(plain(queries), plain(candidates))
+    def add_sums(plain):
+        table = plain.embedding[...]
+        sums = jnp.matmul(counts, table, precision="highest")
+        plain.embedding = nnx.Param(jnp.concatenate([table, sums]))
 
-        value, gradient = jax.value_and_grad(loss)(params)
-        updates, state = optimizer.update(gradient, state)
-        return optax.apply_updates(params, updates), state, value, optax.tree.norm(gradient)
-
-    expected = []
-    for draw in draws:
-        sides = (jnp.asarray(words[side]) for side in draw.pairs.T)
-        params, state, value, norm = step(params, state, *sides)
-        expected.append([float(value), float(norm)])
-    history, trained = run(1)
-    np.testing.assert_allclose(history, expected, rtol=1e-4)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), trained, nnx.to_pure_dict(params)
-    )
+    assert_dense_adam(encoder(**BAG), words, draws, *run(1), whole=add_sums)
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow), 8])
