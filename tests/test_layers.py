@@ -27,6 +27,7 @@ ROOMS = (
     ("duplicates",),
     ("upgrade", "extend"),
     ("publishing",),
+    ("integrations",),
     ("training",),
     ("serving",),
     ("cli",),

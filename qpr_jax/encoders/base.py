@@ -61,6 +61,10 @@ class Encoder(Protocol):
         """Tokens of a question that are read: the same in training, index and serving."""
 
     @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1."""
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Settings of its training, flat; empty if it was trained elsewhere."""
 

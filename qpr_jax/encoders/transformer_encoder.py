@@ -84,6 +84,11 @@ class TransformerEncoder:
         return self.model.max_tokens
 
     @property
+    def normalize(self) -> bool:
+        """Whether vectors have length 1."""
+        return self.model.shape.normalize
+
+    @property
     def precision(self) -> str:
         """Of float32 products: that of its training, unless bfloat16 products were trained."""
         trained_in_float32 = self.settings.get("encoder.compute_dtype", "float32") == "float32"

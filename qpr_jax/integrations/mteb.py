@@ -1,0 +1,174 @@
+"""An encoder as mteb, the Massive Text Embedding Benchmark, takes one.
+
+Muennighoff et al., "MTEB: Massive Text Embedding Benchmark", EACL 2023
+(https://aclanthology.org/2023.eacl-main.148). mteb is imported for the metadata, PyTorch for
+similarities, neither for encoding.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.metrics.pairwise import euclidean_distances, paired_euclidean_distances
+
+from qpr_jax.encoders import hub
+from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
+from qpr_jax.encoders.sentence_transformers import WEIGHTS
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
+from qpr_jax.index.run import run_encoder
+
+if TYPE_CHECKING:
+    import torch
+    from mteb.models import ModelMeta
+
+_MIB = 1 << 20
+
+
+class MtebEncoder:
+    """An encoder of ours with the methods of `mteb.models.EncoderProtocol`.
+
+        results = mteb.evaluate(MtebEncoder("runs/mine"), mteb.get_tasks(tasks=["STS12"]))
+
+    Vectors of length 1 are compared by their cosine, others by minus their Euclidean distance,
+    which order as the squared distance of a search does.
+    """
+
+    def __init__(
+        self, run: StrPath, *, name: str = "", languages: Sequence[str] | None = None
+    ) -> None:
+        """Read an encoder; UserError where there is none, or `name` has no organization.
+
+        Args:
+          run: the folder of a run or of a published model, or a name or address (`minilm`,
+            `hf://ORG/NAME`).
+          name: ORGANIZATION/MODEL in mteb's results; `qpr_jax/` and the folder's name by default.
+          languages: that it is made for, as `eng-Latn`; not known by default.
+        """
+        self.name = name or _default_name(run)
+        if "/" not in self.name:
+            raise UserError(f"`name`: expected ORGANIZATION/MODEL, got {name!r}")
+        self.encoder = run_encoder(run)
+        self.languages = None if languages is None else list(languages)
+
+    def __repr__(self) -> str:
+        return f"<MtebEncoder: {self.name}, {self.encoder!r}>"
+
+    @functools.cached_property
+    def mteb_model_meta(self) -> ModelMeta:
+        """What mteb keeps with the results, under the name and the encoder's identity.
+
+        Release, licence and training data are not known. UserError where mteb is missing, or knows
+        no such language.
+        """
+        try:
+            from mteb.languages import check_language_code
+            from mteb.models import ModelMeta
+            from mteb.models.model_meta import ScoringFunction
+        except ImportError:
+            raise UserError(
+                "expected the package mteb, found none", remedy="pip install 'qpr_jax[mteb]'"
+            ) from None
+        for code in self.languages or ():
+            try:
+                check_language_code(code)
+            except ValueError as error:
+                what = f"`languages`: expected codes such as eng-Latn, got {code!r}"
+                raise UserError(what) from error
+        encoder = self.encoder
+        parameters, size = _weights(encoder)
+        cosine, euclidean = ScoringFunction.COSINE, ScoringFunction.EUCLIDEAN
+        return ModelMeta(
+            loader=None,  # mteb gets the model itself
+            name=self.name,
+            revision=encoder.identity,
+            release_date=None,
+            languages=self.languages,
+            n_parameters=parameters,
+            memory_usage_mb=size / _MIB,
+            max_tokens=encoder.max_tokens,
+            embed_dim=encoder.dimension,
+            license=None,
+            open_weights=None,
+            public_training_code=None,
+            public_training_data=None,
+            framework=["JAX", "NumPy"],
+            similarity_fn_name=cosine if encoder.normalize else euclidean,
+            use_instructions=False,
+            training_datasets=None,
+        )
+
+    def encode(self, inputs: Iterable[Mapping[str, Any]], **options: Any) -> np.ndarray:
+        """Encode the texts of mteb's batches: float32 [n, dimension], in their order.
+
+        Args:
+          inputs: batches, each with a list of strings under `text`: a document's title and text,
+            or a query with its instruction if the task has one.
+          options: mteb's. Task, split and prompt type are not read, since our encoders have no
+            prompts: a query is encoded as a document is. Nor are the size of batches, which changes
+            no vector, and the progress bar. UserError for a `precision` other than float32.
+        """
+        precision = options.get("precision") or "float32"
+        if precision != "float32":
+            raise UserError(
+                f"encode_kwargs: expected the precision float32, got {precision!r}",
+                remedy="leave it out",
+            )
+        texts = [text for batch in inputs for text in batch["text"]]
+        return encode_in_parts(
+            self.encoder.encode, lambda part: texts[part], len(texts), self.encoder.dimension
+        )
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Similarities of all vectors [n, d] to all others [m, d], or of one [d]: float32 [n, m].
+
+        Higher is nearer. A tensor, since some of mteb's tasks read [1, 1] as a number.
+        """
+        import torch
+
+        one, other = (np.atleast_2d(vectors) for vectors in (embeddings1, embeddings2))
+        return torch.from_numpy(similarities(one, other, normalized=self.encoder.normalize))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Similarities of vectors [n, d] to those of the same rows [n, d]: float32 [n]."""
+        import torch
+
+        one, other = (np.atleast_2d(vectors) for vectors in (embeddings1, embeddings2))
+        return torch.from_numpy(paired_similarities(one, other, normalized=self.encoder.normalize))
+
+
+def similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
+    """Cosines of `normalized` vectors, else minus Euclidean distances: float32 [n, m].
+
+    Distances of float32 vectors [n, d] and [m, d] are computed in float64, some rows at a time:
+    products of float32 lose those of near vectors.
+    """
+    if normalized:
+        return one @ other.T
+    return -euclidean_distances(one, other)
+
+
+def paired_similarities(one: np.ndarray, other: np.ndarray, *, normalized: bool) -> np.ndarray:
+    """As `similarities`, of rows [n, d] and [n, d] that belong together: float32 [n]."""
+    if normalized:
+        return np.einsum("nd,nd->n", one, other)
+    return -paired_euclidean_distances(one, other)
+
+
+def _default_name(run: StrPath) -> str:
+    address = os.fspath(run)
+    if address.startswith(hub.PREFIX):
+        return address.removeprefix(hub.PREFIX).partition("@")[0]
+    return f"qpr_jax/{pathlib.Path(run).resolve().name}"
+
+
+def _weights(encoder: Encoder) -> tuple[int, int]:
+    """How many parameters an encoder has, and their bytes."""
+    tensors = parse_tensors(encoder.files()[WEIGHTS], WEIGHTS).values()
+    floats = [tensor for tensor in tensors if tensor.dtype.kind == "f"]  # not ids of positions
+    return sum(tensor.size for tensor in floats), sum(tensor.nbytes for tensor in floats)

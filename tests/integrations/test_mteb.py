@@ -1,0 +1,262 @@
+"""An encoder for mteb: without mteb, and in mteb on tasks of made-up questions."""
+
+import importlib.util
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from qpr_jax.encoders.load import read_encoder, save_encoder
+from qpr_jax.encoders.transformer_encoder import TransformerEncoder
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.beir import graded_scores, ranked_documents
+from qpr_jax.integrations.mteb import MtebEncoder, paired_similarities, similarities
+from tests.encoders.examples import QUESTIONS, TINY, WORDS, cnn_encoder
+
+ENCODERS = ("cnn", "normalized", "bert")
+
+
+@pytest.fixture
+def run(request, tmp_path):
+    """The folder of an encoder of one of the ENCODERS, of vectors of any length by default."""
+    kind = getattr(request, "param", "cnn")
+    if kind == "bert":
+        return shutil.copytree(TINY, tmp_path / "mine")
+    save_encoder(tmp_path / "mine", cnn_encoder(normalize=kind == "normalized"))
+    return tmp_path / "mine"
+
+
+def test_the_texts_of_batches_are_encoded_in_order(run):
+    batches = [{"text": QUESTIONS[:2], "id": ["a", "b"]}, {"text": QUESTIONS[2:]}]
+    model = MtebEncoder(run)
+    found = model.encode(iter(batches), prompt_type="query", batch_size=2, show_progress_bar=False)
+    np.testing.assert_array_equal(found, read_encoder(run).encode(QUESTIONS))
+    assert found.dtype == np.float32
+    assert model.encode(iter([])).shape == (0, model.encoder.dimension)
+
+
+def test_another_precision_is_refused(run):
+    with pytest.raises(UserError, match=r"expected the precision float32, got 'int8'"):
+        MtebEncoder(run).encode([{"text": QUESTIONS}], precision="int8")
+
+
+def test_the_name_has_an_organization(run, monkeypatch):
+    assert MtebEncoder(run).name == "qpr_jax/mine"
+    assert MtebEncoder(run, name="me/it").name == "me/it"
+    monkeypatch.setattr("qpr_jax.integrations.mteb.run_encoder", read_encoder)
+    monkeypatch.setattr("qpr_jax.encoders.hub.fetch_model", lambda address: run)
+    assert MtebEncoder("hf://me/it@main").name == "me/it"
+    with pytest.raises(UserError, match="expected ORGANIZATION/MODEL, got 'it'"):
+        MtebEncoder(run, name="it")
+
+
+def test_encoders_say_whether_vectors_have_length_1(tmp_path):
+    """That decides how mteb compares them."""
+    save_encoder(tmp_path / "normalized", cnn_encoder(normalize=True))
+    for encoder in (cnn_encoder(), read_encoder(tmp_path / "normalized"), read_encoder(TINY)):
+        lengths = np.linalg.norm(encoder.encode(QUESTIONS), axis=1)
+        assert np.allclose(lengths, 1, atol=1e-5) is encoder.normalize
+    assert not cnn_encoder().normalize
+
+
+def test_near_vectors_far_from_the_origin_have_a_distance():
+    rng = np.random.default_rng(0)
+    one = (100 + rng.normal(size=(40, 16))).astype(np.float32)
+    other = (one[:30] + 1e-3 * rng.normal(size=(30, 16))).astype(np.float32)
+    differences = one[:, None].astype(np.float64) - other
+    expected = -np.sqrt((differences**2).sum(axis=2))
+    found = similarities(one, other, normalized=False)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    paired = paired_similarities(one[:30], other, normalized=False)
+    np.testing.assert_allclose(paired, np.diag(expected), rtol=1e-4)
+
+
+def test_vectors_of_length_1_are_compared_by_their_cosine():
+    one, other = np.eye(3, dtype=np.float32), np.full((3, 3), 3**-0.5, np.float32)
+    np.testing.assert_allclose(similarities(one, other, normalized=True), np.full((3, 3), 3**-0.5))
+    np.testing.assert_allclose(paired_similarities(one, other, normalized=True), [3**-0.5] * 3)
+
+
+def test_without_mteb_one_line_says_what_is_missing(run, monkeypatch):
+    model = MtebEncoder(run)
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    monkeypatch.setitem(sys.modules, "mteb.languages", None)
+    with pytest.raises(UserError, match=r"expected the package mteb, found none; pip install"):
+        _ = model.mteb_model_meta
+
+
+needs_mteb = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("mteb") is None, reason="needs pip install 'qpr_jax[mteb]'"
+    ),
+    pytest.mark.filterwarnings("ignore"),  # of PyTorch, datasets and mteb
+    pytest.mark.parametrize("run", ENCODERS, indirect=True),
+]
+
+
+def in_mteb(test):
+    """Mark a test that runs in mteb, for each of the ENCODERS."""
+    for mark in needs_mteb:
+        test = mark(test)
+    return test
+
+
+def metadata(name, type, main_score):
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    return TaskMetadata(
+        name=name,
+        type=type,
+        main_score=main_score,
+        description="made up",
+        dataset={"path": "none", "revision": "none"},
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        reference=None,
+    )
+
+
+def scores(model, task, dataset):
+    """What mteb says of a model on a task with these data, which it would download."""
+    import mteb
+
+    task.dataset, task.data_loaded = dataset, True
+    result = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
+    (found,) = result.task_results[0].scores["test"]
+    assert result.model_name == model.name
+    assert result.model_revision == model.encoder.identity
+    return found
+
+
+def texts(count, seed):
+    """Distinct questions of known words."""
+    rng = np.random.default_rng(seed)
+    found = {" ".join(rng.choice(WORDS, size=rng.integers(3, 9))) for _ in range(2 * count)}
+    return sorted(found)[:count]
+
+
+@in_mteb
+def test_retrieval_has_the_scores_of_our_search(run):
+    from datasets import Dataset
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+
+    class Retrieval(AbsTaskRetrieval):
+        metadata = metadata("MadeUpRetrieval", "Retrieval", "ndcg_at_10")
+
+    rng = np.random.default_rng(0)
+    queries = {f"q{i}": text for i, text in enumerate(texts(12, 1))}
+    corpus = {f"d{i}": text for i, text in enumerate(texts(60, 2))}
+    qrels = {
+        q: {f"d{i}": int(grade) for i, grade in zip(rng.choice(60, 4), (2, 1, 1, 1), strict=True)}
+        for q in queries
+    }
+    model = MtebEncoder(run, languages=["eng-Latn"])
+    found = scores(
+        model,
+        Retrieval(),
+        {
+            "default": {
+                "test": {
+                    "corpus": Dataset.from_dict(
+                        # a document is its title and its text
+                        {
+                            "id": [*corpus],
+                            "title": [text.partition(" ")[0] for text in corpus.values()],
+                            "text": [text.partition(" ")[2] for text in corpus.values()],
+                        }
+                    ),
+                    "queries": Dataset.from_dict({"id": [*queries], "text": [*queries.values()]}),
+                    "relevant_docs": qrels,
+                    "top_ranked": None,
+                }
+            }
+        },
+    )
+    rankings = ranked_documents(read_encoder(run).encode, queries, corpus.items())
+    ours = graded_scores(rankings, qrels)
+    assert 0 < ours["ndcg@10"] < 1
+    # mteb rounds to 1e-5. The vectors of the tiny transformer are so near to each other that their
+    # float32 cosines, 1 but for 1e-7, swap neighbors.
+    error = 1e-3 if isinstance(model.encoder, TransformerEncoder) else 2e-5
+    for k in (1, 3, 5, 10, 100):
+        for name in ("ndcg", "map", "recall", "precision", "mrr"):
+            assert found[f"{name}_at_{k}"] == pytest.approx(ours[f"{name}@{k}"], abs=error), name
+
+
+def pairs():
+    """Pairs of questions, and how many words they share."""
+    one, other = texts(40, 3), texts(40, 4)
+    shared = [len({*a.split()} & {*b.split()}) for a, b in zip(one, other, strict=True)]
+    assert len({*shared}) > 3
+    return one, other, shared
+
+
+@in_mteb
+def test_similarity_of_sentences_is_the_encoders_own(run):
+    from datasets import Dataset
+    from mteb.abstasks.sts import AbsTaskSTS
+
+    class Similarity(AbsTaskSTS):
+        metadata = metadata("MadeUpSTS", "STS", "cosine_spearman")
+
+    one, other, shared = pairs()
+    model = MtebEncoder(run)
+    data = Dataset.from_dict({"sentence1": one, "sentence2": other, "score": shared})
+    found = scores(model, Similarity(), {"test": data})
+    own, foreign = "cosine", "euclidean"
+    if not model.encoder.normalize:
+        own, foreign = foreign, own
+        assert found["spearman"] != pytest.approx(found[f"{foreign}_spearman"], abs=1e-3)
+    assert found["spearman"] == pytest.approx(found[f"{own}_spearman"], abs=1e-4)
+    assert found["pearson"] == pytest.approx(found[f"{own}_pearson"], abs=1e-4)
+
+
+@in_mteb
+def test_pairs_are_classified_by_the_encoders_own_similarity(run):
+    from datasets import Dataset
+    from mteb.abstasks.pair_classification import AbsTaskPairClassification
+
+    class Pairs(AbsTaskPairClassification):
+        metadata = metadata("MadeUpPairs", "PairClassification", "max_ap")
+
+    one, other, shared = pairs()
+    labels = [int(count > 2) for count in shared]
+    model = MtebEncoder(run)
+    data = Dataset.from_dict({"sentence1": one, "sentence2": other, "labels": labels})
+    found = scores(model, Pairs(), {"test": data})
+    own = "cosine" if model.encoder.normalize else "euclidean"
+    assert found["similarity_ap"] == pytest.approx(found[f"{own}_ap"], abs=1e-4)
+    assert 0 < found["similarity_ap"] < 1
+
+
+@in_mteb
+def test_a_single_vector_has_a_similarity_that_is_a_number(run):
+    """As tasks of summaries read it."""
+    model = MtebEncoder(run)
+    one, other = model.encode([{"text": QUESTIONS[:2]}])
+    expected = one @ other if model.encoder.normalize else -np.linalg.norm(one - other)
+    assert float(model.similarity(one, other)) == pytest.approx(float(expected), rel=1e-5)
+
+
+@in_mteb
+def test_the_facts_of_a_model_are_those_of_its_encoder(run):
+    from mteb.models import EncoderProtocol
+    from mteb.models.model_meta import ModelMeta
+
+    model = MtebEncoder(run, languages=["eng-Latn"])
+    assert isinstance(model, EncoderProtocol)
+    meta, encoder = model.mteb_model_meta, model.encoder
+    assert (meta.name, meta.revision) == ("qpr_jax/mine", encoder.identity)
+    assert (meta.embed_dim, meta.max_tokens) == (encoder.dimension, encoder.max_tokens)
+    assert meta.similarity_fn_name.value == ("cosine" if encoder.normalize else "euclidean")
+    assert meta.languages == ["eng-Latn"]
+    assert meta.memory_usage_mb == pytest.approx(meta.n_parameters * 4 / 2**20)
+    if hasattr(encoder, "embedding"):
+        arrays = (encoder.embedding, encoder.projection, *encoder.kernels, *encoder.biases)
+        assert meta.n_parameters == sum(array.size for array in arrays)
+    assert isinstance(meta, ModelMeta)
+    with pytest.raises(UserError, match="expected codes such as eng-Latn, got 'xx'"):
+        _ = MtebEncoder(run, languages=["xx"]).mteb_model_meta
