@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import pathlib
 import threading
+import weakref
 
 import faiss
 import numpy as np
@@ -39,14 +40,18 @@ class StoredLists:
 
         path: of a file with `sums_path`, whose bytes are verified.
         """
-        self._path, self._data = path, _map(path)
+        self._path, data = path, _map(path)
         self._sums = np.load(sums_path(path), allow_pickle=False)
         if self._sums.ndim != 2 or self._sums.shape[1] != _COLUMNS or not len(self._sums):
             raise ValueError(f"{sums_path(path).name} has shape {self._sums.shape}")
         self._starts = self._sums[:, 0].tolist()
         first, stop = self._starts[0], self._starts[-1]
-        self._check(len(self._starts) - 1, self._data[:first], self._data[stop:])
-        mapped = _read_mapped(self._data)
+        if not self._is_whole(-1, data[:first], data[stop:]):
+            raise UserError(
+                f"{path}: the bytes outside its lists differ from their SHA-256",
+                remedy="restore the file, or build the index again",
+            )
+        mapped = _read_mapped(data)
         if len(self._starts) != mapped.nlist + 1:
             raise ValueError(f"{sums_path(path).name} is of {len(self._starts) - 1} lists")
         empty = faiss.ArrayInvertedLists(mapped.nlist, mapped.code_size)
@@ -57,6 +62,10 @@ class StoredLists:
         self._is_read = np.zeros(mapped.nlist, bool)
         self._next = 0  # all lists before this one are read
         self._lock = threading.Lock()
+        # Read, not mapped, so that what is verified is what is used. Open, so that it can be read
+        # when another process has replaced the index.
+        self._file = open(path, "rb")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
 
     def read(self, lists: np.ndarray) -> bool:
         """Read these lists, int64 of any shape, -1 for none, and one more.
@@ -84,8 +93,15 @@ class StoredLists:
         with self._lock:  # for one list at a time, so that no search waits for all of another
             if self._is_read[number]:
                 return
-            data = self._data[self._starts[number] : self._starts[number + 1]]
-            self._check(number, data)
+            start, stop = self._starts[number : number + 2]
+            self._file.seek(start)
+            data = np.fromfile(self._file, np.uint8, stop - start)
+            if not self._is_whole(number, data):
+                raise UserError(
+                    f"{self._path}: the bytes of list {number} differ from their SHA-256",
+                    remedy="restore the file, or run `qpr compact`, which encodes the questions "
+                    "again",
+                )
             self._fill(number, data)
             self._is_read[number] = True
 
@@ -102,13 +118,8 @@ class StoredLists:
         if len(rows):
             lists.add_entries(number, len(rows), faiss.swig_ptr(rows), faiss.swig_ptr(codes))
 
-    def _check(self, number: int, *parts: np.ndarray) -> None:
-        if _digest(*parts) != self._sums[number, 1:].tobytes():
-            which = f"list {number:,}" if number < len(self._sums) - 1 else "its head"
-            raise UserError(
-                f"{self._path}: the bytes of {which} differ from their SHA-256",
-                remedy="restore the file, or build the index again",
-            )
+    def _is_whole(self, number: int, *parts: np.ndarray) -> bool:
+        return _digest(*parts) == self._sums[number, 1:].tobytes()
 
 
 def sums_path(path: StrPath) -> pathlib.Path:

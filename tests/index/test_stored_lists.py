@@ -109,7 +109,7 @@ def test_the_head_is_verified_before_faiss_sees_it(tmp_path, monkeypatch):
     monkeypatch.setattr(faiss, "read_index", lambda *_: pytest.fail("FAISS saw damaged bytes"))
     for place in (0, head // 2, head - 1):
         flip(path, place)
-        with pytest.raises(UserError, match=f"{path.name}: the bytes of its head differ"):
+        with pytest.raises(UserError, match=f"{path.name}: the bytes outside its lists differ"):
             read_index(tmp_path)
         flip(path, place)
 
@@ -238,5 +238,5 @@ def test_sums_of_another_index_are_refused(tmp_path):
     files = read_manifest(tmp_path / "a")["files"]
     reseal(tmp_path / "a", files=files | {mine.name: manifest["files"][theirs.name]})
     verify(tmp_path / "a", mine.name, read_manifest(tmp_path / "a"))
-    with pytest.raises(UserError, match="head differ"):
+    with pytest.raises(UserError, match="outside its lists differ"):
         read_index(tmp_path / "a")
