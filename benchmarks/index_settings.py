@@ -79,7 +79,7 @@ def main() -> None:
         found = {name: scores(index_search(index, vectors), name) for name in splits}
         per_query = (time.perf_counter() - start) * 1e3 / sum(map(len, queries.values()))
         recall = np.mean([index_recall(found[name][0], exact[name][0]) for name in splits])
-        stored = index.vectors.faiss.ntotal * (index.vectors.faiss.code_size + 8) / 2**20
+        stored = index.vectors.whole.ntotal * (index.vectors.whole.code_size + 8) / 2**20
         facts = f"{factory} | {assignments} | {stored:.0f} | {per_query:.2f} | {recall:.3f}"
         print(f"| {facts} | {' | '.join(row for _, row in found.values())} |", flush=True)
 

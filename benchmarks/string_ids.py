@@ -9,7 +9,7 @@ With --checkout, the first two rows are measured with the code of another checko
 
     bytes       of all files but the vectors, a question
     write s     of the processor, for the questions and their ids, with their files on disk
-    open s      likewise, to a verified index; the vectors of a million questions are 136 MB of it
+    open s      likewise, to an index; its lists of vectors are read by searches
     MB          of memory more after opening than before
     find ms     20 hits of one query, as `Hit`s; of 2,000 calls
     batch ms    20 hits of each of 256 queries; of 40

@@ -156,7 +156,7 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
 
 def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
     """Read a file of `folder`; UserError where size or SHA-256 differ from the manifest."""
-    path, entry = _check_size(folder, name, manifest, growing=False)
+    path, entry = check_size(folder, name, manifest)
     data = path.read_bytes()
     _check_digest(path, hashlib.sha256(data), entry)
     return data
@@ -167,7 +167,7 @@ def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: boo
 
     growing: compare only the first bytes of the file, up to the size in the manifest.
     """
-    path, entry = _check_size(folder, name, manifest, growing=growing)
+    path, entry = check_size(folder, name, manifest, growing=growing)
     digest, left = hashlib.sha256(), entry["bytes"]
     with open(path, "rb") as file:
         while left and (data := file.read(min(left, _CHUNK))):
@@ -176,8 +176,8 @@ def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: boo
     _check_digest(path, digest, entry)
 
 
-def _check_size(
-    folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool
+def check_size(
+    folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool = False
 ) -> tuple[pathlib.Path, dict[str, Any]]:
     """The path of a file and its entry in the manifest; UserError where their sizes differ."""
     path = pathlib.Path(folder) / name

@@ -277,8 +277,11 @@ def info(folder: str) -> Output:
 
     Example: qpr info my_index
     """
+    from qpr_jax.index.folder import verify_index
+
     retriever = load_index(folder)
     index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
+    verify_index(pathlib.Path(folder, "index"))
     index.store.check_integrity()
     removed, added = index.store.counts()
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())

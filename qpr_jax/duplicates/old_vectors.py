@@ -29,7 +29,7 @@ def fill_from_index(rows: Rows, index: QuestionIndex, vectors: np.ndarray) -> np
         there = there[there >= 0]
         same = np.array([*map(str.__eq__, texts, index.store.fields(there)[1])], bool)
         entry_of[there[same]] = own[same]
-    for stored, values in _stored(index.vectors.faiss):
+    for stored, values in _stored(index.vectors.whole):
         entries = entry_of[stored]
         vectors[entries[entries >= 0]] = values[entries >= 0]
         known[entries[entries >= 0]] = True

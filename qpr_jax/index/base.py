@@ -29,6 +29,7 @@ VectorsOf = Callable[[np.ndarray], np.ndarray]  # rows int64 [n] to vectors floa
 BACKENDS = dict.fromkeys(("Flat", "SQ", "HNSW", "IVF"), "qpr_jax.index.faiss_index:FaissIndex")
 
 
+SUMS = ".npy"  # see `VectorIndex.save`
 SHARDS = "shards"  # the beginning of the names of folders that hold parts of a build
 
 
@@ -116,7 +117,11 @@ class VectorIndex(Protocol):
         ...
 
     def save(self, path: StrPath) -> None:
-        """Write it, unchanged since it was built, to a file that `read` reads."""
+        """Write it, unchanged since it was built, to a file that `read` reads.
+
+        If its bytes are to be verified by `read` and `search`, not before, a second file has what
+        they need for it: `path` with the suffix SUMS, which is verified before.
+        """
 
     @staticmethod
     def check(recipe: Recipe, dimension: int) -> None:
@@ -144,7 +149,7 @@ class VectorIndex(Protocol):
 
     @classmethod
     def read(cls, path: StrPath, recipe: Recipe, recall: float, dimension: int) -> Self:
-        """The index of a file that `save` wrote; its bytes are verified."""
+        """The index of a file that `save` wrote; its bytes are verified, or those of SUMS."""
         ...
 
 

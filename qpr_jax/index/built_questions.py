@@ -8,7 +8,8 @@
     order-BUILD.npy   unsigned [n]: the rows by these numbers; [0] where they are in order as stored
 
 A row is found by its id by bisection, so nothing is read when an index is opened. The order of a
-build is checked as it is written, and its files by their SHA-256 when they are opened.
+build is checked as it is written. The two arrays are verified by SHA-256 when they are opened, the
+records by their CRC whenever one is read.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from qpr_jax.index.recipe import (
     lists_for,
     training_points,
 )
+from qpr_jax.index.stored_lists import StoredLists, sums_path, write_sums
 
 log = logging.getLogger(__name__)
 _CHUNK = 32_768
@@ -38,9 +39,17 @@ _Chunks = Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray]]]
 class FaissIndex:
     """A `VectorIndex` of FAISS. Rows are numbered from 0 without gaps."""
 
-    def __init__(self, index: faiss.Index, recipe: Recipe, recall: float, dimension: int) -> None:
+    def __init__(
+        self,
+        index: faiss.Index,
+        recipe: Recipe,
+        recall: float,
+        dimension: int,
+        stored: StoredLists | None = None,
+    ) -> None:
+        """stored: from which the lists of `index` are read when they are used."""
         self.recipe, self.recall, self.dimension = recipe, recall, dimension
-        self.faiss = index
+        self._index, self._stored = index, stored  # None when all lists are read
         self._rows = index.ntotal // recipe.assignments
         self._removed = np.zeros(self._rows, bool)
         self._removed_count = 0
@@ -118,19 +127,30 @@ class FaissIndex:
     @classmethod
     def read(cls, path: StrPath, recipe: Recipe, recall: float, dimension: int) -> Self:
         """The index of a file that `save` wrote; RuntimeError where FAISS cannot read it."""
+        if sums_path(path).exists():
+            stored = StoredLists(pathlib.Path(path))
+            return cls(stored.index, recipe, recall, dimension, stored)
         return cls(faiss.read_index(str(path)), recipe, recall, dimension)
 
     def save(self, path: StrPath) -> None:
-        """Write it as FAISS does."""
+        """Write it as FAISS does, and the SHA-256 of its lists."""
         with write_atomically(path) as file:
-            faiss.write_index(self.faiss, faiss.PyCallbackIOWriter(file.write))
+            faiss.write_index(self.whole, faiss.PyCallbackIOWriter(file.write))
+        write_sums(path)
+
+    @property
+    def whole(self) -> faiss.Index:
+        """The index of FAISS, with all its lists; UserError where one is damaged."""
+        if self._stored:
+            self._stored.read_all()
+        return self._index
 
     def __len__(self) -> int:
         return self._rows - self._removed_count
 
     def add(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Store vectors float32 [n, d] in the nearest lists, as the next rows."""
-        _add(self.faiss, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments)
+        _add(self._index, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments)
         self._rows += len(rows)
         if self._rows > len(self._removed):
             room = max(self._rows, 2 * len(self._removed)) - len(self._removed)
@@ -160,7 +180,7 @@ class FaissIndex:
           [n, k]; inf and -1 in places that stay empty.
         """
         assignments = self.recipe.assignments
-        vectors = _padded(vectors, self.faiss.d)
+        vectors = _padded(vectors, self._index.d)
         breadth = self._breadth(k)
         distances, rows = _unique_rows(
             self._search(vectors, k * assignments, breadth), k, assignments
@@ -176,7 +196,7 @@ class FaissIndex:
 
     def _breadth(self, k: int) -> int | None:
         """How many lists (of HNSW: candidates) a search goes through; None for all there are."""
-        index, recipe, live = self.faiss, self.recipe, len(self)
+        index, recipe, live = self._index, self.recipe, len(self)
         if isinstance(index, faiss.IndexIVF):
             probes = recipe.probes
             if self._removed_count:  # the share of the lists that a new index would read
@@ -195,14 +215,16 @@ class FaissIndex:
         self, vectors: np.ndarray, k: int, breadth: int | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """What FAISS finds: distances and rows [n, k], a row once for each list it stands in."""
-        index = self.faiss
+        index = self._index
         live = None if self._live_bits is None else faiss.IDSelectorBitmap(self._live_bits)
         if isinstance(index, faiss.IndexIVF):
             probes = index.nlist if breadth is None else breadth
             parameters = faiss.SearchParametersIVF(sel=live, nprobe=probes)
             # A graph over the centroids leads to few lists reliably, and never surely to all.
             if probes > self.recipe.probes or breadth is None:
-                return _search_nearest_lists(index, vectors, k, parameters)
+                return self._search_lists(_centroids(index), vectors, k, parameters)
+            if self._stored:
+                return self._search_lists(index.quantizer, vectors, k, parameters)
         elif isinstance(index, faiss.IndexHNSW) and breadth is not None:
             parameters = faiss.SearchParametersHNSW(sel=live, efSearch=breadth)
         else:
@@ -211,23 +233,27 @@ class FaissIndex:
                 index = faiss.downcast_index(index.storage)
         return index.search(vectors, k, params=parameters)
 
-
-def _search_nearest_lists(
-    index: faiss.IndexIVF, vectors: np.ndarray, k: int, parameters: faiss.SearchParametersIVF
-) -> tuple[np.ndarray, np.ndarray]:
-    """Search with every centroid compared, also where a graph stands over the centroids."""
-    centroids = _centroids(index)
-    distances = np.empty((len(vectors), k), np.float32)
-    rows = np.empty((len(vectors), k), np.int64)
-    size = max(1, _PROBED // parameters.nprobe)
-    for start in range(0, len(vectors), size):
-        part = slice(start, start + size)
-        queries = np.ascontiguousarray(vectors[part])
-        near, lists = centroids.search(queries, parameters.nprobe)
-        arrays = (queries, lists, near, distances[part], rows[part])
-        x, *pointers = map(faiss.swig_ptr, arrays)
-        index.search_preassigned_c(len(queries), x, k, *pointers, False, parameters)
-    return distances, rows
+    def _search_lists(
+        self,
+        centroids: faiss.Index,
+        vectors: np.ndarray,
+        k: int,
+        parameters: faiss.SearchParametersIVF,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search the lists of the nearest `centroids`, which are read before, if they are not."""
+        distances = np.empty((len(vectors), k), np.float32)
+        rows = np.empty((len(vectors), k), np.int64)
+        size = max(1, _PROBED // parameters.nprobe)
+        for start in range(0, len(vectors), size):
+            part = slice(start, start + size)
+            queries = np.ascontiguousarray(vectors[part])
+            near, lists = centroids.search(queries, parameters.nprobe)
+            if self._stored and self._stored.read(lists):
+                self._stored = None
+            arrays = (queries, lists, near, distances[part], rows[part])
+            x, *pointers = map(faiss.swig_ptr, arrays)
+            self._index.search_preassigned_c(len(queries), x, k, *pointers, False, parameters)
+        return distances, rows
 
 
 def _nearest_lists(index: faiss.IndexIVF, vectors: np.ndarray, count: int) -> np.ndarray:

@@ -3,12 +3,16 @@
     manifest.json           what there is: facts, and size and SHA-256 of each file of the build;
                             `sha256` is of all else that it says
     vectors-BUILD.faiss     as the index of vectors writes it
+    vectors-BUILD.npy       the SHA-256 of each of its lists, if it has lists (see `stored_lists`)
     texts-BUILD.bin, rows-BUILD.npy, order-BUILD.npy
                             the questions of the build (see `built_questions`)
     changes-BUILD.sqlite    what was added and removed since (see `changes_file`)
     statistics-BUILD.safetensors
                             of the texts of the build (see `statistics`), where a re-ranker reads
                             them; otherwise they are made from the texts when one does
+
+All are verified when the index is opened, but for texts, whose records have a CRC that is verified
+whenever one is read, and for the lists of vectors, each of which is verified before its first use.
 
 BUILD is drawn for each build and compaction, so a name never means another file. An index is
 replaced by its manifest: the new files are written first, the old ones are removed last.
@@ -24,12 +28,13 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
+    check_size,
     file_entries,
     read_json,
     read_verified,
@@ -38,7 +43,7 @@ from qpr_jax.files import (
     write_json,
 )
 from qpr_jax.index import changes_file
-from qpr_jax.index.base import SHARDS, Check, StoredQuestion, backend
+from qpr_jax.index.base import SHARDS, SUMS, Check, StoredQuestion, backend
 from qpr_jax.index.built_questions import FILES, accept, read_questions, write_questions
 from qpr_jax.index.changes_file import ChangesFile
 from qpr_jax.index.question_index import QuestionIndex
@@ -48,9 +53,11 @@ from qpr_jax.index.recipe import Recipe
 if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics
 
+T = TypeVar("T")
+
 FORMAT, OLD_FORMATS = "qpr_jax index 6", ("qpr_jax index 4", "qpr_jax index 5")
 SEAL = "sha256"
-_VECTORS = "vectors-{}.faiss"
+_VECTORS, _SUMS = "vectors-{}.faiss", f"vectors-{{}}{SUMS}"
 _STATISTICS = "statistics-{}.safetensors"
 _BUILD = re.compile(r"[0-9a-f]{16}")
 _OURS = re.compile(
@@ -88,9 +95,10 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
         raise ValueError("an index that was changed since it was built must be compacted first")
     refuse_links(folder)
     index.vectors.save(folder / _VECTORS.format(build))
-    files = _built_files(build)
     if index.statistics is not None:
-        files.append(_write_statistics(folder, index.statistics, build))
+        _write_statistics(folder, index.statistics, build)
+    files = _built_files(build)
+    files += [name for name in _further_files(build) if (folder / name).exists()]
     built = index.recipe
     manifest = {
         "format": FORMAT,
@@ -130,16 +138,31 @@ def read_index(folder: StrPath, *, encoder: str | Sequence[str] = ()) -> tuple[Q
     UserError where a file is missing, changed or cut off, where the manifest does not fit the
     files, or where the index was made with another `encoder` than this, or these, if any.
     """
-    folder = pathlib.Path(folder)
     encoders = (encoder,) if isinstance(encoder, str) else encoder
+    folder = pathlib.Path(folder)
+    return _of_one_build(
+        folder, lambda manifest: (_read(folder, manifest, encoders), str(manifest["build"]))
+    )
+
+
+def verify_index(folder: StrPath) -> None:
+    """UserError where a file of the build is missing, changed or cut off; reads all of each."""
+
+    def check(manifest: dict[str, Any]) -> None:
+        for name in manifest["files"]:
+            verify(folder, name, manifest)
+
+    _of_one_build(pathlib.Path(folder), check)
+
+
+def _of_one_build(folder: pathlib.Path, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` makes of a folder by its manifest, while another process may replace both."""
     while True:
         manifest = read_manifest(folder)
-        build = manifest["build"]
         try:
-            return _read(folder, manifest, encoders), build
+            return read(manifest)
         except (UserError, FileNotFoundError) as error:
-            # Another process may have put a new index there in the meantime.
-            if read_manifest(folder)["build"] != build:
+            if read_manifest(folder)["build"] != manifest["build"]:
                 continue
             if isinstance(error, UserError):
                 raise
@@ -252,12 +275,14 @@ def _built_files(build: str) -> list[str]:
     return [_VECTORS.format(build), *(n.format(build) for n in FILES.values())]
 
 
-def _write_statistics(folder: pathlib.Path, statistics: Statistics, build: str) -> str:
-    """Write the statistics of a build; the name of the file."""
-    name = _STATISTICS.format(build)
-    with write_atomically(folder / name) as file:
+def _further_files(build: str) -> list[str]:
+    """Those that a build may have besides."""
+    return [_SUMS.format(build), _STATISTICS.format(build)]
+
+
+def _write_statistics(folder: pathlib.Path, statistics: Statistics, build: str) -> None:
+    with write_atomically(folder / _STATISTICS.format(build)) as file:
         file.write(statistics.to_bytes())
-    return name
 
 
 def _read_statistics(folder: pathlib.Path, manifest: dict[str, Any]) -> Statistics | None:
@@ -283,9 +308,13 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoders: Sequence[str
             f"{encoders[0][:12]}; build the index again"
         )
     build = manifest["build"]
-    kept = [name for name in [_STATISTICS.format(build)] if name in manifest["files"]]
+    kept = [name for name in _further_files(build) if name in manifest["files"]]
+    later = [FILES["texts"].format(build)]  # verified when they are read
+    if _SUMS.format(build) in kept:
+        later.append(_VECTORS.format(build))
     for name in [*_built_files(build), *kept]:
-        verify(folder, name, manifest)
+        check = check_size if name in later else verify
+        check(folder, name, manifest)
     recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
     requested = Recipe(
         manifest["wanted_factory"], recipe.metric, recipe.probes, manifest["wanted_assignments"]

@@ -147,6 +147,21 @@ def test_another_recipe(qpr, run):
     assert recipe == ["IVF20,SQ8", "ip", 5, 2]
 
 
+def test_info_finds_a_damaged_list_and_compact_makes_it_again(qpr, run):
+    given = "".join(f"question {i}\n" for i in range(1000)).encode()
+    flags = ("--run", run, "--factory", "IVF20,Flat", "--probes", 1)
+    assert qpr("index", "mine", *flags, given=given)[0] == 0
+    (path,) = pathlib.Path("mine", "index").glob("vectors-*.faiss")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    status, out, stderr = qpr("info", "mine")
+    assert (status, out) == (1, "")
+    assert f"{path.name}: the bytes differ from their SHA-256" in stderr
+    assert qpr("compact", "mine")[0] == 0
+    assert json.loads(qpr("info", "mine")[1])["integrity_check"] == "ok"
+
+
 def test_compact_upgrades_an_older_index_and_other_commands_name_it(qpr, run, tmp_path):
     shutil.copytree(run, tmp_path / "old")
     write_format_4(tmp_path / "old")

@@ -61,7 +61,8 @@ def remove(index: QuestionIndex, *ids: Id) -> None:
 
 
 def file_of(folder: pathlib.Path, kind: str) -> pathlib.Path:
-    (path,) = folder.glob(f"{kind}-*[!l]")  # but a journal
+    names = {"vectors": "vectors-*.faiss", "sums": "vectors-*.npy"}
+    (path,) = folder.glob(names.get(kind, f"{kind}-*[!l]"))  # but a journal
     return path
 
 

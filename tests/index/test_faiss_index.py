@@ -145,9 +145,9 @@ def test_an_index_with_the_codes_of_version_0_2_is_searched_as_it_was_built(assi
     index = FaissIndex.read(tmp_path / "old.faiss", recipe, 1.0, width)
     found = index.search(points[:50], 1)[1]
     np.testing.assert_array_equal(found[:, 0], rows[:, 0])
-    trained = faiss.vector_to_array(index.faiss.sq.trained)
+    trained = faiss.vector_to_array(index.whole.sq.trained)
     built = FaissIndex.build(recipe, points.__getitem__, 1000)
-    assert (trained == faiss.vector_to_array(built.faiss.sq.trained)).all() == (assignments == 1)
+    assert (trained == faiss.vector_to_array(built.whole.sq.trained)).all() == (assignments == 1)
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF20,Flat", "HNSW16", "IVF20,SQ8"])
@@ -168,7 +168,7 @@ def test_a_row_in_several_lists_is_found_once_and_more_often(assignments):
     for times in (1, assignments):
         recipe = Recipe("IVF50,Flat", probes=2, assignments=times)
         index = build(recipe)
-        assert index.faiss.ntotal == times * 3000
+        assert index.whole.ntotal == times * 3000
         at = index.search(POINTS[3000:3300], 10)[1]
         assert all(len(set(row)) == 10 for row in at.tolist())
         found.append(np.mean([len({*a} & {*b}) for a, b in zip(at, true, strict=True)]))
@@ -199,7 +199,7 @@ def test_shards_on_disk_make_the_same_index(factory, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_CHUNK", 700)
     parts = FaissIndex.build(recipe, POINTS.__getitem__, 12_000, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert parts.faiss.ntotal == 24_000
+    assert parts.whole.ntotal == 24_000
     assert parts.recall == whole.recall
     for got, expected in zip(
         parts.search(POINTS[:500], 10), whole.search(POINTS[:500], 10), strict=True
@@ -233,7 +233,7 @@ def test_recall_is_of_other_rows_by_exact_search():
 
 
 def test_what_faiss_makes_of_the_factories():
-    index = build(Recipe("IVF20_HNSW8,SQ8"), 1000).faiss
+    index = build(Recipe("IVF20_HNSW8,SQ8"), 1000).whole
     assert isinstance(index, faiss.IndexIVFScalarQuantizer)
     assert index.nlist == 20
 

@@ -54,7 +54,8 @@ def test_it_comes_back_whole(tmp_path, count):
     (found,) = index.find(encode(["\ud800 alone"]), 3)
     assert found[0].distance == pytest.approx(0, abs=1e-5)
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {
+    sums = {f"vectors-{build}.npy"} if lists > 4 else set()
+    assert names == sums | {
         "manifest.json",
         f"vectors-{build}.faiss",
         f"texts-{build}.bin",
@@ -117,10 +118,10 @@ def test_an_index_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
     write(tmp_path, many(20))
     plain, turns = faiss.read_index, [{8: "eight"}, {9: "nine"}]
 
-    def meanwhile(path):
-        if turns:
+    def meanwhile(*path):
+        if turns and isinstance(path[0], str):
             write(tmp_path, turns.pop(0))
-        return plain(path)
+        return plain(*path)
 
     with monkeypatch.context() as patch:
         patch.setattr(faiss, "read_index", meanwhile)
