@@ -46,6 +46,10 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
     "weight_0": ("no imitation beside the pairs", {"teacher.weight": 0.0}),
+    "similarities": (
+        "the teacher's similarities in a batch, too",
+        {"teacher.similarities": 1.0},
+    ),
     "plain_words": ("random initial embeddings", {"teacher.init_embeddings": False}),
     "no_word_dropout": ("all words seen", {"batch.token_dropout": 0.0}),
     "char_ngrams": (

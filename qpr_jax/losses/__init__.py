@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
-    from qpr_jax.losses.imitation import imitation_loss
+    from qpr_jax.losses.imitation import imitation_loss, similarities_loss
     from qpr_jax.losses.ranking import ranking_loss
     from qpr_jax.losses.sdml import sdml_loss
     from qpr_jax.losses.triplet import triplet_loss
@@ -16,16 +16,19 @@ __all__ = [
     "online_contrastive_loss",
     "ranking_loss",
     "sdml_loss",
+    "similarities_loss",
     "triplet_loss",
 ]
 
+# Of functions whose module has another name.
+_MODULES = {"online_contrastive_loss": "contrastive", "similarities_loss": "imitation"}
 
 if not TYPE_CHECKING:  # else a type checker would find every name
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = name.removeprefix("online_").removesuffix("_loss")
+        module = _MODULES.get(name, name.removesuffix("_loss"))
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

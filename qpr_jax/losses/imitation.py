@@ -1,14 +1,21 @@
-"""Imitation loss: a student learns to give the vectors of its teacher."""
+"""Imitation losses: a student learns the vectors of its teacher, or their similarities."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
+from jax.scipy.special import logsumexp
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses.distances import as_floats
+from qpr_jax.losses.autodiff_tiles import sum_in_tiles
+from qpr_jax.losses.distances import as_floats, gather, own_rows, products
+from qpr_jax.precision import resolve
+from qpr_jax.tuning import Tuning, default_tuning
+from qpr_jax.unit_vectors import unit_vectors
 
 
 def imitation_loss(
@@ -47,3 +54,82 @@ def imitation_loss(
     difference = vectors - targets
     loss = 0.5 * (difference**2).sum(axis=1).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def similarities_loss(
+    vectors: jax.Array,
+    targets: jax.Array,
+    *,
+    temperature: float = 0.05,
+    precision: str = "highest",
+    tuning: Tuning | None = None,
+    axis_name: Hashable | None = None,
+) -> jax.Array:
+    """KL divergence of the student's neighbors in the batch from the teacher's.
+
+    The cosines of a question to all others of the batch, over the temperature, are the logits of a
+    distribution; a question is no neighbor of itself. The loss is the mean over questions of
+    KL(teacher || student). It is 0 where the student has the teacher's cosines up to a constant
+    for each question, so it asks less than `imitation_loss`, and weighs near neighbors most.
+
+    Args:
+      vectors: floating [n, d], of the student.
+      targets: floating [n, t], of the teacher for the same questions. A constant: no gradient.
+      temperature: above 0; a small one looks at the nearest neighbors alone.
+      precision: of the products, as in `sdml_loss`.
+      tuning: the platform and its constants; None: of JAX's first device.
+      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
+        Neither value nor gradient depends on the devices.
+
+    Returns:
+      float32 scalar, float64 if the vectors are, at least 0, the mean over the global batch.
+
+    Raises:
+      ValueError: the numbers of rows differ, the batch is one question, or the temperature is
+        out of range.
+
+    Example:
+      >>> x = jnp.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+      >>> float(similarities_loss(x, x))
+      0.0
+
+    Source:
+      Fang, Wang, Wang, Zhang, Yang and Liu (2021), "SEED: Self-supervised Distillation for Visual
+      Representation", equation (5), with the batch for the queue and KL for the cross-entropy,
+      which have the same gradient.
+    """
+    if vectors.ndim != 2 or targets.ndim != 2 or len(vectors) != len(targets):
+        raise UserError(
+            f"`targets`: expected [n, t] for `vectors` [n, d], got {list(targets.shape)} and "
+            f"{list(vectors.shape)}",
+            remedy="give a row for each vector",
+        )
+    if not 0 < temperature < float("inf"):
+        raise UserError(
+            f"`temperature`: expected above 0 and finite, got {temperature}", remedy="0.05 is usual"
+        )
+    tuning, count = tuning or default_tuning(), len(vectors)
+    sides = tuple(map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets))))
+    everyone = tuple(gather(side, count, axis_name) for side in sides)
+    if len(everyone[0]) < 2:
+        raise UserError("`vectors`: expected 2 and more, got 1", remedy="give a larger batch")
+    rounded = resolve(precision, platform=tuning.platform, dtype=sides[0].dtype)
+
+    def divergences(rows: Any, others: Any, own: jax.Array, _: None) -> jax.Array:
+        neighbors = own != jnp.arange(len(others[0]), dtype=own.dtype)[None]
+        student, teacher = (
+            _log_shares(products(*side, rounded, tuning) / temperature, neighbors)
+            for side in zip(rows, others, strict=True)
+        )
+        teacher = lax.stop_gradient(teacher)
+        return jnp.where(neighbors, jnp.exp(teacher) * (teacher - student), 0).sum(axis=1)
+
+    tile = tuning.rows_of_tile(count, len(everyone[0]))
+    own = own_rows(count, axis_name)
+    loss = sum_in_tiles(divergences, sides, everyone, own, None, tile, axis_name) / count
+    return loss if axis_name is None else lax.pmean(loss, axis_name)
+
+
+def _log_shares(logits: jax.Array, neighbors: jax.Array) -> jax.Array:
+    """The logarithm of the softmax over the neighbors, bool [n, N]; others are finite."""
+    return logits - logsumexp(logits, axis=1, keepdims=True, where=neighbors)

@@ -73,6 +73,8 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused = of_losses | unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
+    if not config.teacher.similarities:
+        unused.add("teacher.similarity_temperature")
     if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
         unused.add("data.negatives")
     if not config.data.parallel:
@@ -331,8 +333,8 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
         return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
     known, used = {"scale"}, set[str]()
-    for spec in LOSSES.values():
-        known |= {*spec.settings.values()}
+    for name in LOSS_NAMES:
+        known |= {*LOSSES[name].settings.values()}
     for spec in specs:
         used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}
     unused = {f"loss.{name}" for name in known - used}

@@ -192,6 +192,12 @@ class TeacherConfig:
     batch_size: int = setting(512, "questions of a batch in the imitation stage", min=1)
     learning_rate: float = setting(1e-3, "learning rate of the imitation stage", above=0)
     weight: float = setting(0.0, "weight of imitation beside the loss on pairs", min=0)
+    similarities: float = setting(
+        0.0, "weight of imitating its similarities in a batch, for each 1 of its vectors", min=0
+    )
+    similarity_temperature: float = setting(
+        0.05, "temperature of these; a small one weighs the nearest neighbors", above=0
+    )
     init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
 
 

@@ -16,6 +16,7 @@ from qpr_jax.losses import (
     online_contrastive_loss,
     ranking_loss,
     sdml_loss,
+    similarities_loss,
     triplet_loss,
 )
 from qpr_jax.training.batch_layout import Batch
@@ -31,10 +32,12 @@ class LossSpec:
     Attributes:
       fn: of `qpr_jax.losses`.
       data: what it reads: `queries, candidates` and `clusters=`, or `left, right, labels`, all
-        times `loss.scale`, or, imitation alone, the unscaled vectors and the teacher's.
-      settings: arguments, and the setting of the section `loss` that each gets.
+        times `loss.scale`, or the unscaled vectors and the teacher's.
+      settings: arguments, and the setting of the section `loss`, or `teacher` if it reads the
+        teacher's vectors, that each gets.
       reduction: a sum is divided by the labeled pairs of the global batch.
       needs_key: whether it takes a random `key`.
+      needs_tuning: whether it takes `tuning`, of its N x N scores.
       angular: whether it compares directions, so that vectors should have length 1.
       unused: settings of the section that it does not read after all.
       fused: whether a fused kernel has it with these settings, or it reads no `implementation`.
@@ -45,6 +48,7 @@ class LossSpec:
     settings: Mapping[str, str]
     reduction: Literal["mean", "sum"] = "mean"
     needs_key: bool = False
+    needs_tuning: bool = False
     angular: Callable[[LossConfig], bool] = lambda config: False
     unused: Callable[[LossConfig], Sequence[str]] = lambda config: ()
     fused: Callable[[LossConfig], bool] = lambda config: True
@@ -68,6 +72,7 @@ LOSSES = {
         sdml_loss,
         "pairs",
         _same("distance smoothing prior temperature symmetric precision implementation"),
+        needs_tuning=True,
         unused=lambda config: ("temperature",) if config.prior == "uniform" else (),
         fused=lambda config: config.distance == "ssd" and config.prior == "uniform",
     ),
@@ -76,6 +81,7 @@ LOSSES = {
         "pairs",
         _same("distance negatives margin precision"),
         needs_key=True,
+        needs_tuning=True,
         unused=lambda config: ("precision",) if config.negatives == "random" else (),
     ),
     "ranking": LossSpec(
@@ -83,12 +89,19 @@ LOSSES = {
         "pairs",
         _same("similarity smoothing symmetric precision implementation")
         | {"scale": "similarity_scale"},
+        needs_tuning=True,
         angular=lambda config: True,
         unused=lambda config: () if config.similarity == "dot" else ("scale",),
     ),
     "contrastive": _CONTRASTIVE,
     "online_contrastive": replace(_CONTRASTIVE, fn=online_contrastive_loss, reduction="sum"),
     "imitation": LossSpec(imitation_loss, "targets", {}),
+    "similarities": LossSpec(
+        similarities_loss,
+        "targets",
+        {"temperature": "similarity_temperature"},
+        needs_tuning=True,
+    ),
 }
 # Losses that the setting `loss.names` may name.
 LOSS_NAMES = tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
@@ -101,9 +114,10 @@ def loss_terms(
 
     `tuning` is of the devices that compute them; None: of JAX's first.
     """
-    weights = weighted_losses(config) | {"imitation": config.teacher.weight}
+    weights, imitation = weighted_losses(config), config.teacher.weight
     if imitation_alone:
-        weights = {"imitation": 1.0}
+        weights, imitation = {}, 1.0
+    weights |= {"imitation": imitation, "similarities": imitation * config.teacher.similarities}
 
     def terms(
         vectors: jax.Array, batch: Batch, key: jax.Array, axis_name: str
@@ -119,9 +133,12 @@ def loss_terms(
 
         def value(spec: LossSpec) -> jax.Array:
             """The mean over rows or labeled pairs."""
-            options = {arg: getattr(config.loss, name) for arg, name in spec.settings.items()}
+            section = config.teacher if spec.data == "targets" else config.loss
+            options = {arg: getattr(section, name) for arg, name in spec.settings.items()}
             if spec.data == "pairs":
-                options |= {"clusters": clusters, "tuning": tuning}
+                options["clusters"] = clusters
+            if spec.needs_tuning:
+                options["tuning"] = tuning
             if spec.needs_key:
                 options["key"] = key
             loss = spec.fn(*arrays[spec.data], axis_name=axis_name, **options)
@@ -131,7 +148,7 @@ def loss_terms(
         return {
             name: weight * value(LOSSES[name])
             for name, weight in weights.items()
-            if weight and (name != "imitation" or targets.shape[1])
+            if weight and (LOSSES[name].data != "targets" or targets.shape[1])
         }
 
     return terms

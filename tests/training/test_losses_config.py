@@ -9,6 +9,7 @@ from qpr_jax.losses import (
     online_contrastive_loss,
     ranking_loss,
     sdml_loss,
+    similarities_loss,
     triplet_loss,
 )
 from qpr_jax.training.batch_layout import pack
@@ -46,8 +47,8 @@ def value_of(settings, vectors, clusters, **given):
     return sum(losses_of(settings, vectors, clusters, **given).values())
 
 
-def losses_of(settings, vectors, clusters, *, targets=None, key=None):
-    objective = loss_terms(settings)
+def losses_of(settings, vectors, clusters, *, targets=None, key=None, **options):
+    objective = loss_terms(settings, **options)
     nothing = np.zeros(0, np.int32)
     targets = np.zeros((len(vectors), 0), np.float32) if targets is None else targets
     batch = pack(nothing, [[nothing, np.arange(len(vectors)), clusters, LABELS]], targets)
@@ -168,6 +169,20 @@ def test_vectors_are_scaled_and_imitation_is_weighed(vectors, clusters):
     value = value_of(settings, vectors, clusters, targets=targets)
     expected = sdml_loss(0.5 * queries, 0.5 * candidates) + 3 * imitation_loss(vectors, targets)
     assert value == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_similarities_are_weighed_by_the_imitation_they_join(vectors, clusters):
+    targets = np.roll(vectors, 1, axis=0)
+    settings = TrainConfig()
+    settings.teacher.weight, settings.teacher.similarities = 3.0, 0.5
+    settings.teacher.similarity_temperature = 0.2
+    found = losses_of(settings, vectors, clusters, targets=targets)
+    expected = float(similarities_loss(vectors, targets, temperature=0.2))
+    assert expected > 0.1
+    assert found["similarities"] == pytest.approx(1.5 * expected, rel=1e-5)
+    alone = losses_of(settings, vectors, clusters, targets=targets, imitation_alone=True)
+    assert {*alone} == {"imitation", "similarities"}
+    assert alone["similarities"] == pytest.approx(0.5 * expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("similarity", "factor"), [("cosine", 1.0), ("dot", 0.25)])
