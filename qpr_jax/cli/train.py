@@ -73,6 +73,11 @@ def train(
     set_spelling(spelling)
     from qpr_jax.training.overrides import load_config, override, parse_value
 
+    changed = {change.partition("=")[0] for change in changes}
+    twice = (("--from", start, "encoder.pretrained"), ("--labels", labels, "data.labels"))
+    for option, path, setting in (*twice, ("PAIRS", pairs, "data.path")):
+        if path is not None and setting in changed:
+            raise click.UsageError(f"{option} and --set {setting} exclude each other: give one")
     own = {} if pairs is None else {"data.source": "quora", "data.path": pairs}
     given = {"data.labels": labels, "encoder.pretrained": start}
     own |= {name: path for name, path in given.items() if path is not None}

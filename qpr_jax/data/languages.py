@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Sequence
 
 # ISO 639: the code of two letters, and those of three letters that mean the same.
 _ISO_639 = (
@@ -37,6 +38,11 @@ def _codes() -> dict[str, str]:
 
 _CODES = _codes()
 _ENDINGS = (".gz", ".zst")
+# BCP 47: the script or the region after a code, as of zh-Hans, en-US, pt_BR, es-419. In lower case
+# a region stands after a hyphen alone: `is_ok` is the usual name of another column.
+_REGION = r"[-_](?:[A-Z][a-z]{3}|[A-Z]{2}|\d{3})"
+_COLUMN_WITH_REGION = re.compile(rf"([A-Za-z]{{2,3}})(?:(?:{_REGION})+|-[a-z]{{2}})")
+_FILE_WITH_REGION = re.compile(rf"(?<![A-Za-z])([a-z]{{2,3}})(?:{_REGION})+(?![A-Za-z0-9])")
 
 
 def language_code(name: str) -> str:
@@ -44,33 +50,57 @@ def language_code(name: str) -> str:
     return _CODES.get(name.strip().lower(), "")
 
 
+def language_with_region(name: str) -> str:
+    """The code of the language of `en-US`, `pt_BR` or `zh-Hans`; empty for any other name."""
+    match = _COLUMN_WITH_REGION.fullmatch(name.strip())
+    return language_code(match[1]) if match else ""
+
+
 def languages_of_file(path: str, source_language: str) -> tuple[str, str] | None:
     """The languages of two columns by the name of their file; None if it does not say them.
 
     Two codes next to each other name them, as in `tatoeba.en-de.tsv.gz`, and one of them must be
-    the source language. A name with two such pairs of codes says nothing. The source language twice
-    is what a name says that has no other pair.
+    the source language. A name with two such pairs of codes says nothing, and a code of a region
+    may be one of a language: `pt_BR-en` is Portuguese or Breton. The source language twice is what
+    a name says that has no other pair.
     """
     found = set()
     twice = False
     for part in _parts(path):
-        codes = [language_code(word) for word in re.split(r"[-_]", part)]
-        for pair in itertools.pairwise(codes):
-            if source_language in pair and all(pair) and pair[0] != pair[1]:
-                found.add(pair)
-            twice |= pair == (source_language, source_language)
+        for words in {part, _without_regions(part)}:
+            codes = [language_code(word) for word in re.split(r"[-_]", words)]
+            for pair in itertools.pairwise(codes):
+                if source_language in pair and all(pair) and pair[0] != pair[1]:
+                    found.add(pair)
+                twice |= pair == (source_language, source_language)
     if twice and not found:
         return source_language, source_language
     return found.pop() if len(found) == 1 else None
 
 
+def unknown_code(words: Sequence[str], source_language: str) -> str:
+    """The word like a code next to that of the source language, which is known for none; or ""."""
+    for pair in itertools.pairwise(words):
+        for own, other in (pair, pair[::-1]):
+            like_code = re.fullmatch(r"\s*[A-Za-z]{2,3}\s*", other)
+            if language_code(own) == source_language and like_code and not language_code(other):
+                return other.strip()
+    return ""
+
+
+def unknown_code_of_file(path: str, source_language: str) -> str:
+    """The code in the name of a file of two columns that is known for no language; or ""."""
+    parts = [re.split(r"[-_]", _without_regions(part)) for part in _parts(path)]
+    return next(filter(None, (unknown_code(words, source_language) for words in parts)), "")
+
+
 def language_of_file(path: str) -> str:
     """The language of a file with one text a line by its name; empty if it does not say it.
 
-    It is the last code that stands alone between dots, as in `train.de.gz`; else the last one, as
-    in `train_de.txt`.
+    It is the last code that stands alone between dots, as in `train.de.gz`, with a region or
+    without; else the last one, as in `train_de.txt`.
     """
-    parts = _parts(path)
+    parts = [*map(_without_regions, _parts(path))]
     words = [word for part in parts for word in re.split(r"[-_]", part)]
     codes = [*map(language_code, [*words, *parts])]
     return next((code for code in reversed(codes) if code), "")
@@ -78,7 +108,13 @@ def language_of_file(path: str) -> str:
 
 def _parts(path: str) -> list[str]:
     """The parts of the name of a file between dots, without endings that mean no language."""
-    name = os.path.basename(path).lower()
+    name = os.path.basename(path)
     for ending in _ENDINGS:
-        name = name.removesuffix(ending)
+        if name.lower().endswith(ending):
+            name = name[: -len(ending)]
     return name.split(".")
+
+
+def _without_regions(part: str) -> str:
+    """A part of a name with `en` for `en-US`: a code in lower case, a region in upper case."""
+    return _FILE_WITH_REGION.sub(lambda m: m[1] if language_code(m[1]) else m[0], part)

@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from qpr_jax.data.cells import NOT_UTF8
-from qpr_jax.data.languages import language_code
-from qpr_jax.data.tables import STANDARD_INPUT
-from qpr_jax.data.translation_files import Pair, PairRows, open_pairs
+from qpr_jax.data.languages import language_code, unknown_code, unknown_code_of_file
+from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.tables import STANDARD_INPUT, folder_error
+from qpr_jax.data.translation_files import Pair, PairRows, PairTable, open_pairs
 from qpr_jax.errors import UserError
 
 _PREFIX = re.compile(r"([A-Za-z]{2,3})-([A-Za-z]{2,3}):(.*)", re.DOTALL)
+_LIKE_PREFIX = re.compile(r"([A-Za-z]{2,}(?:[-_][A-Za-z]+)*):.")  # no drive of Windows
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EQUAL_SHARE, _EQUAL_LEAST = 0.5, 20  # of sentences that are their own translation: refused
-_BAD_ROW_REMEDY = "correct it, or skip bad rows with {data.skip_bad_rows=True}"
-_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with {data.skip_bad_rows=True}"
+_BAD_ROW_REMEDY = "correct it, or skip bad rows with {skip_bad_rows=True}"
+_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with {skip_bad_rows=True}"
 
 
 class Translations(NamedTuple):
@@ -55,14 +57,15 @@ def read_translations(
       skip_bad_rows: count rows that cannot be read or have an empty side, and leave them out.
 
     Raises:
-      UserError: the languages are unknown, one of them comes twice, or none is the source language;
-        two files differ in their numbers of lines; a row is bad; there is no good one.
+      UserError: a file is not there; the languages are unknown, one of them comes twice, or none is
+        the source language; two files differ in their numbers of lines; a row is bad; there is no
+        good one.
     """
     source_language = language_code(source_language) or source_language
-    given, paths = parse_spec(spec)
+    given, paths = find_files(spec)
     table = open_pairs(paths, given, source_language)
     source = "+".join(paths)
-    language, swap = _target_language(table.languages, source_language, spec)
+    language, swap = _target_language(table, source_language, spec, paths)
     first, second, skipped = _collect(table.rows, source, skip_bad_rows=skip_bad_rows)
     sources, targets = (second, first) if swap else (first, second)
     is_dictionary = table.is_dictionary or all(map(_is_mostly_words, (sources, targets)))
@@ -74,6 +77,23 @@ def read_translations(
 def file_names(spec: str) -> str:
     """The names of the files of a specification, without folders: what may be published."""
     return "+".join(os.path.basename(path) for path in parse_spec(spec)[1])
+
+
+def find_files(
+    spec: str, *, remedy: str = "name a file, or two as PATH+PATH"
+) -> tuple[Pair | None, list[str]]:
+    """What `parse_spec` returns; UserError with this remedy where a file is not there."""
+    given, paths = parse_spec(spec)
+    for path in paths:
+        if os.path.isdir(path):
+            raise folder_error(path)
+        if os.path.exists(path):
+            continue
+        if path == paths[0] and not given and (match := _LIKE_PREFIX.match(path)):
+            what = f"{spec}: expected two codes of languages before the colon, got {match[1]!r}"
+            raise UserError(what, remedy="write them as in en-de:PATH")
+        raise UserError(f"expected a file of translations, found none at {path}", remedy=remedy)
+    return given, paths
 
 
 def parse_spec(spec: str) -> tuple[Pair | None, list[str]]:
@@ -118,13 +138,14 @@ def _expand(path: str) -> str:
     return os.path.expanduser(os.path.expandvars(path))
 
 
-def _target_language(languages: Pair, source_language: str, spec: str) -> tuple[str, bool]:
+def _target_language(
+    table: PairTable, source_language: str, spec: str, paths: Sequence[str]
+) -> tuple[str, bool]:
     """The language that is not the source language, and whether it comes first."""
-    first, second = languages
+    first, second = languages = table.languages
     remedy = "name the languages in front of the path, as in en-de:PATH"
     if not first or not second:
-        what = f"{spec}: expected the names of the files to say the two languages, got "
-        what += f"{first or 'none'} and {second or 'none'}"
+        what = f"{spec}: {_unknown_languages(table, source_language, paths)}"
     elif first == second:
         what = f"{spec}: expected two languages, got {first} twice"
     elif source_language not in languages:
@@ -132,6 +153,25 @@ def _target_language(languages: Pair, source_language: str, spec: str) -> tuple[
     else:
         return (first, True) if second == source_language else (second, False)
     raise UserError(what, remedy=remedy)
+
+
+def _unknown_languages(table: PairTable, source_language: str, paths: Sequence[str]) -> str:
+    """What is wrong where nothing says the language of a side."""
+    if len(paths) == 2:
+        first, second = (language or "none" for language in table.languages)
+        return f"expected the names of the files to say the two languages, got {first} and {second}"
+    code = unknown_code(table.first, source_language)
+    code = code or unknown_code_of_file(paths[0], source_language)
+    if code:
+        return f"expected codes of two languages, got {source_language} and {code!r}, not known"
+    expected = "expected the name of the file to say the two languages"
+    if not table.first:
+        return f"{expected}, got none"
+    codes = [language_code(cell) for cell in table.first]
+    if all(codes):
+        return f"expected {source_language} and another language, got {' and '.join(codes)}"
+    row = short([*table.first])
+    return f"{expected}, or a header of their codes, got neither: the first row is {row}"
 
 
 def _collect(
@@ -151,7 +191,8 @@ def _collect(
                 raise UserError(what, remedy=_NOT_UTF8_REMEDY)
             raise UserError(what, remedy=_BAD_ROW_REMEDY)
     if not first:
-        what = f"{source}: expected translations, got no good row and {skipped} bad ones"
+        got = f"no good row and {skipped} bad ones" if skipped else "no row"
+        what = f"{source}: expected translations, got {got}"
         raise UserError(what, remedy="give a file with translations")
     return first, second, skipped
 

@@ -122,6 +122,11 @@ def compression(start: bytes) -> str:
     return "zstd" if skippable or start[:4] == b"\x28\xb5\x2f\xfd" else ""
 
 
+def folder_error(path: str) -> UserError:
+    """The error for a folder where a file should be."""
+    return UserError(f"{path}: expected a file, got a folder", remedy="name a file")
+
+
 @contextlib.contextmanager
 def open_input(path: str) -> Iterator[BinaryIO]:
     """Open a file or standard input and decompress it.
@@ -136,6 +141,8 @@ def open_input(path: str) -> Iterator[BinaryIO]:
         else:
             try:
                 file = stack.enter_context(open(path, "rb"))
+            except IsADirectoryError:
+                raise folder_error(path) from None
             except OSError as error:
                 reason = f"{path}: cannot be read ({error.strerror})"
                 raise UserError(reason, remedy="name a file") from None

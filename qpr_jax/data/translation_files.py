@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 from qpr_jax.data.cells import NOT_UTF8, Cells, Line, csv_rows, read_lines, tsv_rows
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.languages import language_code, language_of_file, languages_of_file
+from qpr_jax.data.languages import (
+    language_code,
+    language_of_file,
+    language_with_region,
+    languages_of_file,
+)
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.data.tables import Fields, format_of, open_input, read_rows
 from qpr_jax.data.wiktionary import is_entry, parse_entry
@@ -28,11 +33,16 @@ _SNIFFED = 1000  # lines, in which a dictionary begins or a tab comes
 
 
 class PairTable(NamedTuple):
-    """Rows of two texts, and the languages of the two, "" where nothing says one."""
+    """Rows of two texts, and the languages of the two, "" where nothing says one.
+
+    Attributes:
+      first: the cells of the first row, where it is no header.
+    """
 
     languages: Pair
     rows: PairRows
     is_dictionary: bool = False
+    first: Sequence[str] = ()
 
 
 def open_pairs(paths: Sequence[str], given: Pair | None, source_language: str) -> PairTable:
@@ -56,6 +66,11 @@ def open_pairs(paths: Sequence[str], given: Pair | None, source_language: str) -
         return _cell_table(paths[0], given, source_language)
     read = _record_table if kind else _text_table
     return read(paths[0], given, source_language)
+
+
+def _empty(path: str) -> UserError:
+    what = f"{path}: expected translations, got an empty file"
+    return UserError(what, remedy="give a file with translations")
 
 
 def _pair(first: object, second: object, names: Sequence[str]) -> Pair | str:
@@ -108,7 +123,9 @@ def _text_table(path: str, given: Pair | None, source_language: str) -> PairTabl
     The first lines that have the form of either decide.
     """
     broken = 0  # the first line that is not UTF-8, or is UTF-16
+    is_empty = True
     for number, line in itertools.islice(_lines(path), _SNIFFED):
+        is_empty = is_empty and line is not None and not line.strip()
         if line is None or "\0" in line:
             broken = broken or number
         elif "\t" in line:
@@ -118,6 +135,8 @@ def _text_table(path: str, given: Pair | None, source_language: str) -> PairTabl
             return PairTable(languages, _entry_rows(path, languages[0]), is_dictionary=True)
     if broken:
         raise UserError(f"{path}, line {broken}: {NOT_UTF8}", remedy="save the file as UTF-8")
+    if is_empty:
+        raise _empty(path)
     what = (
         f"{path}: expected two columns with a tab between, or lines :word:translation, got neither"
     )
@@ -159,13 +178,17 @@ def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTabl
             head = row
             break
     every = itertools.chain(early, rows)
+    if not early:
+        raise _empty(path)
+    columns = ("column 1", "column 2")
     if head is None:
-        return PairTable(languages, _cell_rows(every, (0, 1), 2))
+        return PairTable(languages, _cell_rows(every, (0, 1), columns, 2))
     found = _find_columns(head, path, given, source_language)
     if found is not None:
         every = itertools.chain(early[:-1], rows)
         places = (head.index(found[0]), head.index(found[1]))
-        return PairTable(found[2], _cell_rows(every, places, len(head)))
+        columns = (f"`{found[0]}`", f"`{found[1]}`")
+        return PairTable(found[2], _cell_rows(every, places, columns, len(head)))
     if len(head) != 2:
         where = f"{path}, line {early[-1][0]}"
         if any("\r" in cell for cell in head):
@@ -173,12 +196,15 @@ def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTabl
             raise UserError(what, remedy="save the file with the line ends of Unix or Windows")
         what = f"{where}: expected two columns, or a header that names those of two languages, got "
         what += f"{len(head)}: {short(head)}"
-        raise UserError(what, remedy="name them by codes of languages, or source and target")
-    return PairTable(languages, _cell_rows(every, (0, 1), 2))
+        raise UserError(
+            what,
+            remedy="add a header line that names the columns by codes of languages (en, de), or "
+            "source and target",
+        )
+    return PairTable(languages, _cell_rows(every, (0, 1), columns, 2), first=head)
 
 
-def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], width: int) -> PairRows:
-    names = [f"column {place + 1}" for place in places]
+def _cell_rows(rows: Iterable[Cells], places: tuple[int, int], names: Pair, width: int) -> PairRows:
     for line, row in rows:
         if isinstance(row, str):
             yield line, row
@@ -193,20 +219,14 @@ def _find_columns(
     names: Sequence[str], path: str, given: Pair | None, source_language: str
 ) -> tuple[str, str, Pair] | None:
     """The names of the two columns and their languages; None if the names say none."""
-    known = set(given or ())
-    codes: dict[str, str] = {}
-    for name in names:
-        code = language_code(name) or (
-            name.strip().lower() if name.strip().lower() in known else ""
-        )
-        if code:
-            codes.setdefault(code, name)
+    every = [language_code(name) or language_with_region(name) for name in names]
+    if every == [source_language] * 2:
+        what = f"{path}: expected columns of two languages, got {source_language} twice"
+        raise UserError(what, remedy="name the column of the other language by its code")
+    codes = _columns_of_languages(names, path, {*(given or ())}, source_language)
     others = [code for code in codes if code != source_language]
     if given and {*given} <= {*codes}:
         return codes[given[0]], codes[given[1]], given
-    if len(names) == 2 and not others and [*map(language_code, names)].count(source_language) == 2:
-        what = f"{path}: expected columns of two languages, got {source_language} twice"
-        raise UserError(what, remedy="name the column of the other language by its code")
     if source_language in codes and others:
         if len(others) > 1:
             others = [code for code in others if code not in _NO_LANGUAGES]
@@ -222,6 +242,32 @@ def _find_columns(
         languages = given or languages_of_file(path, source_language) or NOT_SAID
         return named["source"], named["target"], languages
     return None
+
+
+def _columns_of_languages(
+    names: Sequence[str], path: str, given: set[str], source_language: str
+) -> dict[str, str]:
+    """The column of each language; one with a region (`en-US`) only where a language lacks another.
+
+    UserError where two columns are the same language of other regions.
+    """
+    codes: dict[str, str] = {}
+    for name in names:
+        plain = name.strip().lower()
+        if code := language_code(name) or (plain if plain in given else ""):
+            codes.setdefault(code, name)
+    others = {*codes} - {source_language, *_NO_LANGUAGES}
+    if given <= {*codes} if given else source_language in codes and others:
+        return codes
+    regions: dict[str, str] = {}
+    for name in names:
+        code = language_with_region(name)
+        if code in regions and (not given or code in given):
+            what = f"{path}: expected one column of {code}, got `{regions[code]}` and `{name}`"
+            raise UserError(what, remedy="rename the one to leave out")
+        if code and code not in codes:
+            regions.setdefault(code, name)
+    return codes | regions
 
 
 def _record_table(path: str, given: Pair | None, source_language: str) -> PairTable:
@@ -245,6 +291,8 @@ def _record_table(path: str, given: Pair | None, source_language: str) -> PairTa
             first, second, languages = find([*row])
             every = itertools.chain(early, rows)
             return PairTable(languages, _record_rows(every, (first, second)))
+    if not early:
+        raise _empty(path)
     languages = given or languages_of_file(path, source_language) or NOT_SAID
     return PairTable(languages, ((line, str(row)) for line, row in early))  # no good row
 

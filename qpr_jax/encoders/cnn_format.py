@@ -102,7 +102,7 @@ def _parse_npz(data: bytes, where: str) -> dict[str, np.ndarray]:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             return dict(file)
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _damaged(f"{where}: expected float32 arrays, got {error}") from error
+        raise _damaged(f"{where}: expected an .npz file of arrays, got another file") from error
 
 
 def _damaged(what: str) -> UserError:

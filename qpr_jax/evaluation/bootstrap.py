@@ -77,7 +77,8 @@ def read_ranks(path: StrPath) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        got = error.strerror if isinstance(error, OSError) else "no whole .npz file"
         raise UserError(
-            f"{path}: expected the ranks of a run, got {error}",
+            f"{path}: expected the ranks of a run, got {got}",
             remedy="remove the folder and run it again",
         ) from error

@@ -257,22 +257,32 @@ def _shape_of(start: CnnEncoder) -> EncoderConfig:
 def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
     if not config.encoder.pretrained:
         return None
-    return _read_start(config, CnnEncoder, "expected the folder of a run with a CNN")
+    return _read_start(
+        config,
+        CnnEncoder,
+        "expected the folder of a run with a CNN",
+        remedy="name a run that was trained with {encoder.kind=cnn}",
+    )
 
 
 def _read_bert(config: TrainConfig) -> TransformerEncoder:
-    expected = "expected a folder in the format of sentence-transformers"
-    return _read_start(config, TransformerEncoder, expected)
+    return _read_start(
+        config,
+        TransformerEncoder,
+        "expected a folder in the format of sentence-transformers",
+        remedy="name such a folder or `minilm`, or set {encoder.kind=cnn} to start from a run",
+    )
 
 
-def _read_start(config: TrainConfig, kind: type[E], expected: str) -> E:
+def _read_start(config: TrainConfig, kind: type[E], expected: str, *, remedy: str) -> E:
     path = config.encoder.pretrained
     try:
         encoder = run_encoder(os.path.expanduser(path))
     except UserError as error:
         raise UserError(error.what, setting="encoder.pretrained", remedy=error.remedy) from None
     if not isinstance(encoder, kind):
-        raise UserError(f"{expected}, got {path!r}", setting="encoder.pretrained")
+        what = f"{expected}, got {path!r}"
+        raise UserError(what, setting="encoder.pretrained", remedy=remedy)
     return encoder
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError, ref
@@ -213,11 +214,18 @@ def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.nda
         )
 
     try:
-        vectors = np.load(pathlib.Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise refused(str(getattr(error, "strerror", None) or error)) from None
-    if not isinstance(vectors, np.ndarray):
-        raise refused("an archive of several")
+        file = pathlib.Path(path).expanduser()
+        with open(file, "rb") as start:
+            is_npy = start.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+        vectors = np.load(file, mmap_mode="r", allow_pickle=False) if is_npy else None
+    except IsADirectoryError:
+        raise refused("a folder") from None
+    except OSError as error:
+        raise refused(f"none ({error.strerror})") from None
+    except (ValueError, EOFError) as error:
+        raise refused(f"one that cannot be read ({error})") from None
+    if vectors is None:
+        raise refused("what is not a .npy file")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != count:
         raise refused(f"{vectors.dtype} {list(vectors.shape)}")
     for start in range(0, count, _CHUNK):

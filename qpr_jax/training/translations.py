@@ -14,7 +14,13 @@ import numpy as np
 
 from qpr_jax.data.clusters import connect
 from qpr_jax.data.lexicon import gloss, learn_lexicon
-from qpr_jax.data.parallel import Translations, file_names, parse_spec, read_translations
+from qpr_jax.data.parallel import (
+    Translations,
+    file_names,
+    find_files,
+    parse_spec,
+    read_translations,
+)
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
@@ -144,9 +150,17 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
         [_read(config, setting, spec) for spec in specs]
         for setting, specs in _specs(config).items()
     )
-    splits = split_translations(
-        files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
-    )
+    for test in tests:
+        if test.dictionary:
+            raise UserError(
+                f"{test.name}: expected sentences to score, got a dictionary",
+                setting="data.parallel_tests",
+                remedy="give it in {data.parallel} instead, which trains with it",
+            )
+    with _naming("data.parallel"):
+        splits = split_translations(
+            files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
+        )
     if config.early_stopping.metric == "translation" and not splits.held_out["validation"]:
         raise UserError(
             "expected sentences to hold out and score, got dictionaries alone or too few sentences "
@@ -237,17 +251,22 @@ def _specs(config: TrainConfig) -> dict[str, tuple[str, ...]]:
 def _paths(setting: str, spec: str) -> list[str]:
     """The files of an entry of a setting; UserError where one is not there."""
     with _naming(setting):
-        paths = parse_spec(spec)[1]
+        _, paths = find_files(
+            spec,
+            remedy="name a file, or two as PATH+PATH; several are separated by commas, which no "
+            "path may have",
+        )
         for path in paths:
             if not os.path.isfile(path):
-                what = f"expected a file of translations, found none at {path}"
-                raise UserError(what, remedy="name a file, or two as PATH+PATH")
+                what = f"{path}: expected a file, got a pipe or a device, which is read once"
+                raise UserError(what, remedy="save it as a file")
         return paths
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
     """Read the files of an entry of a setting, at most `data.max_rows` rows of them."""
     most = config.data.max_rows or None
+    _paths(setting, spec)
     with _naming(setting):
         found = read_translations(
             spec,

@@ -104,6 +104,13 @@ def test_the_same_command_goes_on_with_duplicates(start, run, tmp_path):
     assert not (tmp_path / "found").exists()
 
 
+def test_a_dry_run_leaves_nothing(start, run, tmp_path):
+    process = start("encode", run, "--out", "v.npy", "--dry-run")
+    feed(process)
+    assert interrupt(process) == "stopped"
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.slow
 def test_train_saves_and_the_same_command_resumes(start, tmp_path):
     changes = ("--set", "max_steps=100000", "--set", "max_epochs=100000")

@@ -45,6 +45,21 @@ def test_labels_and_the_run_to_start_from_are_settings(qpr, monkeypatch):
     assert (given[0].data.labels, given[0].data.path) == ("v.csv", "p.tsv")
 
 
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [
+        (("--from", "x"), "encoder.pretrained"),
+        (("--labels", "x"), "data.labels"),
+        (("pairs.tsv",), "data.path"),
+    ],
+)
+def test_an_option_and_its_setting_are_not_both_given(qpr, options, setting):
+    status, _, stderr = qpr("train", "r", *options, "--set", f"{setting}=y")
+    assert status == 2
+    name = options[0] if len(options) == 2 else "PAIRS"
+    assert stderr.endswith(f"Error: {name} and --set {setting} exclude each other: give one\n")
+
+
 SMALL = """
 batch_size = 32
 max_steps = 3

@@ -16,20 +16,52 @@ from tests.translation_files import (
 )
 
 BROKEN = {
-    "no file": ("p.en-de.tsv", None, r"cannot be read \(No such file"),
-    "empty": ("p.en-de.tsv", "", "got no good row and 0 bad ones"),
+    "no file": ("p.en-de.tsv", None, "expected a file of translations, found none at"),
+    "empty": ("p.en-de.tsv", "", "got an empty file"),
+    "empty, of no languages": ("p.csv", "\n", "got an empty file"),
+    "empty text": ("p.en-de.txt", " \n\n", "got an empty file"),
+    "empty records": ("p.jsonl", "", "got an empty file"),
+    "a header alone": ("p.tsv", "en\tde\n", "expected translations, got no row"),
+    "unusable entries": ("w.de-en.txt", ":Hund:\n", "got no good row and 1 bad ones"),
     "one column": ("p.en-de.tsv", "How?\n", "expected two columns, .* got 1"),
     "one column of text": ("p.en-de.txt", "How?\n", "expected two columns .*, got neither"),
-    "three columns": ("p.en-de.tsv", "1\tHow?\tWie?\n", "expected two columns, .* got 3"),
+    "three columns": (
+        "p.en-de.tsv",
+        "1\tHow?\tWie?\n",
+        "expected two columns, .* got 3.*; add a header",
+    ),
     "an empty side": ("p.en-de.tsv", "How?\tWie?\nWho?\t \n", r"line 2: .* column 2, got an empty"),
+    "an empty cell": ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got an empty"),
     "another width": ("p.en-de.csv", "a,b\na,b,c\n", "line 2: expected 2 columns, .* got 3"),
     "ends of old": ("p.en-de.tsv", "a b\tc d\re f\tg h\r", "line 1: .* returns alone"),
     "ends of old in CSV": ("p.en-de.csv", "a b,c d\re f,g h\r", "line 1: .* returns alone"),
     "ends of old in text": ("p.en-de.txt", "a b\tc d\re f\tg h", "line 1: .* returns alone"),
     "a language twice in its name": ("two.en-en.tsv", "How?\tWie?\n", "got en twice; name the"),
-    "no languages": ("p.tsv", "How?\tWie?\n", "expected the names of the files to say"),
+    "no languages": (
+        "p.tsv",
+        "How?\tWie?\n",
+        r"expected the name .*, or a header .*, got neither: the first row is \['How\?', 'Wie\?'\]",
+    ),
+    "names of languages": ("p.tsv", "English\tGerman\nHow?\tWie?\n", "row is .'English', 'German'"),
+    "no languages of columns": (
+        "p.tsv",
+        "source\ttarget\nHow?\tWie?\n",
+        "expected the name of the file to say the two languages, got none; name the",
+    ),
+    "an unknown code in a name": ("p.en-xq.tsv", "How?\tWie?\n", "got en and 'xq', not known"),
+    "an unknown code": ("p.tsv", "xq\ten\nWie?\tHow?\n", "got en and 'xq', not known; name the"),
+    "two regions": (
+        "p.tsv",
+        "pt-BR\ten\tpt-PT\na\tb\tc\n",
+        "column of pt, got `pt-BR` and `pt-PT`",
+    ),
+    "one language of two regions": (
+        "p.tsv",
+        "en-US\ten-GB\na\tb\n",
+        "of two languages, got en twice",
+    ),
     "a language twice": ("p.tsv", "en\ten\nHow?\tWie?\n", "got en twice"),
-    "other languages": ("p.tsv", "de\tfr\nWie?\tQui?\n", "expected the names of the files to say"),
+    "other languages": ("p.tsv", "de\tfr\nWie?\tQui?\n", "another language, got de and fr"),
     "no other language": (
         "p.jsonl",
         '{"en": "How?", "text": "Wie?"}',
@@ -94,7 +126,7 @@ def test_bad_rows_are_counted(tmp_path):
     found = read(path, skip_bad_rows=True)
     assert_pairs(found, [("How?", "Wie?"), ("Why not?", "Warum nicht?")])
     assert found.skipped == 3
-    with pytest.raises(UserError, match=r"skip bad rows with `data\.skip_bad_rows=True`"):
+    with pytest.raises(UserError, match=r"skip bad rows with `skip_bad_rows=True`"):
         read(path)
 
 
@@ -156,7 +188,7 @@ def test_wrong_languages(tmp_path):
 
 def test_one_of_two_files_is_missing(tmp_path):
     path = write_lines(tmp_path / "a.en", SOURCES)
-    with pytest.raises(UserError, match=r"^.*/a\.de: cannot be read \(No such file"):
+    with pytest.raises(UserError, match=r"found none at .*/a\.de; name a file, or two as"):
         read(f"{path}+{tmp_path}/a.de")
 
 
@@ -174,6 +206,21 @@ def test_one_of_two_files_is_missing(tmp_path):
 def test_empty_paths(spec, message):
     with pytest.raises(UserError, match=message):
         read(spec)
+
+
+@pytest.mark.parametrize("prefix", ["english-german", "en_de", "en-pt-BR", "german"])
+def test_what_is_no_prefix_before_a_colon_is_said(tmp_path, monkeypatch, prefix):
+    monkeypatch.chdir(tmp_path)
+    message = f"expected two codes of languages before the colon, got '{prefix}'; write .* en-de:"
+    with pytest.raises(UserError, match=message):
+        read("p.tsv", f"{prefix}:")
+    rows = [("en", "de"), *PAIRS]
+    assert_pairs(read(write_cells(tmp_path / f"{prefix}:p.tsv", rows, "\t").name))
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: expected a file, got a folder; name a"):
+        read(tmp_path)
 
 
 def test_standard_input_is_refused():

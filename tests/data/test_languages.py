@@ -2,7 +2,12 @@
 
 import pytest
 
-from qpr_jax.data.languages import language_code, language_of_file, languages_of_file
+from qpr_jax.data.languages import (
+    language_code,
+    language_of_file,
+    language_with_region,
+    languages_of_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +33,24 @@ def test_codes(name, code):
 
 
 @pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("en-US", "en"),
+        ("pt_BR", "pt"),
+        (" de-at ", "de"),
+        ("zh-Hans-CN", "zh"),
+        ("es-419", "es"),
+        ("is_ok", ""),
+        ("en_text", ""),
+        ("xx-US", ""),
+        ("en", ""),
+    ],
+)
+def test_codes_with_regions(name, code):
+    assert language_with_region(name) == code
+
+
+@pytest.mark.parametrize(
     ("path", "languages"),
     [
         ("tatoeba.en-de.tsv.gz", ("en", "de")),
@@ -37,6 +60,11 @@ def test_codes(name, code):
         ("Tatoeba.EN-DE.tsv.zst", ("en", "de")),
         ("my.en-de.tsv", ("en", "de")),  # `my` is Burmese
         ("my-en-de.tsv", None),  # my-en or en-de
+        ("ted.en-US-de-DE.tsv.GZ", ("en", "de")),
+        ("en-zh_Hans_CN.tsv", ("en", "zh")),
+        ("en-DE.tsv", ("en", "de")),
+        ("pt_BR-en.tsv", None),  # Portuguese or Breton
+        ("en-US-en-GB.tsv", ("en", "en")),
         ("train.de-fr.tsv", None),  # without the source language
         ("en-en.tsv", ("en", "en")),
         ("en-en.de-en.tsv", ("de", "en")),
@@ -63,6 +91,9 @@ def test_another_source_language():
         ("train.de.txt", "de"),
         ("train_de.txt", "de"),
         ("de.txt.zst", "de"),
+        ("train.pt_BR.txt", "pt"),
+        ("train.es-419.gz", "es"),
+        ("train_zh-Hans.txt", "zh"),
         ("/en/sentences.txt", ""),
     ],
 )

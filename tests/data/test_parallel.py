@@ -88,6 +88,28 @@ def test_order_of_columns(tmp_path):
     assert_pairs(read(header, "en-de:"))
 
 
+@pytest.mark.parametrize("ending", ["tsv", "jsonl"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("id", "en-US", "de-DE"),
+        ("id", "en-us", "de"),
+        ("is_ok", "en", "de_AT"),
+        ("de-DE", "en", "de"),  # a code alone goes before one with a region
+        ("id", "eng-Latn-GB", "de-276"),
+    ],
+)
+def test_languages_with_regions(tmp_path, names, ending):
+    rows = [("-", a, b) for a, b in PAIRS]
+    path = tmp_path / f"p.{ending}"
+    if ending == "tsv":
+        write_cells(path, [names, *rows], "\t")
+    else:
+        write_records(path, names, rows)
+    assert_pairs(read(path))
+    assert_pairs(read(path, "en-de:"))
+
+
 def test_prefix_and_header(tmp_path):
     made_up = [("xx", "en"), *((b, a) for a, b in PAIRS)]
     assert_pairs(read(write_cells(tmp_path / "p.tsv", made_up, "\t"), "en-xx:"), language="xx")

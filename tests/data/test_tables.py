@@ -135,7 +135,7 @@ def test_bad_rows_may_be_left_out(tmp_path, caplog):
 def test_what_cannot_be_read(tmp_path):
     with pytest.raises(UserError, match=r"nowhere: cannot be read \(No such file"):
         read(str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\)"):
+    with pytest.raises(UserError, match="expected a file, got a folder; name a file"):
         read(str(tmp_path))
     with pytest.raises(UserError, match="`format`: expected one of lines, tsv, csv, jsonl"):
         read(write(tmp_path, "a", "a"), format="xml")

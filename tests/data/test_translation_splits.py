@@ -224,7 +224,9 @@ def test_files_of_which_nothing_is_left_are_no_files():
     files = [translations(statements(3), name="a"), translations(questions(3), name="b")]
     found = split_translations(files, [translations(statements(3))])
     assert [file.name for file in found.train] == ["b"]
-    with pytest.raises(UserError, match="got 6 rows, all of them in tests"):
+    with pytest.raises(
+        UserError, match="in a, b, got 6 rows, all of them in a, b or held out; give"
+    ):
         split_translations(files, files)
 
 

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from numpy.lib.format import MAGIC_PREFIX
 
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
@@ -196,7 +197,10 @@ def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
 @pytest.mark.parametrize(
     ("array", "said"),
     [
-        (None, "No such file"),
+        (None, "got none .No such file"),
+        (b"question1,question2\n", "got what is not a .npy file; the questions"),
+        (b"", "got what is not a .npy file; the questions"),
+        (MAGIC_PREFIX + b"\1\0", r"got one that cannot be read \("),
         (np.zeros((3, 16), np.float32), r"got float32 \[3, 16\]"),
         (np.zeros((0, 16), np.int32), r"got int32 \[0, 16\]"),
         ("zeros", r"got zeros or what is not finite in row 7"),
@@ -210,7 +214,9 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
     if isinstance(array, str):
         array = np.ones((len(dataset.data.questions), 16), np.float32)
         array[7] = 0
-    if array is not None:
+    if isinstance(array, bytes):
+        path.write_bytes(array)
+    elif array is not None:
         np.save(path, array)
     config = override(config, {"teacher.model": "", "teacher.vectors": str(path)})
     with pytest.raises(UserError, match=said) as caught:

@@ -208,7 +208,8 @@ def test_a_folder_of_another_kind_is_refused(tmp_path):
     from tests.runs import write_encoder
 
     write_encoder(tmp_path / "cnn")
-    with pytest.raises(UserError, match="expected a folder in the format of sentence-transformers"):
+    message = "expected a folder in the format of sentence-transformers, got .*; name such a folder"
+    with pytest.raises(UserError, match=message):
         train_and_evaluate(
             config_of(**{"encoder.pretrained": str(tmp_path / "cnn")}), tmp_path / "run"
         )

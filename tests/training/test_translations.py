@@ -308,7 +308,8 @@ def test_an_encoder_without_sums_cannot_spell_words(config):
 @pytest.mark.parametrize(
     ("setting", "spec", "message"),
     [
-        ("data.parallel", "en-de:{}/none.tsv", "none.tsv"),
+        ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name .* separated by commas"),
+        ("data.parallel", "{}", "expected a file, got a folder"),
         ("data.parallel_tests", "en-de:{}/none.tsv", "none.tsv"),
         ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"expected \$QPR_NOT_SET to be set"),
     ],
@@ -319,6 +320,14 @@ def test_files_that_are_not_there_are_named_with_their_setting(
     with pytest.raises(UserError, match=message) as caught:
         load_dataset(override(config, {setting: (spec.format(tmp_path),)}), None)
     assert caught.value.setting == setting
+
+
+def test_a_dictionary_is_not_scored(config, tmp_path):
+    spec = write_tsv(tmp_path / "words.tsv", [("dog", "hund"), ("cat", "katze")])
+    with pytest.raises(
+        UserError, match=r"words\.tsv: expected sentences to score, got a dictionary"
+    ):
+        load_dataset(override(config, {"data.parallel_tests": (spec,)}), None)
 
 
 def test_scored_sentences_are_in_no_training(dataset):
