@@ -141,8 +141,8 @@ class FaissIndex:
     @property
     def whole(self) -> faiss.Index:
         """The index of FAISS, with all its lists; UserError where one is damaged."""
-        if self._stored:
-            self._stored.read_all()
+        if stored := self._stored:
+            stored.read_all()
         return self._index
 
     def __len__(self) -> int:
@@ -248,7 +248,7 @@ class FaissIndex:
             part = slice(start, start + size)
             queries = np.ascontiguousarray(vectors[part])
             near, lists = centroids.search(queries, parameters.nprobe)
-            if self._stored and self._stored.read(lists):
+            if (stored := self._stored) and stored.read(lists):  # another thread may set it
                 self._stored = None
             arrays = (queries, lists, near, distances[part], rows[part])
             x, *pointers = map(faiss.swig_ptr, arrays)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -44,15 +43,6 @@ class Parts(NamedTuple):
 
 
 NO_PARTS = Parts(np.zeros(0, np.int32), np.zeros(1, np.int64))
-
-
-def make_parts(tokens: Iterable[Sequence[int]]) -> Parts:
-    """Make the parts of tokens, each given by its rows; they are read one by one."""
-    rows, ends = array.array("i"), array.array("q", [0])  # lists would take ten times the memory
-    for token in tokens:
-        rows.extend(token)
-        ends.append(len(rows))
-    return Parts(np.array(rows, np.int32), np.array(ends, np.int64))
 
 
 class TokenIds(NamedTuple):

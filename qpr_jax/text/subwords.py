@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import unicodedata
-import zlib
 
 LENGTHS = (3, 4, 5)  # of n-grams, with the markers of a word's start and end
 _MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
@@ -23,26 +21,6 @@ def fold(word: str) -> str:
     return unicodedata.normalize("NFC", kept)
 
 
-def ngram_bins(word: str, bins: int) -> tuple[int, ...]:
-    """The bins, from 0 to `bins` - 1, of the n-grams of a word without accents.
-
-    Source: Bojanowski, Grave, Joulin and Mikolov (2017), "Enriching Word Vectors with Subword
-    Information"; the hash is CRC-32.
-    """
-    return _bins_of(fold(word)[:_MOST_CHARACTERS], bins)
-
-
-@functools.lru_cache(maxsize=1 << 15)  # of short keys: tens of megabytes at most
-def _bins_of(folded: str, bins: int) -> tuple[int, ...]:
-    marked = f"<{folded}>"
-    grams = (
-        marked[start : start + length]
-        for length in LENGTHS
-        for start in range(len(marked) - length + 1)
-    )
-    return tuple(hash_text(gram) % bins for gram in grams)
-
-
-def hash_text(text: str) -> int:
-    """CRC-32 of a text in UTF-8."""
-    return zlib.crc32(text.encode("utf-8", "surrogatepass"))
+def fold_start(word: str) -> str:
+    """The characters whose n-grams stand for a word without an id: its first ones, folded."""
+    return fold(word)[:_MOST_CHARACTERS]

@@ -9,19 +9,21 @@ import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
-from qpr_jax.text.base import NO_PARTS, Parts, TokenIds, make_parts
-from qpr_jax.text.subwords import fold, hash_text, ngram_bins
-from qpr_jax.text.tokenizer import END, tokenize, tokenize_all
+from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
+from qpr_jax.text.subwords import LENGTHS, fold, fold_start
+from qpr_jax.text.tokenizer import as_lines, tokenize
+
+if TYPE_CHECKING:
+    from qpr_jax.word_table import WordTable
 
 _CHUNK = 10_000  # questions whose words are in memory at a time
 _REMEDY = "make the file again"
-_UNKNOWN = -1
 
 
 class FlatTokens(NamedTuple):
@@ -47,7 +49,7 @@ class Vocabulary:
     A word without an id becomes the bin of its hash. With `char_ngrams` n > 0 it becomes the bins
     of its character n-grams, including markers of its start and end, so that a misspelling shares
     most ids with the correct word; each counts as a token of the question. With `subwords` it is
-    one token, the sum of the bins of its 3- to 5-grams (`subwords.ngram_bins`), unless one of
+    one token, the sum of the bins of its 3- to 5-grams (of `subwords.fold_start`), unless one of
     `words` has the same spelling without accents (`subwords.fold`).
 
     Attributes:
@@ -75,6 +77,10 @@ class Vocabulary:
             raise UserError(
                 "`words`: expected distinct words, got a repeated one", remedy="build it again"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or another process gets: the attributes, and no table."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def size(self) -> int:
@@ -118,30 +124,41 @@ class Vocabulary:
         """The tokens of questions, of each at most `max_tokens`, without padding."""
         if max_tokens < 1:
             raise UserError(f"`max_tokens`: expected 1 or more, got {max_tokens}")
-        chunks = [np.zeros(0, np.int32)]
         unknown: dict[str, int] = {}  # with their ids
-        for start in range(0, len(questions), _CHUNK):
-            tokens = tokenize_all(questions[start : start + _CHUNK])
-            if self.char_ngrams:
-                ids = [id for token in tokens for id in self._ids_of(token)]
-            else:
-                ids = [*map(self._id_or_bin.__getitem__, tokens)]
-            chunks.append(np.array(ids, np.int32))
-            for i in np.flatnonzero(chunks[-1] == _UNKNOWN) if self.subwords else ():
-                chunks[-1][i] = unknown.setdefault(tokens[i], self.size + len(unknown))
-        parts = make_parts(map(self.ngram_rows, unknown)) if unknown else NO_PARTS
-        flat = np.concatenate(chunks)
-        inside = flat != 0
-        ends = np.flatnonzero(~inside)
-        offsets = np.zeros(len(ends) + 1, np.int64)
-        offsets[1:] = ends - np.arange(len(ends))
-        flat, lengths = flat[inside], np.diff(offsets)
-        truncated = int(np.count_nonzero(lengths > max_tokens))
-        if truncated:
-            positions = np.arange(len(flat)) - np.repeat(offsets[:-1], lengths)
-            flat = flat[positions < max_tokens]
-            np.cumsum(np.minimum(lengths, max_tokens), out=offsets[1:])
-        return FlatTokens(flat, offsets, truncated, parts)
+        chunks = [
+            self._read(questions[start : start + _CHUNK], max_tokens, unknown)
+            for start in range(0, len(questions), _CHUNK)
+        ]
+        parts = self._ngram_parts(unknown) if unknown else NO_PARTS
+        if len(chunks) == 1:
+            ids, offsets, truncated = chunks[0]
+            return FlatTokens(ids, offsets, truncated, parts)
+        ids = np.concatenate([np.zeros(0, np.int32), *(ids for ids, _, _ in chunks)])
+        lengths = [np.diff(offsets) for _, offsets, _ in chunks]
+        offsets = np.zeros(len(questions) + 1, np.int64)
+        np.cumsum(np.concatenate([np.zeros(0, np.int64), *lengths]), out=offsets[1:])
+        return FlatTokens(ids, offsets, sum(truncated for _, _, truncated in chunks), parts)
+
+    def _read(
+        self, questions: Sequence[str], max_tokens: int, unknown: dict[str, int]
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """The ids, offsets and number of truncated of `flat_ids`; more unknown words, in place.
+
+        With `subwords` another word has the id of one with the same spelling without accents. An
+        added word gives no other word its id: texts without added words keep their tokens.
+        """
+        lines = as_lines(questions)
+        ids, offsets, truncated, others = self._table.read(lines, len(questions), max_tokens)
+        for place, start, stop in others.tolist():
+            word = lines[start:stop].decode()
+            id = unknown.get(word)
+            if id is None and not word.isascii():
+                id = self._by_folded.get(fold(word))
+            if id is None:
+                id = unknown[word] = self.size + len(unknown)
+            if place >= 0:
+                ids[place] = id
+        return ids, offsets, truncated
 
     def is_known(self, token_ids: np.ndarray) -> np.ndarray:
         """Whether each id, int [...], is that of one word alone: bool [...]."""
@@ -152,48 +169,30 @@ class Vocabulary:
 
     def spelled(self) -> Parts:
         """The words with rows of their own as sums of n-grams, with `subwords`, else none."""
-        return make_parts(map(self.ngram_rows, self.words)) if self.subwords else NO_PARTS
+        return self._ngram_parts(self.words) if self.subwords else NO_PARTS
 
-    def ngram_rows(self, word: str) -> list[int]:
-        """The rows whose sum is the embedding of a word without an id, with `subwords`."""
-        return [self.first_bin + bin for bin in ngram_bins(word, self.bins)]
+    def _ngram_parts(self, words: Iterable[str]) -> Parts:
+        """The rows whose sums are the embeddings of words without an id."""
+        from qpr_jax.word_table import ngram_rows
+
+        short = (fold_start(word) for word in words)
+        return Parts(*ngram_rows(short, LENGTHS, self.first_bin, self.bins))
 
     @functools.cached_property
-    def _id_or_bin(self) -> _IdOrBin:
-        return _IdOrBin(self)
+    def _table(self) -> WordTable:
+        from qpr_jax.word_table import WordTable
 
-    def _ids_of(self, word: str) -> Iterable[int]:
-        """The word's own id, 0 for END, or the bins of the word's character n-grams."""
-        if word == END:
-            return (0,)
-        if own := self._ids.get(word):
-            return (own,)
-        marked, n = f"<{word}>", self.char_ngrams
-        starts = range(max(1, len(marked) - n + 1))
-        return [self.first_bin + hash_text(marked[i : i + n]) % self.bins for i in starts]
+        ids = self._ids
+        if self.subwords:  # of an ASCII word, `fold` is the word: these need no Python
+            ids = {word: id for word, id in self._by_folded.items() if word.isascii()} | ids
+        return WordTable(ids, self.first_bin, 0 if self.subwords else self.bins, self.char_ngrams)
 
-
-class _IdOrBin(dict[str, int]):
-    """The id of each word, the bin of any other, and 0 for the end of a question.
-
-    With subwords another word has the id of one with the same spelling without accents, or -1. An
-    added word gives no other word its id: texts without added words keep their tokens.
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__(vocabulary._ids)
-        self[END] = 0
-        self._first, self._bins = vocabulary.first_bin, vocabulary.bins
-        self._by_folded: dict[str, int] | None = None
-        if vocabulary.subwords:
-            self._by_folded = {}
-            for id, word in enumerate(vocabulary.words, start=1):
-                self._by_folded.setdefault(fold(word), id)
-
-    def __missing__(self, word: str) -> int:
-        if self._by_folded is None:
-            return self._first + hash_text(word) % self._bins
-        return self._by_folded.get(fold(word), _UNKNOWN)
+    @functools.cached_property
+    def _by_folded(self) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for id, word in enumerate(self.words, start=1):
+            ids.setdefault(fold(word), id)
+        return ids
 
 
 def build_vocabulary(

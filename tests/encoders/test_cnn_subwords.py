@@ -8,10 +8,11 @@ import pytest
 from qpr_jax.encoders import cnn_format
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import NO_PARTS, make_parts
+from qpr_jax.text.base import NO_PARTS
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_to_bytes
 from tests.encoders.examples import QUESTIONS, VOCABULARY, WORDS, cnn_encoder, cnn_weights
 from tests.encoders.test_cnn_encoder import reference
+from tests.parts import make_parts
 
 SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 UNKNOWN = [

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from qpr_jax.text.base import NO_PARTS, make_parts
+from qpr_jax.text.base import NO_PARTS
+from tests.parts import make_parts
 
 ROWS = [[3, 1], [], [7], [3, 3, 9]]
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from qpr_jax.data.quora import read_quora
-from qpr_jax.text.tokenizer import END, normalized_text, tokenize, tokenize_all
+from qpr_jax.text.tokenizer import as_lines, normalized_text, tokenize
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,16 @@ def test_thirty_marks_on_a_letter_are_kept():
     assert len(tokenize(text)[0]) == 31
 
 
-def test_many_texts_have_the_words_of_each():
+def test_the_words_of_lines_are_those_of_their_texts():
     rng = random.Random(0)
     odd = "aZ0_ \n\t\0?'-éÉΣςσ\u0130\u0301\ufe0f\uff9eﬁ你 योग😀\ud800\u2028\x85\u212a"
     texts = ["".join(rng.choices(odd, k=rng.randrange(20))) for _ in range(5000)]
     texts += [letter + "Σ" for letter in map(chr, range(0x3000))]
-    assert tokenize_all(texts) == [word for text in texts for word in [*tokenize(text), END]]
-    assert tokenize_all([]) == []
+    *lines, rest = as_lines(texts).decode().split("\n")
+    assert rest == ""
+    words = [re.findall(r"[a-z0-9_\x80-\U0010ffff]+", line.lower()) for line in lines]
+    assert words == [tokenize(text) for text in texts]
+    assert as_lines([]) == b""
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from qpr_jax.text.base import NO_PARTS, make_parts
+from qpr_jax.text.base import NO_PARTS
 from qpr_jax.training.batch_layout import BatchShape, lay_out, plan_shapes, tokens_of
+from tests.parts import make_parts
 from tests.training.test_batch_layout import VOCABULARY, questions, rows_of, words_of_steps
 
 RNG = np.random.default_rng(5)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from qpr_jax.text.base import make_parts
 from qpr_jax.training.batch_layout import lay_out, plan_shapes
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from tests.parts import make_parts
 from tests.training.test_train_step import (
     PAIRS,
     VOCABULARY,

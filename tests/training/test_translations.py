@@ -15,6 +15,7 @@ from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from qpr_jax.training.translations import load_translations
 from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
+from tests.text.plain_ids import ngram_rows
 from tests.training.test_batch_layout import without_padding
 from tests.training.test_loader import questions_of
 from tests.translation_runs import translated_config
@@ -216,7 +217,7 @@ def test_words_are_spelled_at_their_rate(config, dataset):
         assert (plain[changed] < words).all()
         assert (plain[changed] > 0).all()
         rows = [
-            dataset.tokenizer.ngram_rows(dataset.tokenizer.words[i - 1]) for i in plain[changed]
+            ngram_rows(dataset.tokenizer, dataset.tokenizer.words[i - 1]) for i in plain[changed]
         ]
         taken = dataset.parts.take(ids[changed] - size)
         assert taken.rows.tolist() == [row for word in rows for row in word]

@@ -1,0 +1,254 @@
+"""A hash table of words, and the compiled loop that finds the words of texts in it.
+
+The loop holds no lock of Python, so threads read texts in parallel. A word is hashed by CRC-32,
+which is also what says the bin of a word without an id; equal words are found by their bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from qpr_jax.loops import compile_loop
+
+_END, _LESS, _GREATER = ord("\n"), ord("<"), ord(">")
+_WORD_BYTES = b"0123456789_abcdefghijklmnopqrstuvwxyz" + bytes(range(128, 256))
+# The byte of a word in lower case, or 0 for a byte between words.
+_LOWER = np.array([c if c in _WORD_BYTES else 0 for c in bytes(range(256)).lower()], np.uint8)
+# CRC-32 is kept as the complement of zlib's. As int64: numba makes a float of uint64 and int64.
+_FIRST_CRC = 0xFFFFFFFF
+_CRC = np.array([zlib.crc32(bytes([i]), _FIRST_CRC) ^ _FIRST_CRC for i in range(256)], np.int64)
+
+
+class Words(NamedTuple):
+    """The words of n texts; see `WordTable.read`.
+
+    Attributes:
+      ids: int32 [tokens], without those of texts beyond `max_tokens`.
+      offsets: int64 [n + 1]; text i is at offsets[i] to offsets[i + 1].
+      truncated: how many texts have more tokens.
+      unknown: int64 [m, 3], with `bins` 0: for each word that is not in the table, also beyond
+        `max_tokens`, its place in `ids`, or -1, and where it starts and stops in the lines.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    truncated: int
+    unknown: np.ndarray
+
+
+class WordTable:
+    """Ids of words, which threads may share: nothing changes it.
+
+    It takes 20 to 28 bytes a word, and those of its spelling.
+    """
+
+    def __init__(self, ids: Mapping[str, int], first_bin: int, bins: int, ngrams: int) -> None:
+        """Make the table.
+
+        Args:
+          ids: from 1, of words in lower case.
+          first_bin: id of the first of the bins that other words share.
+          bins: their number; 0: `read` returns where the other words are.
+          ngrams: n > 0: another word is the bins of its character n-grams, with "<" before and ">"
+            after it, or of all of it if it is shorter. 0: it is one bin.
+        """
+        self._spellings, self._starts = _encode(ids)
+        self._ids = np.fromiter(ids.values(), np.int32, len(ids))
+        self._slots = np.full(2 << len(ids).bit_length(), -1, np.int32)  # at least twice as many
+        self._rule = first_bin, bins, ngrams
+        _fill_slots(self._spellings, self._starts, self._slots)
+
+    def read(self, lines: bytearray, count: int, max_tokens: int) -> Words:
+        """Find the words of `count` texts, and convert their ASCII letters to lower case in place.
+
+        Args:
+          lines: the texts in UTF-8, a newline after each and in none. A word is a run of ASCII
+            letters, digits, "_" and bytes beyond ASCII.
+          count: how many texts these are.
+          max_tokens: of a text.
+        """
+        first_bin, bins, ngrams = self._rule
+        most = 2 * len(lines) if ngrams else len(lines) // 2  # "a\n" has "<" and "a" and ">"
+        max_tokens = min(int(max_tokens), most)
+        ids = np.empty(min(most, count * max_tokens), np.int32)
+        offsets = np.empty(count + 1, np.int64)
+        unknown = np.empty((0 if bins else len(lines) // 2, 3), np.int64)
+        tokens, truncated, others = _read(
+            np.frombuffer(lines, np.uint8),
+            *(self._slots, self._starts, self._spellings, self._ids),
+            *(first_bin, bins, ngrams, max_tokens),
+            *(ids, offsets, unknown),
+        )
+        return Words(ids[:tokens].copy(), offsets, truncated, unknown[:others])
+
+
+def ngram_rows(
+    words: Iterable[str], lengths: Iterable[int], first_bin: int, bins: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the bins of all character n-grams of words, with "<" before and ">" after each.
+
+    Returns:
+      int32 [P], those of word i at offsets[i] to offsets[i + 1], and the offsets, int64 [m + 1].
+    """
+    spellings, starts = _encode(words)
+    sizes = np.array([*lengths], np.int64)
+    rows = np.empty(len(sizes) * (len(spellings) + 2 * len(starts)), np.int32)
+    offsets = np.empty(len(starts), np.int64)
+    count = _write_all_ngrams(spellings, starts, sizes, first_bin, bins, rows, offsets)
+    return rows[:count].copy(), offsets
+
+
+def _encode(words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of words, and where each starts, int64 [n + 1]."""
+    spellings = [word.encode("utf-8", "surrogatepass") for word in words]
+    starts = np.zeros(len(spellings) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, spellings), np.int64, len(spellings)), out=starts[1:])
+    return np.frombuffer(b"".join(spellings), np.uint8), starts
+
+
+@compile_loop()
+def _next_crc(crc, byte):  # type: ignore[no-untyped-def]
+    return _CRC[(crc ^ byte) & 255] ^ (crc >> 8)
+
+
+@compile_loop()
+def _bin(crc, first_bin, bins):  # type: ignore[no-untyped-def]
+    return first_bin + (crc ^ _FIRST_CRC) % bins
+
+
+@compile_loop()
+def _fill_slots(spellings, starts, slots):  # type: ignore[no-untyped-def]
+    """Put the number of each word into the first free slot from that of its hash."""
+    for word in range(len(starts) - 1):
+        crc = _FIRST_CRC
+        for at in range(starts[word], starts[word + 1]):
+            crc = _next_crc(crc, spellings[at])
+        slot = crc & (len(slots) - 1)
+        while slots[slot] >= 0:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = word
+
+
+@compile_loop()
+def _find(crc, lines, start, stop, slots, starts, spellings):  # type: ignore[no-untyped-def]
+    """Return the number of the word lines[start:stop], or -1."""
+    slot = crc & (len(slots) - 1)
+    while slots[slot] >= 0:
+        word = slots[slot]
+        at, first = start, starts[word]
+        if starts[word + 1] - first == stop - start:
+            while at < stop and lines[at] == spellings[first + at - start]:
+                at += 1
+            if at == stop:
+                return word
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1
+
+
+@compile_loop()
+def _read(  # type: ignore[no-untyped-def]
+    lines,
+    slots,
+    starts,
+    spellings,
+    word_ids,
+    first_bin,
+    bins,
+    ngrams,
+    max_tokens,
+    ids,
+    offsets,
+    unknown,
+):
+    """See `WordTable.read`; return the number of ids, truncated texts and unknown words."""
+    text = count = truncated = others = 0
+    limit = max_tokens  # of `count` in this text; tokens beyond it are counted and not written
+    offsets[0] = 0
+    start, crc = -1, _FIRST_CRC
+    for at in range(len(lines)):
+        byte = _LOWER[lines[at]]
+        if byte:
+            if start < 0:
+                start = at
+            lines[at] = byte
+            crc = _next_crc(crc, byte)
+            continue
+        if start >= 0:
+            word = _find(crc, lines, start, at, slots, starts, spellings)
+            if word < 0 and ngrams:
+                count = _write_ngrams(
+                    lines, start, at, ngrams, True, first_bin, bins, ids, count, limit
+                )
+            else:
+                if word < 0 and not bins:
+                    unknown[others, 0] = count if count < limit else -1
+                    unknown[others, 1], unknown[others, 2] = start, at
+                    others += 1
+                elif count < limit:
+                    ids[count] = word_ids[word] if word >= 0 else _bin(crc, first_bin, bins)
+                count += 1
+            start, crc = -1, _FIRST_CRC
+        if lines[at] == _END:
+            truncated += count > limit
+            count = min(count, limit)
+            text += 1
+            offsets[text] = count
+            limit = count + max_tokens
+    return count, truncated, others
+
+
+@compile_loop()
+def _write_all_ngrams(spellings, starts, lengths, first_bin, bins, rows, offsets):  # type: ignore[no-untyped-def]
+    """See `ngram_rows`; return the number of rows."""
+    count = 0
+    offsets[0] = 0
+    for word in range(len(starts) - 1):
+        for length in lengths:
+            count = _write_ngrams(
+                *(spellings, starts[word], starts[word + 1], length, False),
+                *(first_bin, bins, rows, count, len(rows)),
+            )
+        offsets[word + 1] = count
+    return count
+
+
+@compile_loop()
+def _write_ngrams(data, start, stop, length, short, first_bin, bins, out, count, limit):  # type: ignore[no-untyped-def]
+    """Write the bins of the n-grams of the word data[start:stop], up to out[limit - 1].
+
+    "<" is at start - 1, ">" at stop. `short`: a word of fewer characters is one n-gram, else none.
+
+    Returns:
+      `count`, plus the number of n-grams, also of those beyond the limit.
+    """
+    first = last = start - 1  # of the n-gram: its first byte, and the byte after it
+    for _ in range(length):
+        if last > stop:
+            if short:
+                break
+            return count
+        last = _next_character(data, last, stop)
+    while True:
+        if count < limit:
+            crc = _FIRST_CRC
+            for at in range(first, last):
+                byte = _LESS if at < start else _GREATER if at == stop else np.int64(data[at])
+                crc = _next_crc(crc, byte)
+            out[count] = _bin(crc, first_bin, bins)
+        count += 1
+        if last > stop:
+            return count
+        first, last = _next_character(data, first, stop), _next_character(data, last, stop)
+
+
+@compile_loop()
+def _next_character(data, at, stop):  # type: ignore[no-untyped-def]
+    """Return where the character after the one at `at` starts."""
+    at += 1
+    while at < stop and data[at] & 0xC0 == 0x80:
+        at += 1
+    return at
