@@ -13,6 +13,7 @@ import numpy as np
 
 from qpr_jax.encoders import cnn_format, cnn_kernels
 from qpr_jax.encoders.base import EncoderSummary
+from qpr_jax.encoders.matrix_product import Panels, to_panels
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.machine import cpu_count
@@ -165,7 +166,7 @@ class CnnEncoder:
         )
 
     def _encode(self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts) -> np.ndarray:
-        inputs = (self.embedding, self._bias, self.projection, token_ids, offsets)
+        inputs = (self.embedding, self._bias, self._panels, token_ids, offsets)
         return cnn_kernels.encode(self._tables, *inputs, normalize=self.normalize, parts=parts)
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
@@ -189,6 +190,10 @@ class CnnEncoder:
     @functools.cached_property
     def _bias(self) -> np.ndarray:
         return np.concatenate(self.biases)
+
+    @functools.cached_property
+    def _panels(self) -> Panels:
+        return to_panels(self.projection)
 
 
 def read_cnn(folder: StrPath) -> CnnEncoder:

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qpr_jax.encoders.matrix_product import Panels, multiply
 from qpr_jax.loops import compile_loop
 from qpr_jax.text.base import NO_PARTS, Parts
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
 # product depends on its number of rows. Ids are sorted by frequency, so neighbors occur together.
 _BLOCK = 64
-_FEATURES = 256  # rows of the projection that fit into a core's cache
 
 
 class FoldedTables:
@@ -66,7 +66,7 @@ def encode(
     tables: FoldedTables,
     embedding: np.ndarray,
     bias: np.ndarray,
-    projection: np.ndarray,
+    projection: Panels,
     token_ids: np.ndarray,
     offsets: np.ndarray,
     *,
@@ -79,7 +79,7 @@ def encode(
       tables: of the kernels.
       embedding: float32 [V, e].
       bias: float32 [f], of all kernels.
-      projection: float32 [f, d], or [f + e, d] with a bag of words.
+      projection: of float32 [f, d], or [f + e, d] with a bag of words.
       token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
       offsets: int64 [n + 1].
       normalize: scale vectors to length 1.
@@ -98,7 +98,7 @@ def encode(
     else:
         parts = NO_PARTS
     tables.compute(np.append(token_ids[~sums], parts.rows))
-    values = np.zeros((len(offsets) - 1, len(projection)), np.float32)
+    values = np.zeros((len(offsets) - 1, projection.values.shape[1]), np.float32)
     at = 0
     for table in tables.tables:
         start, at = at, at + table.shape[2]
@@ -108,11 +108,10 @@ def encode(
     maxima = values[:, :at]
     maxima += bias
     np.tanh(maxima, out=maxima)
-    if len(projection) > at:
+    if values.shape[1] > at:
         more = _sums_of_rows(embedding, *parts)
         _add_scaled_sums(embedding, more, tables.rows, token_ids, offsets, values[:, at:])
-    vectors = np.zeros((len(values), projection.shape[1]), np.float32)
-    _add_products(values, projection, vectors)
+    vectors = multiply(values, projection)
     if normalize:
         _normalize(vectors)
     return vectors
@@ -205,45 +204,6 @@ def _add_scaled_sums(embedding, more, known, token_ids, offsets, out):  # type: 
         scale = np.float32(1 / np.sqrt(max(stop - first, 1)))
         for i in range(width):
             total[i] *= scale
-
-
-@compile_loop(fastmath={"contract"})
-def _add_products(values, projection, out):  # type: ignore[no-untyped-def]
-    """Add values [n, f] @ projection [f, d] to `out`.
-
-    The order of a row's additions, four features at a time, does not depend on the other rows.
-    """
-    features, width = projection.shape
-    together = len(values) - len(values) % 4
-    for start in range(0, features, _FEATURES):
-        stop = min(start + _FEATURES, features)
-        whole = stop - (stop - start) % 4
-        for row in range(0, together, 4):
-            v0, v1, v2, v3 = values[row], values[row + 1], values[row + 2], values[row + 3]
-            o0, o1, o2, o3 = out[row], out[row + 1], out[row + 2], out[row + 3]
-            for f in range(start, whole, 4):
-                p0, p1 = projection[f], projection[f + 1]
-                p2, p3 = projection[f + 2], projection[f + 3]
-                for i in range(width):
-                    a, b, c, d = p0[i], p1[i], p2[i], p3[i]
-                    o0[i] += v0[f] * a + v0[f + 1] * b + v0[f + 2] * c + v0[f + 3] * d
-                    o1[i] += v1[f] * a + v1[f + 1] * b + v1[f + 2] * c + v1[f + 3] * d
-                    o2[i] += v2[f] * a + v2[f + 1] * b + v2[f + 2] * c + v2[f + 3] * d
-                    o3[i] += v3[f] * a + v3[f + 1] * b + v3[f + 2] * c + v3[f + 3] * d
-        for row in range(together, len(values)):
-            v0, o0 = values[row], out[row]
-            for f in range(start, whole, 4):
-                p0, p1 = projection[f], projection[f + 1]
-                p2, p3 = projection[f + 2], projection[f + 3]
-                for i in range(width):
-                    a, b, c, d = p0[i], p1[i], p2[i], p3[i]
-                    o0[i] += v0[f] * a + v0[f + 1] * b + v0[f + 2] * c + v0[f + 3] * d
-        for row in range(len(values)):
-            v0, o0 = values[row], out[row]
-            for f in range(whole, stop):
-                p0 = projection[f]
-                for i in range(width):
-                    o0[i] += v0[f] * p0[i]
 
 
 @compile_loop()
