@@ -5,8 +5,9 @@
 
 Measures, for each run in turns: all questions of the first run's index, from strings and from token
 ids, on all cores; one question at a time; one question from text to 20 hits, and 2,000 questions in
-one batch. If it is installed (`pip install torch 'sentence-transformers>=6'`), also the
-WordEmbeddings, CNN, max pooling and Dense of sentence-transformers with the sizes of the first run.
+one batch. Each run is measured in half precision, too. If it is installed (`pip install torch
+'sentence-transformers>=6'`), also the WordEmbeddings, CNN, max pooling and Dense of
+sentence-transformers with the sizes of the first run.
 With `--against`, measures only strings to vectors: the runs and, in turns, a transformer on 2,000
 questions.
 """
@@ -83,13 +84,14 @@ def main() -> int:
     parser.add_argument("--against", default="", help="a run or folder with a transformer")
     arguments = parser.parse_args()
     runs = arguments.runs
-    retrievers = {run: Retriever.load(run) for run in runs}
-    first = retrievers[runs[0]]
+    retrievers = {str(run): Retriever.load(run) for run in runs}
+    first = retrievers[str(runs[0])]
+    retrievers |= {f"{run}, half": Retriever.load(run, half=True) for run in runs}
     questions = [question for _, question in first.index]
     some = questions[:: len(questions) // SINGLE][:SINGLE]
     print(f"{len(questions):,} questions, {cpu_count()} cores, median of {ROUNDS} rounds\n")
     if arguments.against:
-        encoders = {str(run): (r.encoder, questions) for run, r in retrievers.items()}
+        encoders = {run: (r.encoder, questions) for run, r in retrievers.items()}
         print_rates(encoders | {arguments.against: (run_encoder(arguments.against), some)})
         return 0
     rates: dict[str, list[tuple[float, float]]] = {}
@@ -101,12 +103,12 @@ def main() -> int:
                 seconds(lambda encoder=encoder: encoder.encode(questions)),
                 seconds(lambda e=encoder, t=tokens: e.encode_ids(t.ids, t.parts)),
             )
-            rates.setdefault(str(run), []).append(times)
+            rates.setdefault(run, []).append(times)
     print("| run | MiB of tables | questions/s from strings | from token ids | of the first |")
     print("|---|---|---|---|---|")
     first_ids = None
     for run, retriever in retrievers.items():
-        strings, ids = np.median(rates[str(run)], axis=0)
+        strings, ids = np.median(rates[run], axis=0)
         first_ids = first_ids or ids
         tables = sum(table.nbytes for table in retriever.encoder._tables.tables) / 2**20
         print(

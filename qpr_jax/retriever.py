@@ -28,7 +28,7 @@ from qpr_jax.index.folder import (
 )
 from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.index.run import index_manifest, run_encoder, run_recipe
+from qpr_jax.index.run import index_manifest, no_index, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
@@ -71,35 +71,35 @@ class Retriever:
 
     @classmethod
     def load(
-        cls, run: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
+        cls,
+        run: StrPath,
+        *,
+        indexed: bool = False,
+        cross_encoder: StrPath | None = None,
+        half: bool = False,
     ) -> Retriever:
         """The encoder, its re-ranker and the index of a folder; UserError where one is damaged.
 
         Args:
-          run: or, unless it must be `indexed`, what has an encoder alone, to which questions are
-            added, in memory until it is saved: a folder that `qpr publish` made, the name of one
-            in `$QPR_MODELS` or the cache, an address `hf://ORG/NAME` (see
-            `encoders.load.encoder_folder`), `minilm`.
+          run: or, unless it must be `indexed`, what has an encoder alone (see
+            `encoders.load.encoder_folder`), to which questions are added, in memory until it is
+            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`.
           indexed: whether there must be an index.
           cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
+          half: encode in half precision, as of `encoders.load.read_encoder`.
         """
         if not indexed:
             run = encoder_folder(run)
             if is_encoder(run) and not pathlib.Path(run, "index").exists():
-                encoder, stages = read_stages(run, cross_encoder)
+                encoder, stages = read_stages(run, cross_encoder, half=half)
                 return cls(encoder, _empty_index(encoder), second_stages=stages)
         folder = pathlib.Path(run, "index")
         while True:
             before = index_manifest(run)
             try:
-                encoder, stages = read_stages(run, cross_encoder)
+                encoder, stages = read_stages(run, cross_encoder, half=half)
                 if not folder.is_dir():
-                    raise UserError(
-                        f"{run} has no index/",
-                        setting="run",
-                        remedy="finish the run (the same command resumes it), or make an index "
-                        "with `qpr index` or `Retriever.build`",
-                    )
+                    raise no_index(run)
                 index, build = read_index(folder, encoder=accepted_identities(encoder))
             except UserError:
                 # Another process may have put the index of another encoder there.
@@ -342,8 +342,7 @@ class Retriever:
         if (found["build"], found["encoder"]) == ours and not self.index.stale:
             self.index.catch_up()
         else:
-            accepted = accepted_identities(self.encoder)
-            self.index, self._build = read_index(folder, encoder=accepted)
+            self.index, self._build = read_index(folder, encoder=accepted_identities(self.encoder))
 
 
 def _empty_index(encoder: Encoder, recipe: Recipe | None = None) -> QuestionIndex:

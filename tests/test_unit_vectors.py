@@ -7,6 +7,8 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders import cnn_kernels
+from qpr_jax.encoders.folded_tables import FoldedTables
+from qpr_jax.encoders.matrix_product import to_panels
 from qpr_jax.losses import contrastive_loss, ranking_loss
 from qpr_jax.models.bert import BertEncoder
 from qpr_jax.models.bert_shape import BertShape
@@ -96,10 +98,10 @@ def test_a_convolutional_encoder_and_its_export(scale):
     trained = np.asarray(encoder(ids))
     np.testing.assert_allclose(np.linalg.norm(trained, axis=1), float(scale > 0), rtol=1e-6)
     kernel = np.asarray(encoder.kernels[0][...]).transpose(1, 0, 2)
-    tables = cnn_kernels.FoldedTables(np.asarray(encoder.embedding[...]), [kernel])
+    tables = FoldedTables(np.asarray(encoder.embedding[...]), [kernel])
     exported = cnn_kernels.encode(
         *(tables, np.asarray(encoder.embedding[...]), np.asarray(encoder.biases[0][...])),
-        *(np.asarray(encoder.projection[...]), ids.ravel(), np.array([0, 3, 6])),
+        *(to_panels(np.asarray(encoder.projection[...])), ids.ravel(), np.array([0, 3, 6])),
         normalize=True,
     )
     np.testing.assert_allclose(exported, trained, atol=1e-6)

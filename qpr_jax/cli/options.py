@@ -104,11 +104,11 @@ def read_input(
     )
 
 
-def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
+def load_index(folder: str, cross_encoder: str | None = None, *, half: bool = False) -> Retriever:
     """Load the index of a folder; imported late, since `--help` needs no FAISS."""
     from qpr_jax.retriever import Retriever
 
-    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder)
+    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder, half=half)
 
 
 def second_stage(command: Command) -> Command:

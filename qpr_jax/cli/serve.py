@@ -43,6 +43,7 @@ _LIMIT = click.IntRange(min=1)
 )
 @click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
 @click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
+@click.option("--half", is_flag=True, help="Encode in half precision: less memory, faster.")
 @click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
 @click.option("--max-body", "body", default=1 << 20, type=_LIMIT)
 @click.option("--max-k", "k", default=100, type=_LIMIT)
@@ -56,6 +57,7 @@ def serve(
     allowed_host: tuple[str, ...],
     token_file: str | None,
     cross_encoder: str | None,
+    half: bool,
     threads: int | None,
     **limits: int,
 ) -> None:
@@ -83,7 +85,7 @@ def serve(
     token = _token(token_file)
     hosts = [*LOOPBACK, *host_names(host, allowed_host)]
     with listen(host, port) as listening:
-        retriever = load_index(folder, cross_encoder)
+        retriever = load_index(folder, cross_encoder, half=half)
         _warm_up(retriever)
         threads = threads or cpu_count()
         app = make_app(

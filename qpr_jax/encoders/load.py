@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable
 
 from qpr_jax.encoders import cnn_format, hub, minilm, sentence_transformers, transformer_encoder
 from qpr_jax.encoders.base import CARD, Encoder
-from qpr_jax.encoders.cnn_encoder import read_cnn
+from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -30,8 +31,12 @@ FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
 }
 
 
-def read_encoder(named: StrPath) -> Encoder:
-    """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
+def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
+    """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged.
+
+    half: compute in half precision, which takes half the memory and is faster. A vector differs by
+      rounding and fits the same indexes: the identity is the same. For a convolutional encoder.
+    """
     folder = encoder_folder(named)
     format = folder_format(folder)
     if format is None:
@@ -41,7 +46,15 @@ def read_encoder(named: StrPath) -> Encoder:
             f"{', '.join(map(repr, FORMATS))}, or {files}; found neither",
             remedy="name another folder, or fetch it again",
         )
-    return FORMATS[format](folder)
+    encoder = FORMATS[format](folder)
+    if not half:
+        return encoder
+    if not isinstance(encoder, CnnEncoder):
+        raise UserError(
+            f"{folder}: expected a convolutional encoder for half precision, got a transformer",
+            remedy="leave `half` out",
+        )
+    return dataclasses.replace(encoder, half=True)
 
 
 def encoder_folder(named: StrPath) -> pathlib.Path:

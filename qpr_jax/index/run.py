@@ -85,3 +85,13 @@ def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
 def index_manifest(run: StrPath) -> dict[str, Any]:
     """The manifest of the index of a folder, not verified; empty where there is none."""
     return read_object(pathlib.Path(run, "index", MANIFEST))
+
+
+def no_index(run: StrPath) -> UserError:
+    """Make the error of a run that has none."""
+    return UserError(
+        f"{run} has no index/",
+        setting="run",
+        remedy="finish the run (the same command resumes it), or make an index with `qpr index` or "
+        "`Retriever.build`",
+    )

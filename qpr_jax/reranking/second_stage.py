@@ -326,8 +326,13 @@ def _text_of(index: QuestionIndex, id: object) -> str:
     return found
 
 
-def read_stages(run: StrPath, cross_encoder: StrPath | None = None) -> tuple[Encoder, SecondStages]:
-    """Read the encoder of `run`, as `run_encoder` does, and its re-rankers."""
+def read_stages(
+    run: StrPath, cross_encoder: StrPath | None = None, *, half: bool = False
+) -> tuple[Encoder, SecondStages]:
+    """Read the encoder of `run`, as `run_encoder` does, and its re-rankers.
+
+    half: as of `read_encoder`.
+    """
     folder = run_encoder_folder(run)
-    encoder = read_encoder(folder)
+    encoder = read_encoder(folder, half=half)
     return encoder, SecondStages.read(folder, encoder, cross_encoder)
