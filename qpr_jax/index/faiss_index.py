@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Self
 
 import faiss
@@ -15,6 +15,13 @@ from qpr_jax import progress
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import SHARDS, VectorsOf
 from qpr_jax.index.exact import FAISS_METRICS, ExactTopK, recall_of
+from qpr_jax.index.faiss_lists import (
+    add_in_shards,
+    add_rows,
+    centroids_of,
+    padded,
+    train_codes,
+)
 from qpr_jax.index.recipe import (
     Recipe,
     check_faiss,
@@ -31,9 +38,7 @@ _CHUNK = 32_768
 # this many bytes it is built in shards on disk, whose sizes say how much each list takes.
 SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
-_CODE_POINTS = 100_000  # vectors that scalar codes are trained on; FAISS takes no more
 _PROBED = 1 << 22  # lists of all queries that are held at once
-_Chunks = Callable[[int, int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class FaissIndex:
@@ -95,9 +100,9 @@ class FaissIndex:
         exact = ExactTopK(query_vectors, RECALL_AT + 1, recipe.metric)
         if not index.is_trained:
             log.info("training %s on %d questions", recipe.factory, len(sample))
-            index.train(_padded(training, index.d))
+            index.train(padded(training, index.d))
         if recipe.assignments > 1 and isinstance(index, faiss.IndexIVFScalarQuantizer):
-            _train_codes(index, _padded(training, index.d), recipe.assignments)
+            train_codes(index, padded(training, index.d), recipe.assignments)
         whole = len(sample) == count
 
         def chunks(start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -114,11 +119,11 @@ class FaissIndex:
         with progress.bar("indexed", count) as show:
             if count * code * recipe.assignments <= SHARD_BYTES:
                 for rows, vectors in chunks(0, count):
-                    _add(index, vectors, rows, recipe.assignments)
+                    add_rows(index, vectors, rows, recipe.assignments)
             else:
                 size = max(_CHUNK, SHARD_BYTES // (4 * code * recipe.assignments))
                 with tempfile.TemporaryDirectory(dir=folder, prefix=SHARDS) as parts:
-                    _add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
+                    add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
         built = cls(index, recipe, 1.0, dimension)
         found = built.search(exact.queries, RECALL_AT + 1)[1]
         built.recall = recall_of(queries, exact.rows, found, RECALL_AT)
@@ -150,7 +155,9 @@ class FaissIndex:
 
     def add(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Store vectors float32 [n, d] in the nearest lists, as the next rows."""
-        _add(self._index, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments)
+        add_rows(
+            self._index, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments
+        )
         self._rows += len(rows)
         if self._rows > len(self._removed):
             room = max(self._rows, 2 * len(self._removed)) - len(self._removed)
@@ -180,7 +187,7 @@ class FaissIndex:
           [n, k]; inf and -1 in places that stay empty.
         """
         assignments = self.recipe.assignments
-        vectors = _padded(vectors, self._index.d)
+        vectors = padded(vectors, self._index.d)
         breadth = self._breadth(k)
         distances, rows = _unique_rows(
             self._search(vectors, k * assignments, breadth), k, assignments
@@ -222,7 +229,7 @@ class FaissIndex:
             parameters = faiss.SearchParametersIVF(sel=live, nprobe=probes)
             # A graph over the centroids leads to few lists reliably, and never surely to all.
             if probes > self.recipe.probes or breadth is None:
-                return self._search_lists(_centroids(index), vectors, k, parameters)
+                return self._search_lists(centroids_of(index), vectors, k, parameters)
             if self._stored:
                 return self._search_lists(index.quantizer, vectors, k, parameters)
         elif isinstance(index, faiss.IndexHNSW) and breadth is not None:
@@ -256,75 +263,6 @@ class FaissIndex:
         return distances, rows
 
 
-def _nearest_lists(index: faiss.IndexIVF, vectors: np.ndarray, count: int) -> np.ndarray:
-    """The `count` nearest lists of each vector, int64 [n, count]."""
-    lists: np.ndarray = index.quantizer.search(vectors, count)[1]
-    if len(lost := np.flatnonzero(lists[:, -1] < 0)):  # a graph over centroids may be in pieces
-        lists[lost] = _centroids(index).search(vectors[lost], count)[1]
-    return lists
-
-
-def _centroids(index: faiss.IndexIVF) -> faiss.Index:
-    """The centroids of the lists, searched one by one."""
-    quantizer = faiss.downcast_index(index.quantizer)
-    if isinstance(quantizer, faiss.IndexHNSW):
-        return faiss.downcast_index(quantizer.storage)
-    return quantizer
-
-
-def _train_codes(
-    index: faiss.IndexIVFScalarQuantizer, vectors: np.ndarray, assignments: int
-) -> None:
-    """Train the codes on what is left of a vector after the centroid of each of its lists.
-
-    FAISS trains on the nearest list alone. What is left in the others is longer, and cut off at
-    the ends of what the codes were trained on it comes to lie near a centroid that it is far from.
-    """
-    size = min(len(vectors), _CODE_POINTS // assignments)
-    vectors = vectors[np.linspace(0, len(vectors) - 1, size).astype(np.int64)]
-    lists = _nearest_lists(index, vectors, assignments)
-    left = vectors[:, None] - index.quantizer.reconstruct_n(0, index.nlist)[lists]
-    left, lists = (np.ascontiguousarray(x.reshape(lists.size, -1)) for x in (left, lists))
-    index.train_encoder(lists.size, faiss.swig_ptr(left), faiss.swig_ptr(lists))
-
-
-def _add_in_shards(
-    index: faiss.IndexIVF,
-    recipe: Recipe,
-    chunks: _Chunks,
-    count: int,
-    size: int,
-    folder: pathlib.Path,
-) -> None:
-    """Add `count` rows by way of indexes of `size` rows on disk."""
-    paths, sizes = [], np.zeros(index.nlist, np.int64)
-    for start in range(0, count, size):
-        shard = faiss.clone_index(index)
-        for rows, vectors in chunks(start, min(start + size, count)):
-            _add(shard, vectors, rows, recipe.assignments)
-        sizes += [shard.invlists.list_size(i) for i in range(index.nlist)]
-        paths.append(folder / f"{start}.faiss")
-        with write_atomically(paths[-1]) as file:
-            faiss.write_index(shard, faiss.PyCallbackIOWriter(file.write))
-        del shard
-    for i, list_size in enumerate(sizes.tolist()):  # a list that is resized to 0 keeps its room
-        index.invlists.resize(i, list_size)
-        index.invlists.resize(i, 0)
-    for path in paths:
-        index.merge_from(faiss.read_index(str(path)), 0)
-        path.unlink()
-
-
-def _add(index: faiss.Index, vectors: np.ndarray, rows: np.ndarray, assignments: int) -> None:
-    """Store vectors float32 [n, d] in the nearest lists, as rows int64 [n], the next in order."""
-    vectors = _padded(vectors, index.d)
-    if not isinstance(index, faiss.IndexIVF):
-        index.add(vectors)
-        return
-    for lists in np.ascontiguousarray(_nearest_lists(index, vectors, assignments).T):
-        index.add_core(len(vectors), *map(faiss.swig_ptr, (vectors, rows, lists)))
-
-
 def untrained_index(recipe: Recipe, dimension: int) -> faiss.Index:
     """An index of FAISS without vectors, for those of this dimension."""
     # "np": else product codes take minutes to be put in an order that no search reads.
@@ -335,12 +273,6 @@ def untrained_index(recipe: Recipe, dimension: int) -> faiss.Index:
 def _width(recipe: Recipe, dimension: int) -> int:
     """The dimension of the index: FAISS compares scalar codes ten times faster 16 at a time."""
     return -(-dimension // 16) * 16 if "SQ" in recipe.factory else dimension
-
-
-def _padded(vectors: np.ndarray, width: int) -> np.ndarray:
-    """The vectors with zeros at the end, which change no distance and no inner product."""
-    missing = width - vectors.shape[1]
-    return np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
 
 
 def _unique_rows(

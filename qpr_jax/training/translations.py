@@ -24,7 +24,7 @@ from qpr_jax.data.parallel import (
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
-from qpr_jax.text.tokenizer import END, normalized_text, tokenize_all
+from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
@@ -196,10 +196,10 @@ def warn_of_swapped_sides(
     translations: TranslationData, questions: Sequence[str], own: str
 ) -> None:
     """Warn of files whose other side has more words of the questions than that of `own`."""
-    known = {*tokenize_all(questions[:_QUESTIONS_COMPARED])}
+    known = {word for text in questions[:_QUESTIONS_COMPARED] for word in tokenize(text)}
     for file in translations.splits.train:
         sources, targets = (
-            [word in known for word in tokenize_all(side[:_ROWS_COMPARED]) if word != END]
+            [word in known for text in side[:_ROWS_COMPARED] for word in tokenize(text)]
             for side in (file.sources, file.targets)
         )
         of_sources, of_targets = (sum(side) / max(1, len(side)) for side in (sources, targets))
