@@ -215,8 +215,8 @@ def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.nda
 
     try:
         file = pathlib.Path(path).expanduser()
-        with open(file, "rb") as start:
-            is_npy = start.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+        with open(file, "rb") as opened:
+            is_npy = opened.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
         vectors = np.load(file, mmap_mode="r", allow_pickle=False) if is_npy else None
     except IsADirectoryError:
         raise refused("a folder") from None
