@@ -32,6 +32,13 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
         present = {retriever.encoder.identity, retriever.index.encoder}
         if present == {encoder.identity}:
             return False
+        if encoder.identity in retriever.encoder.extends:
+            raise UserError(
+                f"{run}: expected an encoder that extends that of {folder}, got one that it "
+                "extends",
+                setting="run",
+                remedy="leave the index as it is; its encoder has the words of this one, too",
+            )
         if not present <= {*accepted_identities(encoder)}:
             raise UserError(
                 f"{run}: expected an encoder that extends that of {folder}, "
@@ -49,6 +56,12 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
 
 def _load(folder: StrPath) -> Retriever:
     """The index of `folder`, which its errors name."""
+    if pathlib.Path(folder, "run.json").is_file():
+        raise UserError(
+            f"expected an index, got the run {folder}, from which others start and are published",
+            setting="folder",
+            remedy="make an index of its questions with `qpr index`, and extend that",
+        )
     if not pathlib.Path(folder, "index").is_dir():
         raise UserError(
             f"expected a folder with an index, found none at {folder}",

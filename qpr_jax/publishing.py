@@ -99,8 +99,8 @@ def model_card(
         licence=licence,
         quoted_licence=json.dumps(licence),
         data=data,
-        languages=_languages(report),
-        terms=[(file, _terms_of(file["name"])) for file in _files(report)],
+        languages=_languages(encoder),
+        terms=[(file, _terms_of(file["name"])) for file in _files(encoder)],
         report=report,
         settings=settings,
         details=_training_details(report, settings),
@@ -112,15 +112,15 @@ def model_card(
     )
 
 
-def _files(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What report.json says of the files of translations; by name, without folders."""
-    return list(report.get("translations", {}).get("files", []))
+def _files(encoder: Encoder) -> list[dict[str, Any]]:
+    """The files of translations that an encoder learned; by name, without folders."""
+    return list(encoder.settings.get("translations", {}).get("files", []))
 
 
-def _languages(report: Mapping[str, Any]) -> list[str]:
-    """The codes of the languages of a run with translations, the teacher's first."""
-    files = _files(report)
-    own = [report["translations"]["source_language"]] if files else []
+def _languages(encoder: Encoder) -> list[str]:
+    """The codes of the languages of an encoder that learned translations, the teacher's first."""
+    files = _files(encoder)
+    own = [encoder.settings["translations"]["source_language"]] if files else []
     return list(dict.fromkeys([*own, *(file["language"] for file in files)]))
 
 

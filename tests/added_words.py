@@ -35,7 +35,7 @@ def write_english(run: pathlib.Path, *, subwords: bool, normalize: bool = True) 
         projection=rng.normal(size=(64, 32)).astype(np.float32),
         vocabulary=vocabulary,
         max_tokens=30,
-        settings={},
+        settings={"encoder.embedding_dim": 16, "encoder.filters": 24, "batch_size": 7},
         normalize=normalize,
     )
     save_encoder(run / "export", encoder)

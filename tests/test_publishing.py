@@ -16,6 +16,9 @@ class StubEncoder:
     identity, extends = "0123", ()
     dimension = 4
 
+    def __init__(self, **settings):
+        self.settings = settings
+
     def summary(self):
         return SUMMARY
 
@@ -28,8 +31,8 @@ def write_run(folder, **settings):
     (folder / "run.json").write_text(json.dumps(settings))
 
 
-def card_of(folder, name="mine", **options):
-    return model_card(name, StubEncoder(), folder, **options)
+def card_of(folder, name="mine", *, encoder=None, **options):
+    return model_card(name, encoder or StubEncoder(), folder, **options)
 
 
 def test_the_card_quotes_the_settings_that_there_are(tmp_path):
@@ -91,30 +94,35 @@ def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
     assert "\x1b" not in card
 
 
-def add_translations(folder, *files, own="en"):
-    """Add files of (name, language, is a dictionary) to the report of a run."""
-    report = json.loads((folder / "report.json").read_text())
+def translated_encoder(*files, own="en"):
+    """An encoder that learned files of (name, language, is a dictionary)."""
     named = [
         {"name": name, "language": language, "rows": 1500, "dictionary": dictionary}
         for name, language, dictionary in files
     ]
+    return StubEncoder(translations={"source_language": own, "files": named})
+
+
+def add_scores(folder):
+    """Add scores of translations to the report of a run."""
+    report = json.loads((folder / "report.json").read_text())
     found = {"hits@1": 0.625, "mrr@20": 0.7}
     scored = {"language": "de", "sentences": 1000, "to_source": 0.5, "to_target": 0.25}
     sets = [scored | {"name": "test", "retrieval": found}, scored | {"name": "a.en+a.de"}]
-    report["translations"] = {"source_language": own, "files": named, "sets": sets}
+    report["translations"] = {"sets": sets}
     (folder / "report.json").write_text(json.dumps(report))
 
 
 def test_the_card_names_languages_files_and_their_terms(tmp_path):
     write_run(tmp_path, max_epochs=1, **{"teacher.identity": "ab"})
-    add_translations(
-        tmp_path,
+    add_scores(tmp_path)
+    encoder = translated_encoder(
         ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
         ("wiktionary.fr-en.txt.gz", "fr", True),
         ("Multi30k.en.gz+Multi30k.de.gz", "de", False),
         ("ours.tsv", "de", False),
     )
-    card = card_of(tmp_path, licence="mit")
+    card = card_of(tmp_path, encoder=encoder, licence="mit")
     assert '\nlanguage: ["en", "de", "fr"]\nlicense: "mit"\ntags: [' in card
     assert "\nLanguages: en, de, fr. Each text of these files learned the teacher's vector" in card
     rows = [
@@ -137,3 +145,23 @@ def test_the_card_of_one_language_does_not_name_it(tmp_path):
     assert "language:" not in card
     assert "anguages:" not in card
     assert "trained with, as the names" not in card
+
+
+def test_the_card_without_a_report_names_languages_too(tmp_path):
+    """That of an index, which has an encoder and no run."""
+    card = card_of(tmp_path, encoder=translated_encoder(("ours.tsv", "de", False)))
+    assert '\nlanguage: ["en", "de"]\n' in card
+    assert "\n| `ours.tsv` | de | 1,500 sentences | not stated here |\n" in card
+    assert "Not stated" not in card
+    assert "Of translations: how often" not in card
+
+
+def test_the_card_says_that_words_alone_were_trained(tmp_path):
+    write_run(tmp_path, max_epochs=0, **{"teacher.identity": "ab"})
+    report = json.loads((tmp_path / "report.json").read_text())
+    report["added_words"] = {"words": 1234}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    card = card_of(tmp_path)
+    assert "\n1,234 words were added to a trained encoder; their embeddings alone were" in card
+    assert "It learned a teacher's vectors" not in card
+    assert "None here" not in card

@@ -32,7 +32,11 @@ from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import Teacher, make_teacher
-from qpr_jax.training.translations import TranslationData, load_translations
+from qpr_jax.training.translations import (
+    TranslationData,
+    load_translations,
+    warn_of_swapped_sides,
+)
 from qpr_jax.training.unlabeled import unlabeled_questions
 
 log = logging.getLogger(__name__)
@@ -173,6 +177,7 @@ def load_dataset(
     }
     translations = load_translations(config, held_out)
     if translations:
+        warn_of_swapped_sides(translations, data.questions, config.data.teacher_language)
         scored = translations.scored_texts()
         held_out |= scored
         rows = np.flatnonzero(splits.split_of == TRAIN)

@@ -46,6 +46,7 @@ from qpr_jax.training.sources import SOURCES, Source, labels_digest
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.teacher import read_teacher
 from qpr_jax.training.trainer import train
+from qpr_jax.training.translation_report import with_languages
 from qpr_jax.training.translations import translation_digests
 from qpr_jax.training.unlabeled import unlabeled_files
 from qpr_jax.training.workdir import open_workdir
@@ -146,6 +147,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) 
             if not first:
                 return {}
             encoder = family.export(config, start, dataset.tokenizer, params)
+            encoder = with_languages(encoder, start, dataset, config.data.teacher_language)
             save_encoder(folder / "export", encoder)
             del params
         return _finish(folder, config, dataset, scorer if stacks else None)

@@ -172,7 +172,7 @@ def _export_cnn(
     tree = _copy_to_host(params)
     if start and config.text.added_words:
         rows = tree["embedding"][len(start.embedding) :]
-        return start.with_words(vocabulary, rows, identity(config))
+        return start.with_words(vocabulary, rows, _settings(config, start))
     tree["embedding"][0] = 0
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
     # Without a training it keeps its vectors, and so its own limit and what it extends.
@@ -184,10 +184,16 @@ def _export_cnn(
         projection=tree["projection"],
         vocabulary=vocabulary,
         max_tokens=copied.max_tokens if copied else config.text.max_tokens,
-        settings=identity(config),
+        settings=_settings(config, start),
         normalize=start.normalize if start else config.encoder.normalize,
         extends=copied.extends if copied else (),
     )
+
+
+def _settings(config: TrainConfig, start: CnnEncoder | None) -> dict[str, Any]:
+    """The settings of an export: those of the model are of the encoder that it started from."""
+    kept = start.settings if start else {}
+    return identity(config) | {name: kept[name] for name in _OF_CNN if name in kept}
 
 
 def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora) -> Vocabulary:

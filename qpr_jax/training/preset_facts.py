@@ -116,7 +116,11 @@ FACTS: dict[str, PresetFacts] = {
     "add_language": PresetFacts(
         summary="German for `quora_distilled`, whose index stays as it is; set encoder.pretrained",
         data="Quora, translations",
-        note="not measured yet; as fast as the encoder that gets the words",
+        hits_at_1=0.851,
+        mrr=0.899,
+        minutes=7,
+        training_machine=ZEN_3,
+        note="as fast as the encoder that gets the words; docs/add_language.md has its German",
     ),
     "quora_minilm": PresetFacts(
         summary="all-MiniLM-L6-v2 as it is, indexed and scored; nothing is trained",

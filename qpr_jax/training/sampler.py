@@ -104,6 +104,12 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
     count = config.teacher.batch_size
     _require_shares("teacher.batch_size", count, 2 * devices)
     rows = dataset.trainable_rows.astype(np.int32)
+    if len(rows) < count and dataset.frozen_rows:
+        raise UserError(
+            f"expected at least one batch of {count:,} texts with an added word, got {len(rows):,}",
+            setting="teacher.batch_size",
+            remedy="lower it, or give more translations of words that the encoder has no row for",
+        )
     if len(rows) < count:
         raise UserError(
             f"expected at least one batch of {count:,} questions, got {len(rows):,}",

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.parallel import file_names
+from qpr_jax.data.parallel import Translations, file_names
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.translation_sets import Corpus, Encode, known_shares, score_set
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import cached_vectors
+
+E = TypeVar("E", bound=Encoder)
+
+
+def with_languages(encoder: E, start: Encoder | None, dataset: TrainDataset, own: str) -> E:
+    """Note in the settings of a trained encoder which translations it has learned.
+
+    Under `translations`, `source_language` and `files` as in the report, after those that `start`,
+    the encoder that it was trained from, has learned.
+
+    own: the language of the teacher.
+    """
+    known = start.settings.get("translations", {}) if start else {}
+    if dataset.translations is not None:
+        files = [*known.get("files", []), *_files(dataset.translations.splits.train)]
+        known = {"source_language": own, "files": files}
+    added = {"translations": known} if known else {}
+    # Every encoder that is trained is a dataclass.
+    return dataclasses.replace(encoder, settings=encoder.settings | added)  # type: ignore[type-var]
 
 
 def translation_scores(
@@ -37,22 +57,25 @@ def translation_scores(
     tests = [texts._replace(name=file_names(texts.name)) for texts in splits.tests]
     sets = [score_set(t, encoder.encode, teacher=teacher, corpus=corpus) for t in held_out]
     sets += [score_set(texts, encoder.encode, teacher=teacher) for texts in tests]
-    files = [
+    return {
+        "source_language": own,
+        "files": _files(splits.train),
+        "counts": splits.report,
+        "known": known_shares(dataset.tokenizer, splits.train, own),
+        "sets": sets,
+    }
+
+
+def _files(train: Sequence[Translations]) -> list[dict[str, Any]]:
+    return [
         {
             "name": file_names(file.name),
             "language": file.language,
             "rows": len(file.sources),
             "dictionary": file.dictionary,
         }
-        for file in splits.train
+        for file in train
     ]
-    return {
-        "source_language": own,
-        "files": files,
-        "counts": splits.report,
-        "known": known_shares(dataset.tokenizer, splits.train, own),
-        "sets": sets,
-    }
 
 
 def _teacher_of(config: TrainConfig, dataset: TrainDataset) -> Encode | None:

@@ -18,13 +18,19 @@ from qpr_jax.data.parallel import Translations, file_names, parse_spec, read_tra
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
-from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
 
+# Counts of a language that are logged.
+_COUNTED = (
+    *("trained_sentences", "trained_dictionary_entries", "skipped_rows"),
+    *("repetitions", "in_tests", "near_held_out"),
+)
+_QUESTIONS_COMPARED, _ROWS_COMPARED = 20_000, 1000
 _LEXICON_SENTENCES = 300_000  # of a language; more would take minutes and gigabytes
 
 
@@ -160,9 +166,35 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
             is_sentence.append(not file.dictionary)
     splits.report["held_out_questions"] = left_out
     log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
+    for language in sorted({file.language for file in files}):
+        log.info(
+            "data: %s: %s sentences and %s dictionary entries to train with; left out: %s bad "
+            "rows, %s repeated, %s in tests, %s of a held-out text",
+            language,
+            *(f"{splits.report[language][name]:,}" for name in _COUNTED),
+        )
     return TranslationData(
         *(splits, [*sources], targets), np.array(source_of, np.int32), np.array(is_sentence, bool)
     )
+
+
+def warn_of_swapped_sides(
+    translations: TranslationData, questions: Sequence[str], own: str
+) -> None:
+    """Warn of files whose other side has more words of the questions than that of `own`."""
+    known = {word for text in questions[:_QUESTIONS_COMPARED] for word in tokenize(text)}
+    for file in translations.splits.train:
+        sources, targets = (
+            [word in known for text in side[:_ROWS_COMPARED] for word in tokenize(text)]
+            for side in (file.sources, file.targets)
+        )
+        of_sources, of_targets = (sum(side) / max(1, len(side)) for side in (sources, targets))
+        if of_targets > of_sources:
+            log.warning(
+                "%s: %.0f %% of the words that are said to be of %s are words of the questions, "
+                "%.0f %% of those of %s; are the languages swapped?",
+                *(file_names(file.name), 100 * of_targets, file.language, 100 * of_sources, own),
+            )
 
 
 def _without_sources(

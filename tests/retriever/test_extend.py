@@ -85,7 +85,7 @@ def test_a_chain_of_two_languages(folder, german, tmp_path):
     expected = hits(Retriever.load(folder))
     assert extend_index(folder, tmp_path / "french")  # both at once
     assert hits(Retriever.load(folder)) == expected
-    with pytest.raises(UserError, match="expected an encoder that extends that of"):
+    with pytest.raises(UserError, match="got one that it extends; leave the index as it is"):
         extend_index(folder, german)  # it lacks the words of the second
     again = tmp_path / "again"
     Retriever.build(QUESTIONS, run=tmp_path / "run").save(again)
@@ -106,8 +106,11 @@ def test_another_encoder_is_refused_in_one_line(folder, run, german, tmp_path):
     extend_index(folder, german)
     with pytest.raises(UserError, match="`folder`: expected a folder with an index, found none at"):
         extend_index(tmp_path / "none", german)
-    with pytest.raises(UserError, match="which extends none"):
+    with pytest.raises(UserError, match="got one that it extends"):
         extend_index(folder, run)  # back
+    (folder / "run.json").write_text("{}")  # others start from it
+    with pytest.raises(UserError, match="`folder`: expected an index, got the run "):
+        extend_index(folder, german)
 
 
 def test_re_rankers_and_calibration_stay(folder, german):

@@ -14,6 +14,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words, trainer, translations
 from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metric_writer import read_json_lines
@@ -85,6 +86,20 @@ def test_an_encoder_names_those_it_extends(encoders):
     assert one.extends == (english.identity,)
     assert two.extends == (one.identity, english.identity)
     assert "extends" not in json.loads(english.files()["settings.json"])
+
+
+def test_an_encoder_has_the_settings_of_its_start_and_all_its_languages(encoders):
+    _, one, two = encoders
+    for encoder in (one, two):
+        assert encoder.settings["encoder.embedding_dim"] == 16
+        assert encoder.settings["encoder.filters"] == 24
+        assert encoder.settings["batch_size"] == TrainConfig().batch_size
+    files = two.settings["translations"]["files"]
+    assert [(f["name"], f["language"]) for f in files] == [
+        ("pairs1.tsv", "xx"),
+        ("pairs2.tsv", "yy"),
+    ]
+    assert one.settings["translations"] == {"source_language": "en", "files": files[:1]}
 
 
 def test_english_questions_keep_their_vectors_to_the_last_bit(encoders):

@@ -14,7 +14,7 @@ from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from qpr_jax.training.translations import load_translations
-from tests.made_up_language import LANGUAGE, translate, write_tsv
+from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
 from tests.text.plain_ids import ngram_rows
 from tests.training.test_batch_layout import without_padding
 from tests.training.test_loader import questions_of
@@ -331,6 +331,17 @@ def test_scored_sentences_are_in_no_training(dataset):
         assert len(held_out.sources) == 20
         for side in (held_out.sources, held_out.targets):
             assert not texts & {normalized_text(text) for text in side}
+
+
+def test_swapped_languages_are_warned_of(config, tmp_path, caplog):
+    load_dataset(config, None)
+    assert "swapped" not in caplog.text
+    pairs = [(translate(source), source) for source, _ in made_up_pairs(40)]
+    path = write_tsv(tmp_path / "swapped.tsv", pairs)
+    load_dataset(override(config, {"data.parallel": (*config.data.parallel, path)}), None)
+    warned = [r.getMessage() for r in caplog.records if "swapped" in r.getMessage()]
+    assert len(warned) == 1
+    assert warned[0].startswith("swapped.tsv: ")
 
 
 def test_rows_of_each_file_are_limited(config):
