@@ -73,7 +73,7 @@ def encode(
         _add_maxima(
             *(table, tables.sums(i, parts), token_ids, offsets),
             *(tables.scales[start:at], bias[start:at], lowest, table.dtype.type),
-            values[:, start:at],
+            *(values, start),
         )
     if values.shape[1] > at:
         more = sums_of_rows(embedding, parts)
@@ -102,11 +102,12 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 @compile_loop(fastmath={"contract"})
 def _add_maxima(  # type: ignore[no-untyped-def]
-    table, more, token_ids, offsets, scales, bias, lowest, number, out
+    table, more, token_ids, offsets, scales, bias, lowest, number, out, column
 ):
-    """Write tanh of the scaled maxima over time, plus `bias`, of each question to `out` [n, f].
+    """Write tanh of the scaled maxima over time, plus `bias`, of each question to `out`.
 
     number, lowest: the type of the table, and its lowest number.
+    out, column: contiguous [n, F], and where the f filters are, so that rows are contiguous, too.
     """
     _, window, filters = table.shape
     left = window // 2
@@ -155,7 +156,7 @@ def _add_maxima(  # type: ignore[no-untyped-def]
                     best[i] = total[i] if total[i] > best[i] else best[i]
                     total[i] = 0
         # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
-        features = out[question]
+        features = out[question][column : column + filters]
         for i in range(filters):
             features[i] = _tanh(np.float32(best[i]) * scales[i] + bias[i])
 
