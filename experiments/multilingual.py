@@ -4,7 +4,7 @@
     python -m experiments.multilingual --rows=NAME,NAME    some rows
     python -m experiments.multilingual --runs=NAME=FOLDER  keep a finished run as a row
     python -m experiments.multilingual --baselines         score what trains no network
-    python -m experiments.multilingual --speed             time the encoders of the rows
+    python -m experiments.multilingual --speed             time the students of German and English
     python -m experiments.multilingual --rebuild           the page from what is kept
 
 A run stays next to the work directory, under the name of its row: `multilingual_distilled` is
@@ -146,7 +146,7 @@ def score_baselines(flags: Flags) -> list[str]:
 
 
 def time_encoders(flags: Flags) -> list[str]:
-    """Time the teacher and the rows that are there, on English and on another language."""
+    """Time the teacher and the students of German and of English, on both languages."""
     from qpr_jax.encoders.load import read_encoder
     from qpr_jax.index.run import run_encoder
 
@@ -155,11 +155,9 @@ def time_encoders(flags: Flags) -> list[str]:
     german = [text for text in material.translations.targets if text.endswith("?")]
     encoders = {"teacher": (read_encoder("minilm"), spread(questions, _TIMED_TEACHER))}
     for name in (PRESET, ENGLISH):
-        folder = folder_of(name, flags)
-        if folder.exists():
-            encoder = run_encoder(folder)
-            encoders[name] = encoder, spread(questions, _TIMED)
-            encoders[f"{name} de"] = encoder, spread(german, _TIMED)
+        encoder = run_encoder(folder_of(name, flags))
+        encoders[name] = encoder, spread(questions, _TIMED)
+        encoders[f"{name} de"] = encoder, spread(german, _TIMED)
     path = flags.results / SPEEDS
     write_json(path, read_object(path) | rates_in_turns(encoders, _ROUNDS))
     return []
@@ -322,7 +320,7 @@ STUDY = Study(
         "rows": Flag((), "Only these rows.", tuple(ROWS)),
         "runs": Flag((), "NAME=FOLDER: keep these finished runs as rows; train nothing."),
         "baselines": Flag(False, "Score what trains no network; train nothing."),
-        "speed": Flag(False, "Time the encoders of the rows; train nothing."),
+        "speed": Flag(False, "Time the students of German and of English; train nothing."),
         "teacher_cache": Flag("", "Folder of the teacher's vectors; empty: the user's cache."),
     },
     actions={"speed": time_encoders, "baselines": score_baselines, "runs": keep_runs},

@@ -88,7 +88,7 @@ FACTS: dict[str, PresetFacts] = {
         summary="a student of all-MiniLM-L6-v2 that also knows German, by sentences with "
         "translations",
         data="Quora, translations",
-        hits_at_1=0.853,
+        hits_at_1=0.854,
         mrr=0.901,
         note="docs/multilingual.md has what it needs, and how to take other languages",
     ),

@@ -3,7 +3,7 @@
 import json
 
 from qpr_jax.encoders.load import read_encoder
-from tests.added_words import write_extended
+from tests.added_words import write_english, write_extended
 
 
 def info(qpr, folder):
@@ -31,12 +31,17 @@ def test_extended_once(qpr, index, run, tmp_path):
 def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
     write_extended(run, tmp_path / "german", "reis", "kochen")
     assert qpr("extend", index, "--run", "german")[0] == 0
-    status, out, stderr = qpr("extend", index, "--run", run)
-    assert (status, out) == (1, "")
-    assert stderr.count("\n") == 1
-    assert "error: `--run`: " in stderr
-    assert "expected an encoder that extends that of" in stderr
-    assert "which extends none; train one with `--set text.added_words`" in stderr
+    write_english(tmp_path / "other", subwords=False)
+    for name, what in (
+        ("other", "which extends none; train one with `--set text.added_words`"),
+        (run, "got one that it extends; leave the index as it is"),
+    ):
+        status, out, stderr = qpr("extend", index, "--run", name)
+        assert (status, out) == (1, "")
+        assert stderr.count("\n") == 1
+        assert "error: `--run`: " in stderr
+        assert "expected an encoder that extends that of" in stderr
+        assert what in stderr
     assert qpr("extend", index)[0] == 2
     (tmp_path / "empty" / "index").mkdir(parents=True)
     for name in ("none", "german", "empty"):
