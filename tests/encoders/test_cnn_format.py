@@ -182,9 +182,14 @@ BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets
 @pytest.mark.parametrize(
     ("format", "name", "data", "message"),
     [
-        ("npz", "encoder.npz", b"no zip", "encoder.npz: expected float32 arrays"),
-        ("npz", "encoder.npz", b"", "encoder.npz: expected float32 arrays"),
-        ("npz", "encoder.npz", b"\x80\x04N.", "encoder.npz: expected float32 arrays"),  # a pickle
+        ("npz", "encoder.npz", b"no zip", "encoder.npz: expected an .npz file of arrays"),
+        ("npz", "encoder.npz", b"", "encoder.npz: expected an .npz file of arrays"),
+        (
+            "npz",
+            "encoder.npz",
+            b"\x80\x04N.",
+            "encoder.npz: expected an .npz file of arrays",
+        ),  # a pickle
         (
             *("safetensors", "model.safetensors", b"none of these"),
             "model.safetensors: expected safetensors",

@@ -9,9 +9,9 @@ from qpr_jax.encoders.folded_tables import FoldedTables
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
-from qpr_jax.text.base import make_parts
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.encoders.examples import QUESTIONS, TINY, VOCABULARY, WORDS, cnn_encoder, cnn_weights
+from tests.parts import make_parts
 
 SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 UNKNOWN = [*QUESTIONS, "what is the best zebra", "zebra zebra zebra"]
