@@ -63,7 +63,7 @@ def review(
     try:
         import uvicorn
 
-        from qpr_jax.cli.serve import host_names, listen
+        from qpr_jax.cli.serve import host_names, listen, run_server
         from qpr_jax.serving.guard import LOOPBACK
         from qpr_jax.serving.protocol import Protocol
         from qpr_jax.serving.review import make_review_app
@@ -95,7 +95,7 @@ def review(
         if not others:
             log.info(spell("only requests to localhost are answered; see {allowed_host}"))
         try:
-            uvicorn.Server(config).run([listening])
+            run_server(uvicorn.Server(config), listening)
         finally:  # Ctrl-C comes out of it
             log.info("%s", _implied(session))
 

@@ -22,6 +22,8 @@ from qpr_jax.errors import UserError, spell
 from qpr_jax.machine import cpu_count
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from qpr_jax.retriever import Retriever
 
 log = logging.getLogger("qpr_jax")
@@ -104,7 +106,14 @@ def serve(
             click.echo(json.dumps(facts | {"writing": bool(token)}))
         if len(hosts) == len(LOOPBACK):
             log.info(spell("only requests to localhost are answered; see {allowed_host}"))
-        uvicorn.Server(config).run([listening])
+        run_server(uvicorn.Server(config), listening)
+
+
+def run_server(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Serve until a signal ends it: KeyboardInterrupt by Ctrl-C."""
+    server.run([listening])
+    if server.started:  # uvloop may drop the KeyboardInterrupt that comes as its last task ends
+        raise KeyboardInterrupt
 
 
 def _warm_up(retriever: Retriever) -> None:
