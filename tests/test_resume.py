@@ -1,6 +1,6 @@
 """A run that is killed or stopped ends like one that is not, bit for bit.
 
-`QPR_KILLS` sets how many times it is killed (default 2, and 30 in the slow test).
+`QPR_KILLS` sets how many times it is killed (default 1, and 30 in the slow test).
 """
 
 import json
@@ -90,7 +90,7 @@ def unbroken(build_once):
 @pytest.mark.parametrize(
     "kills",
     [
-        int(os.environ.get("QPR_KILLS", "2")),
+        int(os.environ.get("QPR_KILLS", "1")),
         pytest.param(int(os.environ.get("QPR_KILLS", "30")), marks=pytest.mark.slow),
     ],
 )
@@ -103,7 +103,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
         target = lines(workdir) + rng.randrange(1, 26)
         while process.poll() is None:
             writing = list((workdir / "checkpoints").glob("*tmp*"))
-            if writing if kill % 2 else lines(workdir) >= target:
+            if writing if kill % 2 == 0 else lines(workdir) >= target:
                 break
             time.sleep(0.001)
         time.sleep(rng.random() * 0.05)
@@ -135,7 +135,7 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
     assert f"{number.name}: saving, then stopping" in errors
     saved = lines(workdir)
     assert 2 <= saved < STEPS
-    if number == signal.SIGINT:  # whose run would resume like the other's
+    if number == signal.SIGTERM:  # whose run resumes like the other's, and like a killed one
         return
     errors = finish(workdir, "--config.checkpoint_every=1000")
     assert f"resuming from step {saved}" in errors
@@ -193,7 +193,7 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize(
-    "call", [4, 10, *(pytest.param(call, marks=pytest.mark.slow) for call in (1, 7, 13))]
+    "call", [10, *(pytest.param(call, marks=pytest.mark.slow) for call in (1, 4, 7, 13))]
 )
 def test_after_a_crash_at_any_rename_the_same_run_ends_the_same(tmp_path, monkeypatch, call):
     """Files and folders are renamed into place; a run may end before any of the renames."""

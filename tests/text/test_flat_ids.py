@@ -82,7 +82,7 @@ def test_random_texts_have_the_ids_of_plain_python(kind, monkeypatch):
                 assert_same(vocabulary.flat_ids([text]), plain.flat_ids([text]))
 
 
-@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
 def test_every_character_has_the_ids_of_plain_python(kind):
     """First, last and in the middle of a word, and as a word."""
     texts = [
