@@ -158,6 +158,7 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(
     config = load_config("synthetic_sdml_smoke")
     if metric != config.early_stopping.metric:
         config.early_stopping.metric = metric
+        config.rerank.kind = "none"
         workdir = tmp_path
         train_and_evaluate(config, workdir)
     rows = [json.loads(s) for s in (workdir / "evaluations.jsonl").read_text().splitlines()]
@@ -236,6 +237,7 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
 
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = load_config("openqa_sdml_smoke")
+    config.rerank.kind = "none"
     rows = [{"asked": question, "said": answer} for question, answer in log_rows()]
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config.data.path = str(tmp_path / "logs.jsonl")
@@ -275,6 +277,7 @@ def test_logs_of_questions_and_answers_train(tmp_path):
 def test_a_rate_of_false_negatives_trains(tmp_path):
     config = load_config("synthetic_sdml_smoke")
     config.data.false_negatives = 0.3
+    config.rerank.kind = "none"
     config.data.synthetic_clusters = 500
     report = train_and_evaluate(config, tmp_path / "run")
     assert report["data"]["splits"]["train"]["pairs"] == 500

@@ -14,7 +14,13 @@ def config_of(**changes):
     config = load_config("synthetic_sdml:smoke")
     config = override(
         config,
-        {"loss.names": ("ranking",), "encoder.normalize": True, "loss.smoothing": 0.0} | changes,
+        {
+            "loss.names": ("ranking",),
+            "encoder.normalize": True,
+            "loss.smoothing": 0.0,
+            "rerank.kind": "none",
+        }
+        | changes,
     )
     return config
 
