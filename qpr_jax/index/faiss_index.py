@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -14,6 +15,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import SHARDS, VectorsOf
+from qpr_jax.index.coded_index import CodedIndex, has_vectors
 from qpr_jax.index.exact import FAISS_METRICS, ExactTopK, recall_of
 from qpr_jax.index.faiss_lists import (
     add_in_shards,
@@ -55,6 +57,9 @@ class FaissIndex:
         """stored: from which the lists of `index` are read when they are used."""
         self.recipe, self.recall, self.dimension = recipe, recall, dimension
         self._index, self._stored = index, stored  # None when all lists are read
+        # Lists of vectors as they are, in place of those of `index`, from the first search on.
+        self._coded = stored.coded if stored else None
+        self._coding = threading.Lock()
         self._rows = index.ntotal // recipe.assignments
         self._removed = np.zeros(self._rows, bool)
         self._removed_count = 0
@@ -145,19 +150,21 @@ class FaissIndex:
 
     @property
     def whole(self) -> faiss.Index:
-        """The index of FAISS, with all its lists; UserError where one is damaged."""
+        """The index of FAISS, or a copy, with all its lists; UserError where one is damaged."""
         if stored := self._stored:
             stored.read_all()
-        return self._index
+        return self._coded.whole() if self._coded else self._index
 
     def __len__(self) -> int:
         return self._rows - self._removed_count
 
     def add(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Store vectors float32 [n, d] in the nearest lists, as the next rows."""
-        add_rows(
-            self._index, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments
-        )
+        vectors, copies = np.ascontiguousarray(vectors, np.float32), self.recipe.assignments
+        if self._coded:
+            self._coded.add(vectors, rows, copies)
+        else:
+            add_rows(self._index, vectors, rows, copies)
         self._rows += len(rows)
         if self._rows > len(self._removed):
             room = max(self._rows, 2 * len(self._removed)) - len(self._removed)
@@ -186,20 +193,13 @@ class FaissIndex:
           Distances float32 [n, k], squared Euclidean or the inner product times -1, and rows int64
           [n, k]; inf and -1 in places that stay empty.
         """
-        assignments = self.recipe.assignments
         vectors = padded(vectors, self._index.d)
         breadth = self._breadth(k)
-        distances, rows = _unique_rows(
-            self._search(vectors, k * assignments, breadth), k, assignments
-        )
-        short = np.flatnonzero(rows[:, -1] < 0)
-        if len(short) and breadth is not None:
-            distances[short], rows[short] = _unique_rows(
-                self._search(vectors[short], k * assignments, None), k, assignments
-            )
-        if self.recipe.metric == "ip":
-            distances = -distances
-        return np.where(rows < 0, np.float32(np.inf), distances), rows
+        distances, rows = self._search(vectors, k, breadth)
+        if breadth is not None and (rows[:, -1] < 0).any():
+            short = np.flatnonzero(rows[:, -1] < 0)
+            distances[short], rows[short] = self._search(vectors[short], k, None)
+        return distances, rows
 
     def _breadth(self, k: int) -> int | None:
         """How many lists (of HNSW: candidates) a search goes through; None for all there are."""
@@ -219,6 +219,32 @@ class FaissIndex:
         return None
 
     def _search(
+        self, vectors: np.ndarray, k: int, breadth: int | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `search`, in so many lists, or among so many candidates; None: in all."""
+        if has_vectors(self._index):
+            parameters = k, breadth, self.recipe, self._removed, self._read
+            return self._in_codes().search(vectors, *parameters)
+        copies = self.recipe.assignments
+        distances, rows = _unique_rows(self._search_faiss(vectors, k * copies, breadth), k, copies)
+        if self.recipe.metric == "ip":
+            distances = -distances
+        return np.where(rows < 0, np.float32(np.inf), distances), rows
+
+    def _in_codes(self) -> CodedIndex:
+        """The lists, which are taken from FAISS at the first call: it writes an index at most."""
+        with self._coding:
+            if self._coded is None:
+                self._coded = CodedIndex.of(self._index)
+                self._index = self._coded.index
+            return self._coded
+
+    def _read(self, lists: np.ndarray) -> None:
+        """Read these lists, int64 [n, p], unless they are read."""
+        if (stored := self._stored) and stored.read(lists):  # another thread may set it
+            self._stored = None
+
+    def _search_faiss(
         self, vectors: np.ndarray, k: int, breadth: int | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """What FAISS finds: distances and rows [n, k], a row once for each list it stands in."""
@@ -255,8 +281,7 @@ class FaissIndex:
             part = slice(start, start + size)
             queries = np.ascontiguousarray(vectors[part])
             near, lists = centroids.search(queries, parameters.nprobe)
-            if (stored := self._stored) and stored.read(lists):  # another thread may set it
-                self._stored = None
+            self._read(lists)
             arrays = (queries, lists, near, distances[part], rows[part])
             x, *pointers = map(faiss.swig_ptr, arrays)
             self._index.search_preassigned_c(len(queries), x, k, *pointers, False, parameters)

@@ -7,6 +7,7 @@ import pytest
 from qpr_jax.index import faiss_index as module
 from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.faiss_index import FaissIndex
+from qpr_jax.index.faiss_lists import add_rows
 from qpr_jax.index.recipe import Recipe, fit_recipe
 
 DIMENSION = 12
@@ -138,7 +139,7 @@ def test_an_index_with_the_codes_of_version_0_2_is_searched_as_it_was_built(assi
     points, width = clustered(1000, 64, 1), 64
     old = faiss.index_factory(width, "IVF25,SQ8")
     old.train(points)
-    module._add(old, points, np.arange(1000), assignments)
+    add_rows(old, points, np.arange(1000), assignments)
     rows = old.search(points[:50], 1)[1]
     faiss.write_index(old, str(tmp_path / "old.faiss"))
     recipe = Recipe("IVF25,SQ8", "l2", 1, assignments)
