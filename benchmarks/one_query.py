@@ -74,9 +74,9 @@ class Searcher:
 
     def warm(self) -> dict[str, Any]:
         """Read all lists, as many searches would, and compile what is compiled."""
-        index = self.retriever.index
-        while getattr(index.vectors, "_stored", None) is not None:
-            index.search(self.retriever.encode(self.texts[:64]), K)
+        if stored := getattr(self.retriever.index.vectors, "_stored", None):
+            stored.read_all()
+        self.retriever.search(self.texts[:BATCH], K, rerank=False)
         self.block(0)
         return {}
 

@@ -36,6 +36,7 @@ class CodedIndex:
         count = np.array([len(centers)])
         self._centers = CodedLists(centers.mean(axis=0)[None], count, len(centers), ip=ip)
         self._centers.add(0, np.arange(len(centers)), centers)
+        self._none = np.zeros(len(centers), bool)  # of the centers is removed
         self._by_graph = isinstance(faiss.downcast_index(index.quantizer), faiss.IndexHNSW)
 
     @classmethod
@@ -88,20 +89,20 @@ class CodedIndex:
           removed: bool [rows or more].
           before: called with the lists of some queries, int64 [m, p], before these are read.
         """
-        distances = np.empty((len(vectors), k), np.float32)
-        rows = np.empty((len(vectors), k), np.int64)
-        threads = faiss.omp_get_max_threads()
+        vectors = np.require(vectors, np.float32, "CW")
         size = max(1, _PROBED // (breadth or len(self.lists)))
-        for start in range(0, len(vectors), size):
-            part = slice(start, start + size)
-            lists = self._lists_of(vectors[part], breadth, recipe.probes, threads)
-            before(lists)
-            distances[part], rows[part] = self.lists.search(
-                *(vectors[part], lists, k, removed),
-                copies=recipe.assignments,
-                threads=threads,
-            )
-        return distances, rows
+        if len(vectors) > size:
+            parts = [
+                self.search(vectors[i : i + size], k, breadth, recipe, removed, before)
+                for i in range(0, len(vectors), size)
+            ]
+            return np.concatenate([d for d, _ in parts]), np.concatenate([r for _, r in parts])
+        threads = faiss.omp_get_max_threads()
+        lists = self._lists_of(vectors, breadth, recipe.probes, threads)
+        before(lists)
+        return self.lists.search(
+            *(vectors, lists, k, removed), copies=recipe.assignments, threads=threads
+        )
 
     def _lists_of(
         self, vectors: np.ndarray, breadth: int | None, probes: int, threads: int
@@ -114,8 +115,8 @@ class CodedIndex:
         if self._by_graph and breadth <= probes:
             near: np.ndarray = self.index.quantizer.search(vectors, breadth)[1]
             return near
-        one, none = np.zeros((len(vectors), 1), np.int64), np.zeros(count, bool)
-        return self._centers.search(vectors, one, breadth, none, threads=threads)[1]
+        one = np.zeros((len(vectors), 1), np.int64)
+        return self._centers.search(vectors, one, breadth, self._none, threads=threads)[1]
 
 
 def has_vectors(index: faiss.Index) -> bool:

@@ -298,13 +298,15 @@ def search(  # type: ignore[no-untyped-def]
       removed: bool, of rows that are not found.
       copies: lists that a row stands in, at most.
       ip: whether a distance is the inner product times -1, else squared Euclidean.
-      distances, rows: float32 and int64 [n, k], inf and -1, get what is found.
+      distances, rows: float32 and int64 [n, k], get what is found.
     """
     coded, left = np.zeros(width, np.int16), np.empty(queries.shape[1], np.float32)
     lower, dots, least = np.empty(0, np.float32), np.empty(0, np.int32), np.empty(0, np.float32)
     number, places, seen = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
     for q in range(len(queries)):
         total = 0
+        for i in range(rows.shape[1]):
+            distances[q, i], rows[q, i] = np.inf, -1
         for entry in lists[q]:
             total += table[entry, COUNT] if entry >= 0 else 0
         if total == 0:

@@ -101,8 +101,8 @@ class CodedLists:
         """Find the `k` nearest rows in lists of each query, nearest first, of equal ones the first.
 
         Args:
-          queries: float32 [n, d].
-          lists: int64 [n, p], -1 for none.
+          queries: float32 [n, d], contiguous and writeable, for which the loop is compiled.
+          lists: int64 [n, p], likewise; -1 for none.
           removed: bool [rows or more], of those that are not found.
           copies: lists that a row stands in, at most.
           threads: that many queries are divided among.
@@ -110,27 +110,22 @@ class CodedLists:
         Returns:
           Distances float32 [n, k] and rows int64 [n, k]; inf and -1 where there are fewer.
         """
-        # Of one type whatever is given, for which the loop is compiled.
-        queries = np.require(queries, np.float32, "CW")
-        lists = np.require(lists, np.int64, "CW")
-        distances = np.full((len(queries), k), np.inf, np.float32)
-        rows = np.full((len(queries), k), -1, np.int64)
+        count = len(queries)
+        distances, rows = np.empty((count, k), np.float32), np.empty((count, k), np.int64)
+        lists_are = (self.centers, self._table, self._width, self._blocks)
+        rows_are = (removed, copies, self._ip)
+        if count <= _CHUNK:
+            coded_kernels.search(queries, lists, *lists_are, *rows_are, distances, rows)
+            return distances, rows
 
         def find(start: int) -> None:
             part = slice(start, start + _CHUNK)
-            coded_kernels.search(
-                *(queries[part], lists[part], self.centers, self._table, self._width),
-                *(self._blocks, removed, copies, self._ip, distances[part], rows[part]),
-            )
+            found = distances[part], rows[part]
+            coded_kernels.search(queries[part], lists[part], *lists_are, *rows_are, *found)
 
-        starts = range(0, len(queries), _CHUNK)
-        if len(starts) <= 1 or threads == 1:
-            for start in starts:
-                find(start)
-        else:
-            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-                for _ in pool.map(find, starts):
-                    pass
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(find, range(0, count, _CHUNK)):
+                pass
         return distances, rows
 
     def _entries(self, count: int) -> _Entries:

@@ -6,7 +6,7 @@ import logging
 import pathlib
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import faiss
@@ -41,6 +41,8 @@ _CHUNK = 32_768
 SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
 _PROBED = 1 << 22  # lists of all queries that are held at once
+_Found = tuple[np.ndarray, np.ndarray]  # distances float32 and rows int64, [n, k]
+_Search = Callable[[np.ndarray, int, int | None], _Found]  # vectors, k and breadth to these
 
 
 class FaissIndex:
@@ -130,7 +132,8 @@ class FaissIndex:
                 with tempfile.TemporaryDirectory(dir=folder, prefix=SHARDS) as parts:
                     add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
         built = cls(index, recipe, 1.0, dimension)
-        found = built.search(exact.queries, RECALL_AT + 1)[1]
+        # By FAISS, which finds the same: it still has the lists, for `save`.
+        found = built._search_wider(built._search_faiss, exact.queries, RECALL_AT + 1)[1]
         built.recall = recall_of(queries, exact.rows, found, RECALL_AT)
         return built
 
@@ -193,12 +196,18 @@ class FaissIndex:
           Distances float32 [n, k], squared Euclidean or the inner product times -1, and rows int64
           [n, k]; inf and -1 in places that stay empty.
         """
+        return self._search_wider(
+            self._search_codes if has_vectors(self._index) else self._search_faiss, vectors, k
+        )
+
+    def _search_wider(self, search: _Search, vectors: np.ndarray, k: int) -> _Found:
+        """Search as wide as removals ask for, and again among all for queries that lack rows."""
         vectors = padded(vectors, self._index.d)
         breadth = self._breadth(k)
-        distances, rows = self._search(vectors, k, breadth)
+        distances, rows = search(vectors, k, breadth)
         if breadth is not None and (rows[:, -1] < 0).any():
             short = np.flatnonzero(rows[:, -1] < 0)
-            distances[short], rows[short] = self._search(vectors[short], k, None)
+            distances[short], rows[short] = search(vectors[short], k, None)
         return distances, rows
 
     def _breadth(self, k: int) -> int | None:
@@ -218,18 +227,10 @@ class FaissIndex:
             return candidates
         return None
 
-    def _search(
-        self, vectors: np.ndarray, k: int, breadth: int | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """As `search`, in so many lists, or among so many candidates; None: in all."""
-        if has_vectors(self._index):
-            parameters = k, breadth, self.recipe, self._removed, self._read
-            return self._in_codes().search(vectors, *parameters)
-        copies = self.recipe.assignments
-        distances, rows = _unique_rows(self._search_faiss(vectors, k * copies, breadth), k, copies)
-        if self.recipe.metric == "ip":
-            distances = -distances
-        return np.where(rows < 0, np.float32(np.inf), distances), rows
+    def _search_codes(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
+        """As `search`, in so many lists of vectors as they are; None: in all."""
+        parameters = k, breadth, self.recipe, self._removed, self._read
+        return self._in_codes().search(vectors, *parameters)
 
     def _in_codes(self) -> CodedIndex:
         """The lists, which are taken from FAISS at the first call: it writes an index at most."""
@@ -244,9 +245,15 @@ class FaissIndex:
         if (stored := self._stored) and stored.read(lists):  # another thread may set it
             self._stored = None
 
-    def _search_faiss(
-        self, vectors: np.ndarray, k: int, breadth: int | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _search_faiss(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
+        """As `search`, by FAISS, in so many lists, or among so many candidates; None: in all."""
+        copies = self.recipe.assignments
+        distances, rows = _unique_rows(self._found(vectors, k * copies, breadth), k, copies)
+        if self.recipe.metric == "ip":
+            distances = -distances
+        return np.where(rows < 0, np.float32(np.inf), distances), rows
+
+    def _found(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
         """What FAISS finds: distances and rows [n, k], a row once for each list it stands in."""
         index = self._index
         live = None if self._live_bits is None else faiss.IDSelectorBitmap(self._live_bits)
