@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pathlib
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import faiss
@@ -14,6 +15,7 @@ import numpy as np
 from qpr_jax import progress
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import SHARDS, VectorsOf
+from qpr_jax.index.coded_index import CodedIndex, has_vectors
 from qpr_jax.index.exact import FAISS_METRICS, ExactTopK, recall_of
 from qpr_jax.index.faiss_lists import (
     add_in_shards,
@@ -39,6 +41,8 @@ _CHUNK = 32_768
 SHARD_BYTES = 1 << 30
 RECALL_QUERIES, RECALL_AT = 200, 10
 _PROBED = 1 << 22  # lists of all queries that are held at once
+_Found = tuple[np.ndarray, np.ndarray]  # distances float32 and rows int64, [n, k]
+_Search = Callable[[np.ndarray, int, int | None], _Found]  # vectors, k and breadth to these
 
 
 class FaissIndex:
@@ -55,6 +59,9 @@ class FaissIndex:
         """stored: from which the lists of `index` are read when they are used."""
         self.recipe, self.recall, self.dimension = recipe, recall, dimension
         self._index, self._stored = index, stored  # None when all lists are read
+        # Lists of vectors as they are, in place of those of `index`, from the first search on.
+        self._coded = stored.coded if stored else None
+        self._coding = threading.Lock()
         self._rows = index.ntotal // recipe.assignments
         self._removed = np.zeros(self._rows, bool)
         self._removed_count = 0
@@ -125,7 +132,8 @@ class FaissIndex:
                 with tempfile.TemporaryDirectory(dir=folder, prefix=SHARDS) as parts:
                     add_in_shards(index, recipe, chunks, count, size, pathlib.Path(parts))
         built = cls(index, recipe, 1.0, dimension)
-        found = built.search(exact.queries, RECALL_AT + 1)[1]
+        # By FAISS, which finds the same: it still has the lists, for `save`.
+        found = built._search_wider(built._search_faiss, exact.queries, RECALL_AT + 1)[1]
         built.recall = recall_of(queries, exact.rows, found, RECALL_AT)
         return built
 
@@ -145,19 +153,21 @@ class FaissIndex:
 
     @property
     def whole(self) -> faiss.Index:
-        """The index of FAISS, with all its lists; UserError where one is damaged."""
+        """The index of FAISS, or a copy, with all its lists; UserError where one is damaged."""
         if stored := self._stored:
             stored.read_all()
-        return self._index
+        return self._coded.whole() if self._coded else self._index
 
     def __len__(self) -> int:
         return self._rows - self._removed_count
 
     def add(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Store vectors float32 [n, d] in the nearest lists, as the next rows."""
-        add_rows(
-            self._index, np.ascontiguousarray(vectors, np.float32), rows, self.recipe.assignments
-        )
+        vectors, copies = np.ascontiguousarray(vectors, np.float32), self.recipe.assignments
+        if self._coded:
+            self._coded.add(vectors, rows, copies)
+        else:
+            add_rows(self._index, vectors, rows, copies)
         self._rows += len(rows)
         if self._rows > len(self._removed):
             room = max(self._rows, 2 * len(self._removed)) - len(self._removed)
@@ -186,20 +196,19 @@ class FaissIndex:
           Distances float32 [n, k], squared Euclidean or the inner product times -1, and rows int64
           [n, k]; inf and -1 in places that stay empty.
         """
-        assignments = self.recipe.assignments
+        return self._search_wider(
+            self._search_codes if has_vectors(self._index) else self._search_faiss, vectors, k
+        )
+
+    def _search_wider(self, search: _Search, vectors: np.ndarray, k: int) -> _Found:
+        """Search as wide as removals ask for, and again among all for queries that lack rows."""
         vectors = padded(vectors, self._index.d)
         breadth = self._breadth(k)
-        distances, rows = _unique_rows(
-            self._search(vectors, k * assignments, breadth), k, assignments
-        )
-        short = np.flatnonzero(rows[:, -1] < 0)
-        if len(short) and breadth is not None:
-            distances[short], rows[short] = _unique_rows(
-                self._search(vectors[short], k * assignments, None), k, assignments
-            )
-        if self.recipe.metric == "ip":
-            distances = -distances
-        return np.where(rows < 0, np.float32(np.inf), distances), rows
+        distances, rows = search(vectors, k, breadth)
+        if breadth is not None and (rows[:, -1] < 0).any():
+            short = np.flatnonzero(rows[:, -1] < 0)
+            distances[short], rows[short] = search(vectors[short], k, None)
+        return distances, rows
 
     def _breadth(self, k: int) -> int | None:
         """How many lists (of HNSW: candidates) a search goes through; None for all there are."""
@@ -218,9 +227,33 @@ class FaissIndex:
             return candidates
         return None
 
-    def _search(
-        self, vectors: np.ndarray, k: int, breadth: int | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _search_codes(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
+        """As `search`, in so many lists of vectors as they are; None: in all."""
+        parameters = k, breadth, self.recipe, self._removed, self._read
+        return self._in_codes().search(vectors, *parameters)
+
+    def _in_codes(self) -> CodedIndex:
+        """The lists, which are taken from FAISS at the first call: it writes an index at most."""
+        with self._coding:
+            if self._coded is None:
+                self._coded = CodedIndex.of(self._index)
+                self._index = self._coded.index
+            return self._coded
+
+    def _read(self, lists: np.ndarray) -> None:
+        """Read these lists, int64 [n, p], unless they are read."""
+        if (stored := self._stored) and stored.read(lists):  # another thread may set it
+            self._stored = None
+
+    def _search_faiss(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
+        """As `search`, by FAISS, in so many lists, or among so many candidates; None: in all."""
+        copies = self.recipe.assignments
+        distances, rows = _unique_rows(self._found(vectors, k * copies, breadth), k, copies)
+        if self.recipe.metric == "ip":
+            distances = -distances
+        return np.where(rows < 0, np.float32(np.inf), distances), rows
+
+    def _found(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
         """What FAISS finds: distances and rows [n, k], a row once for each list it stands in."""
         index = self._index
         live = None if self._live_bits is None else faiss.IDSelectorBitmap(self._live_bits)
@@ -255,8 +288,7 @@ class FaissIndex:
             part = slice(start, start + size)
             queries = np.ascontiguousarray(vectors[part])
             near, lists = centroids.search(queries, parameters.nprobe)
-            if (stored := self._stored) and stored.read(lists):  # another thread may set it
-                self._stored = None
+            self._read(lists)
             arrays = (queries, lists, near, distances[part], rows[part])
             x, *pointers = map(faiss.swig_ptr, arrays)
             self._index.search_preassigned_c(len(queries), x, k, *pointers, False, parameters)

@@ -21,6 +21,7 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import SUMS
+from qpr_jax.index.coded_index import CodedIndex, has_vectors
 
 _COLUMNS = 5
 
@@ -33,6 +34,7 @@ class StoredLists:
 
     Attributes:
       index: the index.
+      coded: what is filled in place of its lists, where these hold vectors as they are; else None.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -59,6 +61,8 @@ class StoredLists:
         # A copy of its own, since the centroids would be read from the file as well.
         self.index = faiss.deserialize_index(faiss.serialize_index(mapped))
         self._lists = faiss.downcast_InvertedLists(self.index.invlists)
+        sizes = np.diff(self._sums[:, 0]) // _entry_bytes(self._lists)
+        self.coded = CodedIndex(self.index, sizes) if has_vectors(self.index) else None
         self._is_read = np.zeros(mapped.nlist, bool)
         self._next = 0  # all lists before this one are read
         self._lock = threading.Lock()
@@ -110,6 +114,10 @@ class StoredLists:
         lists = self._lists
         stop = len(data) // _entry_bytes(lists) * lists.code_size
         codes, rows = data[:stop], data[stop:].copy().view(np.int64)
+        if self.coded is not None:
+            vectors = codes.view(np.float32).reshape(len(rows), self.index.d)
+            self.coded.lists.put_first(number, rows, vectors)
+            return
         if added := lists.list_size(number):
             later = faiss.rev_swig_ptr(lists.get_codes(number), added * lists.code_size)
             codes = np.concatenate([codes, later])

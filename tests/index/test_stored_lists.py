@@ -50,7 +50,8 @@ def answers(index, queries=QUERIES) -> list:
 
 def lists_of(index) -> list[tuple[bytes, bytes]]:
     """The rows and codes of all lists, which are read."""
-    lists, width = index.vectors.whole.invlists, index.vectors.whole.code_size
+    whole = index.vectors.whole  # which may be a copy, and is all that holds its lists
+    lists, width = whole.invlists, whole.code_size
     sizes = [(number, lists.list_size(number)) for number in range(lists.nlist)]
     return [
         (
@@ -122,7 +123,7 @@ def test_a_damaged_list_is_named_and_nothing_is_found_in_it(tmp_path):
     for _ in range(2):  # not only the first time
         with pytest.raises(UserError, match="the bytes of list 7 differ from their SHA-256"):
             stored.read(np.array([[7]]))
-    assert stored._lists.list_size(7) == 0
+    assert stored.coded.lists.count(7) == 0
     with pytest.raises(UserError, match="list 7"):
         stored.read_all()
 
