@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from qpr_jax.text.tokenizer import split_at_words
@@ -11,22 +13,25 @@ _SHORTEST = 4  # letters of a word that gets a typo
 KINDS = ("neighbor", "drop", "swap", "double")
 
 
-def misspell(text: str, rng: np.random.Generator, words: int = 1) -> str:
+def misspell(
+    text: str, rng: np.random.Generator, words: int = 1, kinds: Sequence[str] = KINDS
+) -> str:
     """Make a typo in some words of a text: one letter is hit next to its key, or left out, or
     swapped with the next, or typed twice. The first letter stays, and so do short words.
 
     words: how many words get one, if the text has as many of 4 letters or more.
+    kinds: some of KINDS, one of which a word gets; where it cannot, a letter is typed twice.
     """
     pieces = [piece for piece, _ in split_at_words(text)]
     places = [i for i, piece in enumerate(pieces) if len(piece) >= _SHORTEST and piece.isalpha()]
     for place in rng.permutation(places)[:words]:
-        pieces[place] = _misspell_word(pieces[place], rng)
+        pieces[place] = _misspell_word(pieces[place], rng, kinds)
     return "".join(pieces)
 
 
-def _misspell_word(word: str, rng: np.random.Generator) -> str:
+def _misspell_word(word: str, rng: np.random.Generator, kinds: Sequence[str]) -> str:
     at = int(rng.integers(1, len(word) - 1))
-    kind = KINDS[rng.integers(len(KINDS))]
+    kind = kinds[rng.integers(len(kinds))]
     letter = word[at]
     if kind == "drop":
         return word[:at] + word[at + 1 :]

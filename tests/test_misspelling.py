@@ -33,3 +33,12 @@ def test_all_kinds_of_typos_occur_and_repeat_with_the_seed():
     assert {"hllo", "hlelo", "helllo", "hwllo"} <= {*made}  # drop, swap, double, neighbor
     assert {len(word) for word in made} == {4, 5, 6}
     assert misspell("größter", np.random.default_rng(2)) != "größter"
+
+
+def test_only_the_kinds_asked_for():
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        assert len(misspell("hearty", rng, kinds=("drop",))) == 5
+        swapped = misspell("hearty", rng, kinds=("swap",))
+        assert sorted(swapped) == sorted("hearty")
+        assert swapped != "hearty"

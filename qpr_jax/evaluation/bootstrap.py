@@ -62,6 +62,22 @@ class Scores:
         return np.percentile(samples, [2.5, 97.5], axis=0)
 
 
+def mean_interval(values: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the mean of values, by resamples of clusters.
+
+    Args:
+      values: [n], of queries; or differences of two systems.
+      clusters: int [n], equal where queries depend on each other.
+    """
+    _, cluster = np.unique(clusters, return_inverse=True)
+    sums = np.stack([np.bincount(cluster, values), np.bincount(cluster)], axis=1)
+    shares = np.full(len(sums), 1 / len(sums))
+    draws = np.random.default_rng(0).multinomial(len(sums), shares, RESAMPLES)
+    totals = draws @ sums
+    low, high = np.percentile(totals[:, 0] / totals[:, 1], [2.5, 97.5])
+    return float(low), float(high)
+
+
 def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:
     """H@1, H@10 and the reciprocal rank of each query, by exact search if `search` has no ranks."""
     rank = ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]).astype(np.float64)

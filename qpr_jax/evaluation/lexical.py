@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -13,37 +13,68 @@ from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.reranking.lexical import K1, B
 from qpr_jax.text.tokenizer import tokenize
 
+# (texts, k) -> the numbers of the questions with the largest scores, int64 [n, k], -1 where fewer
+# than k have one above 0, and the scores, float32 [n, k], 0 there.
+TextSearch = Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]
+
 _BLOCK = 64  # queries scored at once
 
 
-def bm25_search(questions: Sequence[str], *, k1: float = K1, b: float = B) -> RankFn:
-    """BM25 over `questions`; it never finds a question without a word of the query."""
+def bm25_text_search(questions: Sequence[str], *, k1: float = K1, b: float = B) -> TextSearch:
+    """BM25 of any texts over `questions`; it never finds one without a word of the text."""
     try:
         import bm25s
     except ImportError as error:
         raise UserError(
             f"BM25 needs the package bm25s ({error})", remedy="pip install 'qpr_jax[lexical]'"
         ) from error
-    tokens = [tokenize(question) for question in questions]
     model = bm25s.BM25(k1=k1, b=b)
-    model.index(tokens, show_progress=False)
+    model.index([tokenize(question) for question in questions], show_progress=False)
 
-    def search(rows: np.ndarray, k: int) -> np.ndarray:
-        found = np.full((len(rows), k), -1, np.int64)
-        for i, row in enumerate(rows):
-            if tokens[row]:  # bm25s fails on a query without words
-                found[i] = _top_k(model.get_scores(tokens[row]), k)
-        return found
+    def search(texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        rows, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
+        for i, text in enumerate(texts):
+            # bm25s fails on a query without words.
+            if words := [word for word in tokenize(text) if word in model.vocab_dict]:
+                scores = model.get_scores(words)
+                rows[i] = _top_k(scores, k)
+                best[i] = np.where(rows[i] >= 0, scores[rows[i]], 0)
+        return rows, best
+
+    return search
+
+
+def bm25_search(questions: Sequence[str], *, k1: float = K1, b: float = B) -> RankFn:
+    """BM25 over `questions`; it never finds a question without a word of the query."""
+    return _of_rows(questions, bm25_text_search(questions, k1=k1, b=b))
+
+
+def tfidf_text_search(questions: Sequence[str]) -> TextSearch:
+    """Cosine of TF-IDF vectors of any texts; it never finds a question without a word of one."""
+    vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
+    known = vectorizer.fit_transform(questions)
+    by_word = known.T.tocsr()
+
+    def search(texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        if not len(texts):  # scikit-learn refuses none
+            return np.zeros((0, k), np.int64), np.zeros((0, k), np.float32)
+        vectors = vectorizer.transform(texts)
+        rows = cosine_top_k(vectors, by_word, k)
+        products = known[rows.ravel()].multiply(vectors[np.arange(rows.size) // k])
+        cosines = np.asarray(products.sum(axis=1), np.float32).reshape(rows.shape)
+        return rows, np.where(rows >= 0, cosines, 0)
 
     return search
 
 
 def tfidf_search(questions: Sequence[str]) -> RankFn:
     """Cosine of TF-IDF vectors; it never finds a question without a word of the query."""
-    vectorizer = TfidfVectorizer(analyzer=tokenize, dtype=np.float32)
-    vectors = vectorizer.fit_transform(questions)
-    by_word = vectors.T.tocsr()
-    return lambda rows, k: cosine_top_k(vectors[rows], by_word, k)
+    return _of_rows(questions, tfidf_text_search(questions))
+
+
+def _of_rows(questions: Sequence[str], search: TextSearch) -> RankFn:
+    """Search with some of the questions as queries."""
+    return lambda rows, k: search([questions[row] for row in rows], k)[0]
 
 
 def cosine_top_k(queries: csr_matrix, by_feature: csr_matrix, k: int) -> np.ndarray:

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.lexical import bm25_search, tfidf_search
+from qpr_jax.evaluation.lexical import (
+    bm25_search,
+    bm25_text_search,
+    tfidf_search,
+    tfidf_text_search,
+)
 from qpr_jax.evaluation.retrieval import rank
 
 QUESTIONS = [
@@ -91,3 +96,23 @@ def test_the_extra_is_named_where_bm25s_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(UserError, match=r"BM25 needs the package bm25s .*qpr_jax\[lexical\]"):
         bm25_search(QUESTIONS)
+
+
+@pytest.mark.parametrize("make", [bm25_text_search, tfidf_text_search])
+def test_texts_that_are_not_indexed(make):
+    if make is bm25_text_search:
+        pytest.importorskip("bm25s")
+    rows, scores = make(QUESTIONS)(["python zebra", "zebra", "", "who won the cup"], 2)
+    assert {*rows[0].tolist()} <= {0, 1, 2, 3}
+    assert (rows[1:3] == -1).all()
+    assert (scores[1:3] == 0).all()
+    assert rows[3].tolist() == [4, -1]
+    assert scores[3, 0] > scores[0, 0] >= scores[0, 1] > 0
+    assert scores.dtype == np.float32
+    assert [part.shape for part in make(QUESTIONS)([], 2)] == [(0, 2), (0, 2)]
+
+
+def test_the_scores_of_tfidf_are_cosines():
+    rows, scores = tfidf_text_search(QUESTIONS)(["learn python", "who won the cup"], 3)
+    np.testing.assert_allclose(scores[:, 0], 1, rtol=1e-6)
+    assert rows[:, 0].tolist() == [2, 4]

@@ -1,0 +1,338 @@
+"""Changed queries: typos and the like must not change the first hit, "not" and other numbers must.
+
+    python -m experiments.robustness --baselines              BM25, TF-IDF, all-MiniLM-L6-v2
+    python -m experiments.robustness --runs=NAME=FOLDER,...   finished runs, each as a row
+    python -m experiments.robustness --rebuild                the page from what is kept
+
+The queries are test questions of the Quora pairs, which the run must have held out, searched among
+all questions. A row that is kept is not made again, unless its encoder is another one. FOLDER of a
+run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs the extras `lexical`
+and `minilm`. `--teacher_cache` is the folder of `teacher.cache`: a training with the teacher has
+encoded all questions.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.typos import read_test
+from experiments.query_changes import (
+    CHANGES,
+    EXAMPLE,
+    OTHER,
+    SAME,
+    Changed,
+    change_queries,
+    example,
+)
+from experiments.study import Flag, Flags, KeptRows, Study
+from experiments.systems import (
+    ONE,
+    System,
+    baselines,
+    given_runs,
+    in_order,
+    run_system,
+    search_others,
+    title_of,
+)
+from experiments.tables import table_lines
+from experiments.trials import log
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
+from qpr_jax.files import read_object, replace_folder, write_atomically, write_json
+from qpr_jax.retriever import run_encoder
+from qpr_jax.training.overrides import load_config
+from qpr_jax.training.report import save_figure
+
+MOST = 1000  # queries of a change that keeps the meaning
+ACCEPTED = 0.9  # the share of right first hits of unchanged queries that a threshold accepts
+UNCHANGED = "unchanged"
+FACTS, HITS = "row.json", "hits.npz"  # of a row
+QUERIES = "queries.npz"  # of all rows
+_SMALL = 20  # queries, with --smoke
+_SPLIT_SETTINGS = ("data.split_seed", "data.held_out_pairs", "data.max_held_out_cluster")
+
+
+class Corpus(NamedTuple):
+    """All questions, their clusters int [Q], and the test queries.
+
+    Attributes:
+      rows: of the queries among the questions, int64 [q].
+      changed: change -> queries; `UNCHANGED` has all.
+    """
+
+    questions: list[str]
+    clusters: np.ndarray
+    rows: np.ndarray
+    changed: dict[str, Changed]
+
+
+def read_corpus(most: int) -> Corpus:
+    """Read the Quora pairs, and change the test questions; the same ones each time."""
+    questions, clusters, rows = read_test(load_config("quora_sdml"))
+    of_cluster = defaultdict(list)
+    for row in np.flatnonzero(clusters >= 0).tolist():
+        of_cluster[clusters[row]].append(row)
+    texts = [questions[row] for row in rows]
+    paraphrases = [
+        [questions[other] for other in of_cluster[clusters[row]] if other != row]
+        for row in rows.tolist()
+    ]
+    changed = {UNCHANGED: Changed(np.arange(len(rows)), texts)}
+    for name in CHANGES:
+        changed[name] = change_queries(name, texts, paraphrases, most)
+    return Corpus(questions, clusters, rows, changed)
+
+
+def score_baselines(flags: Flags) -> list[str]:
+    """Search with what is no run."""
+    made = baselines(flags.teacher_cache).items()
+    return _keep({name: (make, name) for name, make in made}, flags)
+
+
+def score_runs(flags: Flags) -> list[str]:
+    """Search with the runs that `--runs` names."""
+    rows = {}
+    expected = load_config("quora_sdml").data
+    for name, folder in given_runs(flags.runs).items():
+        encoder = run_encoder(folder)
+        for setting in _SPLIT_SETTINGS:
+            value = getattr(expected, setting.partition(".")[2])
+            if (got := encoder.settings.get(setting, value)) != value:
+                what = f"{folder}: expected a run with `{setting}` {value}, got {got}"
+                raise UserError(what, remedy="it has not held out the same questions")
+        rows[name] = functools.partial(run_system, folder), encoder.identity
+    return _keep(rows, flags)
+
+
+def _keep(rows: Mapping[str, tuple[Callable[[list[str]], System], str]], flags: Flags) -> list[str]:
+    """Search with the rows that are not kept, and keep what they find."""
+    most = _SMALL if flags.smoke else MOST
+    corpus = None
+    for name, (make, identity) in rows.items():
+        kept = flags.results / "rows" / name
+        if read_object(kept / FACTS).get("identity") == [identity, most]:
+            log.info("%s is kept", name)
+            continue
+        corpus = corpus or read_corpus(most)
+        _describe(flags, corpus)
+        log.info("%s: indexing %s questions", name, f"{len(corpus.questions):,}")
+        hits = find_hits(make(corpus.questions), corpus)
+        with replace_folder(kept) as part:
+            write_json(part / FACTS, {"identity": [identity, most]})
+            with write_atomically(part / HITS) as file:
+                np.savez_compressed(file, allow_pickle=False, **hits)
+    return []
+
+
+def _describe(flags: Flags, corpus: Corpus) -> None:
+    """Keep which queries are changed, and the clusters of all."""
+    queries = {name: changed.queries for name, changed in corpus.changed.items()}
+    with write_atomically(flags.results / QUERIES) as file:
+        clusters = corpus.clusters[corpus.rows]
+        np.savez_compressed(file, allow_pickle=False, clusters=clusters, **queries)
+
+
+def find_hits(system: System, corpus: Corpus) -> dict[str, np.ndarray]:
+    """Search for all changed queries; their own questions are not found.
+
+    Returns:
+      `CHANGE STAGE right`: whether the first hit is a paraphrase of the query before the change,
+      bool [n], and `CHANGE STAGE score`: of the first hit, float32 [n].
+    """
+    found = {}
+    for stage, search in system.searches.items():
+        for name, changed in corpus.changed.items():
+            own = corpus.rows[changed.queries]
+            rows, scores = search_others(search, changed.texts, own, 1)
+            first = rows[:, 0]
+            right = (first >= 0) & (corpus.clusters[first] == corpus.clusters[own])
+            found[f"{name} {stage} right"] = right
+            found[f"{name} {stage} score"] = scores[:, 0].astype(np.float32)
+            log.info("%s, %s: %.3f", name, stage, right.mean() if len(right) else 0)
+    return found
+
+
+class Kept(NamedTuple):
+    """One stage of a row: its title, and what `find_hits` gave for each change."""
+
+    title: str
+    right: dict[str, np.ndarray]
+    score: dict[str, np.ndarray]
+
+    @property
+    def threshold(self) -> float:
+        """The score that `ACCEPTED` of the right first hits of unchanged queries reach."""
+        scores = self.score[UNCHANGED][self.right[UNCHANGED]]
+        return float(np.quantile(scores, 1 - ACCEPTED)) if len(scores) else np.inf
+
+    def still(self, name: str, queries: np.ndarray) -> np.ndarray:
+        """Of queries whose hit was right before, whether it is the old paraphrase still."""
+        return self.right[name][self.right[UNCHANGED][queries]]
+
+    def accepted(self, name: str, queries: np.ndarray) -> np.ndarray:
+        """As `still`, and the score of the hit reaches the threshold."""
+        before = self.right[UNCHANGED][queries]
+        return self.still(name, queries) & (self.score[name][before] >= self.threshold)
+
+
+def read_kept(kept: KeptRows) -> list[Kept]:
+    """Each stage of each row."""
+    found = []
+    for name in in_order({path.name: path for path in kept.rows.glob("[!.]*")}):
+        hits = read_ranks(kept.rows / name / HITS)
+        for stage in dict.fromkeys(key.split(" ")[1] for key in hits):
+            title = title_of(name) + ("" if stage == ONE else ", two stages")
+            parts = [
+                {change: hits[f"{change} {stage} {part}"] for change in (UNCHANGED, *CHANGES)}
+                for part in ("right", "score")
+            ]
+            found.append(Kept(title, *parts))
+    return found
+
+
+def page(kept: KeptRows) -> list[str]:
+    """The hits that changes keep, and those that they must not keep."""
+    queries, rows = read_ranks(kept.results / QUERIES), read_kept(kept)
+    if rows:
+        _plot(kept, rows, queries)
+    return [
+        "# Robustness",
+        "",
+        "Made by `python -m experiments.robustness`; `--rebuild` makes this page from what is kept",
+        f"next to it. Test questions of the Quora pairs, {len(queries['clusters']):,} in all, are",
+        "changed and searched among all questions as they were, their own left out, by exact",
+        "search. A right hit has the meaning of the query before the change.",
+        "",
+        *kept.discussion(),
+        *_same_meaning(rows, queries),
+        *_other_meaning(rows, queries),
+    ]
+
+
+def _share_kept(row: Kept, name: str, queries: np.ndarray) -> float:
+    """H@1 after a change over H@1 of the same queries before; 0 where that is 0."""
+    return float(row.right[name].sum() / max(1, row.right[UNCHANGED][queries].sum()))
+
+
+def _same_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
+    lines = []
+    for name in SAME:
+        cells = [
+            f"{row.right[name].mean():.3f} ({_share_kept(row, name, queries[name]):.0%})"
+            for row in rows
+        ]
+        lines.append([f"{CHANGES[name].title}: *{example(name)}*", *cells])
+    before = [f"{row.right[UNCHANGED][queries[SAME[0]]].mean():.3f}" for row in rows]
+    half = _half_width(rows, queries)
+    return [
+        "## Same meaning: how many first hits stay right",
+        "",
+        f"H@1 of {len(queries[SAME[0]]):,} queries, and its share of H@1 without the change. A",
+        "typo is in one word of four letters or more, but for its first letter. By resamples of",
+        f"clusters, each H@1 is known to ± {half:.3f} (95 %).",
+        "",
+        *table_lines(["", *(row.title for row in rows)], [[f"none: *{EXAMPLE}*", *before], *lines]),
+        "![share of H@1 kept](robustness.png)",
+        "",
+    ]
+
+
+def _half_width(rows: list[Kept], queries: dict[str, np.ndarray]) -> float:
+    """Half of the widest 95 % interval of H@1 after a change that keeps the meaning."""
+    widths = []
+    for row in rows:
+        for name in SAME:
+            clusters = queries["clusters"][queries[name]]
+            low, high = mean_interval(row.right[name].astype(float), clusters)
+            widths.append((high - low) / 2)
+    return max(widths, default=0.0)
+
+
+def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
+    head = [""]
+    for name in OTHER:
+        title = f"{CHANGES[name].title}, {len(queries[name]):,} queries"
+        head += [f"{title}: H@1 before", "still the old hit", "and above the threshold"]
+    lines = []
+    for row in rows:
+        cells = [row.title]
+        for name in OTHER:
+            some = queries[name]
+            before = row.right[UNCHANGED][some]
+            cells.append(f"{before.mean():.3f}" if len(before) else "")
+            for values in (row.still(name, some), row.accepted(name, some)):
+                cells.append(_interval_cell(values, queries["clusters"][some][before]))
+        lines.append(cells)
+    examples = [f"*{example(name)}*" for name in OTHER]
+    return [
+        "## Another meaning: how many first hits stay, though they are wrong now",
+        "",
+        f"*{EXAMPLE}* becomes {' or '.join(examples)}. *Still the old hit*: of the queries whose",
+        "first hit was right, the share whose first hit is a paraphrase of the old query: the",
+        "search has not noticed, so less is better. There is hardly ever a right question to find,",
+        "so the best that a search can do is to give its hit a low score. *Threshold*: the score",
+        f"that {ACCEPTED:.0%} of the right first hits of unchanged queries reach; where the old",
+        "hit has less, it counts as noticed. In brackets: 95 % intervals.",
+        "",
+        'The word "not" is put behind the subject of questions that ask why, how, where, when,',
+        "what or which, and only where subject and verb fit; not into yes-or-no questions, which",
+        "ask the same with it; and where no paraphrase has a negation. A number is changed where",
+        "all paraphrases of the query have it and none has the new one, so that none is right any",
+        "more; a year by 1 to 3, another number by up to a quarter, or 2.",
+        "",
+        *table_lines(head, lines),
+    ]
+
+
+def _interval_cell(values: np.ndarray, clusters: np.ndarray) -> str:
+    if not len(values):
+        return ""
+    low, high = mean_interval(values.astype(float), clusters)
+    return f"{values.mean():.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _plot(kept: KeptRows, rows: list[Kept], queries: dict[str, Any]) -> None:
+    """Plot the share of H@1 that each change keeps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.5, 4.2), layout="constrained")
+    axis = figure.subplots()
+    places = np.arange(len(SAME))[::-1]
+    for number, row in enumerate(rows):
+        shares = [100 * _share_kept(row, name, queries[name]) for name in SAME]
+        shift = 0.35 - 0.7 * number / max(1, len(rows) - 1)
+        two = row.title.endswith("two stages")
+        style = {"color": f"C{number}", "label": row.title.replace("`", "")}
+        axis.plot(shares, places + shift, "D" if two else "o", ms=5, **style)
+    axis.set_yticks(places, [CHANGES[name].title for name in SAME])
+    axis.set(xlabel="share of H@1 kept, %")
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    save_figure(figure, kept.results / "robustness.png")
+
+
+STUDY = Study(
+    name="robustness",
+    results="robustness",
+    trials=lambda flags: [],
+    page=page,
+    data=lambda flags: (None, None),
+    flags={
+        "runs": Flag((), "NAME=FOLDER: search with these finished runs, each as a row."),
+        "baselines": Flag(False, "Search with BM25, TF-IDF and all-MiniLM-L6-v2."),
+        "teacher_cache": Flag("", "Folder of the transformer's vectors; empty: the user's cache."),
+    },
+    actions={"runs": score_runs, "baselines": score_baselines},
+    measurements=(QUERIES,),
+)
+
+if __name__ == "__main__":
+    sys.exit(STUDY.main())
