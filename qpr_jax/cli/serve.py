@@ -110,7 +110,7 @@ def serve(
 def _warm_up(retriever: Retriever) -> None:
     """Compute and compile what the first queries would wait for."""
     retriever.encoder.warm_up()
-    for word in retriever.second_stages.words(retriever.index.recipe.metric):
+    for word in retriever.second_stages.words(retriever.index):
         retriever.search(["warm up"], rerank=word)
 
 
