@@ -280,8 +280,8 @@ def compact(folder: str, dry_run: bool) -> dict[str, Any]:
         return {"folder": folder, "upgraded": True}
     retriever = load_index(folder)
     index = retriever.index
-    by = {"encoder": retriever.encoder, "documents": index.documents}
-    estimate = index_estimate(folder, folder, index.requested, **by)
+    how = index.requested, retriever.encoder, index.documents
+    estimate = index_estimate(folder, folder, *how)
     costs = Costs(folder, estimate, stop=dry_run)
     if len(index) and not costs.begin_sample(sample_store(index.store)):
         return costs.facts

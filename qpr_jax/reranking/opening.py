@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from typing import NamedTuple
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.errors import UserError
@@ -16,19 +15,12 @@ from qpr_jax.index.run import index_manifest, no_index, run_recipe
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
 
 
-class Opened(NamedTuple):
-    """The encoder of the queries, its re-rankers, an index, and the name of the index's build."""
+def open_index(
+    run: StrPath, cross_encoder: StrPath | None = None, *, half: bool = False
+) -> tuple[Encoder, SecondStages, QuestionIndex, str]:
+    """Read the encoder of the queries, its re-rankers, the index, and the name of its build.
 
-    encoder: Encoder
-    stages: SecondStages
-    index: QuestionIndex
-    build: str
-
-
-def open_index(run: StrPath, cross_encoder: StrPath | None = None, *, half: bool = False) -> Opened:
-    """Read the encoder, the re-rankers and the index of a folder; UserError if one is damaged.
-
-    Arguments as of `Retriever.load`.
+    Arguments as of `Retriever.load`; UserError if one is damaged.
     """
     folder = pathlib.Path(run, "index")
     while True:
@@ -43,7 +35,7 @@ def open_index(run: StrPath, cross_encoder: StrPath | None = None, *, half: bool
             if index_manifest(run) == before:
                 raise
         else:
-            return Opened(encoder, stages, index, build)
+            return encoder, stages, index, build
 
 
 def open_encoders(
