@@ -7,14 +7,15 @@ import pathlib
 from qpr_jax.encoders.base import accepted_identities
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.folder import new_build, replace_encoder
-from qpr_jax.index.run import run_encoder
+from qpr_jax.index.folder import new_build, read_manifest, replace_encoder
+from qpr_jax.index.run import query_encoder, run_encoder
 from qpr_jax.retriever import Retriever
 
 
 def extend_index(folder: StrPath, run: StrPath) -> bool:
     """Put the encoder of `run` next to the index of `folder`, in place of one that it extends.
 
+    Where the questions have an encoder of their own, that of the queries is replaced.
     The files of the index stay to the byte, but for the manifest, which names the encoder: a kill
     leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too.
 
@@ -29,7 +30,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
     retriever = _load(folder)
     with retriever.changing():
         # That of the index may be one that the present encoder extends.
-        present = {retriever.encoder.identity, retriever.index.encoder}
+        present = {retriever.encoder.identity, query_encoder(read_manifest(index))}
         if present == {encoder.identity}:
             return False
         if encoder.identity in retriever.encoder.extends:

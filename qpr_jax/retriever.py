@@ -17,6 +17,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, unknown_ids
 from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, check_k, stored_entries
 from qpr_jax.index.built_questions import accept
+from qpr_jax.index.documents import describe_fit
 from qpr_jax.index.folder import (
     new_build,
     new_files,
@@ -27,10 +28,11 @@ from qpr_jax.index.folder import (
     write_store,
 )
 from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
-from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.index.run import index_manifest, no_index, run_encoder, run_recipe
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.run import query_encoder, run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
 from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.opening import empty_index, open_encoders, open_index, save_documents
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
 from qpr_jax.reranking.stage import Explanation
 from qpr_jax.results import Results
@@ -92,21 +94,9 @@ class Retriever:
             run = encoder_folder(run)
             if is_encoder(run) and not pathlib.Path(run, "index").exists():
                 encoder, stages = read_stages(run, cross_encoder, half=half)
-                return cls(encoder, _empty_index(encoder), second_stages=stages)
-        folder = pathlib.Path(run, "index")
-        while True:
-            before = index_manifest(run)
-            try:
-                encoder, stages = read_stages(run, cross_encoder, half=half)
-                if not folder.is_dir():
-                    raise no_index(run)
-                index, build = read_index(folder, encoder=accepted_identities(encoder))
-            except UserError:
-                # Another process may have put the index of another encoder there.
-                if index_manifest(run) == before:
-                    raise
-            else:
-                return cls(encoder, index, folder, build, second_stages=stages)
+                return cls(encoder, empty_index(encoder), second_stages=stages)
+        encoder, stages, index, build = open_index(run, cross_encoder, half=half)
+        return cls(encoder, index, pathlib.Path(run, "index"), build, second_stages=stages)
 
     @classmethod
     def build(
@@ -116,6 +106,7 @@ class Retriever:
         payload: bool | Iterable[Any] = True,
         *,
         run: StrPath = "minilm",
+        documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         text_column: str | None = None,
@@ -133,6 +124,8 @@ class Retriever:
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
           run, cross_encoder: as of `load`; their files stay as they are.
+          documents_by: another encoder for the questions, as of `run`: a teacher whose vectors that
+            of `run`, which then encodes the queries alone, has learned.
           recipe: how to index; as the run says where None.
           text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: of the ids; None: `id`, `qid`, ..., if there is one; "": none.
@@ -140,9 +133,13 @@ class Retriever:
           log: gets a line that says what is built, and a warning where its recall is low.
         """
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
-        where = "`questions`, position"
         return cls.build_in(
-            *(None, entries, run), cross_encoder=cross_encoder, recipe=recipe, where=where, log=log
+            *(None, entries, run),
+            documents_by=documents_by,
+            cross_encoder=cross_encoder,
+            recipe=recipe,
+            where="`questions`, position",
+            log=log,
         )
 
     @classmethod
@@ -152,6 +149,7 @@ class Retriever:
         entries: Iterable[tuple[int, Id | None, str, Payload | None]],
         run: StrPath = "minilm",
         *,
+        documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         where: str = "`entries`, line",
@@ -163,17 +161,17 @@ class Retriever:
           folder: gets index/ and, where it has none, the encoder; None: in memory.
           entries: (line, id, question, payload), as of `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run, cross_encoder, recipe, log: as of `build`.
+          run, documents_by, cross_encoder, recipe, log: as of `build`.
           where: what a UserError says before the line, as `tickets.csv, line`.
         """
-        encoder, stages = read_stages(run, cross_encoder)
-        recipe = recipe or run_recipe(encoder)
-        check_recipe(recipe, encoder.dimension)
+        encoder, stages, empty = open_encoders(run, documents_by, cross_encoder, recipe)
         questions, check = stored_entries(entries, where)
-        retriever = cls(encoder, _empty_index(encoder, recipe), second_stages=stages)
+        retriever = cls(encoder, empty, second_stages=stages)
         path = pathlib.Path(folder, "index") if folder is not None else None
         with retriever._lock.hold(path):
             retriever._rebuild(path, questions, log, check=check)
+        if empty.documents and len(retriever):
+            log(describe_fit(retriever.index, encoder.encode))
         return retriever
 
     def search(
@@ -247,7 +245,7 @@ class Retriever:
                 texts = [entry.question for entry in entries]
                 payloads = [entry.payload for entry in entries]
                 added = [*map(StoredQuestion, checked, texts, payloads)]
-                self.index.put(added, self.encoder.encode(texts))
+                self.index.put(added, self.index.questions_encoder(self.encoder).encode(texts))
             return checked
 
     def remove(self, ids: Iterable[Id], *, ignore_missing: bool = False) -> int:
@@ -288,7 +286,8 @@ class Retriever:
                 return
             with new_files(where, build):
                 store = write_store(where, index.store, build, index.next_id)
-                index = QuestionIndex(index.vectors, store, index.requested, index.encoder)
+                facts = index.requested, index.encoder
+                index = QuestionIndex(index.vectors, store, *facts, documents=index.documents)
                 self._write(where, index, build)
 
     def _rebuild(
@@ -300,10 +299,12 @@ class Retriever:
         check: Check = accept,
     ) -> None:
         """Index questions in place of the present ones, in `folder` if there is one."""
-        old, build, encoder = self.index, new_build(), self.encoder.identity
+        old, build, by = self.index, new_build(), self.index.documents
+        encoder = old.questions_encoder(self.encoder)
         if folder is None:
             self.index = index_in_memory(
-                *(questions, self.encoder.encode, old.requested, encoder, old.next_id),
+                *(questions, encoder.encode, old.requested, encoder.identity, old.next_id),
+                documents=by,
                 log=log,
                 check=check,
             )
@@ -311,18 +312,20 @@ class Retriever:
         folder = folder.absolute()
         with new_files(folder, build):
             store = write_store(folder, questions, build, old.next_id, check)
-            vectors = build_vectors(self.encoder.encode, store, old.requested, folder=folder)
+            vectors = build_vectors(encoder.encode, store, old.requested, folder=folder)
             log_build(vectors, old.requested, log)
-            self._write(folder, QuestionIndex(vectors, store, old.requested, encoder), build)
+            facts = old.requested, encoder.identity
+            self._write(folder, QuestionIndex(vectors, store, *facts, documents=by), build)
 
     def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
-        """Write the index to its folder, with the encoder beside it, and keep changes there."""
+        """Write the index to its folder, with its encoders beside it, and keep changes there."""
         if self.second_stages.models:
             index.keep_statistics()
         # Where this retriever came from, another may have put a newer re-ranker.
         replace = folder != self._lock.folder
         name = self.second_stages.save(folder.parent, build, replace=replace)
-        write_index(folder, index, build, name)
+        index.documents = save_documents(folder.parent, index.documents)
+        write_index(folder, index, build, name, self.encoder.identity)
         self.index, self._build = index, build
         self._lock.folder = folder
 
@@ -339,11 +342,9 @@ class Retriever:
             remove_leftovers(folder)
             self._clean = True
         found, ours = read_manifest(folder), (self._build, self.index.encoder)
-        if (found["build"], found["encoder"]) == ours and not self.index.stale:
+        accepted = accepted_identities(self.encoder)
+        same = (found["build"], found["encoder"]) == ours and query_encoder(found) in accepted
+        if same and not self.index.stale:
             self.index.catch_up()
         else:
-            self.index, self._build = read_index(folder, encoder=accepted_identities(self.encoder))
-
-
-def _empty_index(encoder: Encoder, recipe: Recipe | None = None) -> QuestionIndex:
-    return index_in_memory([], encoder.encode, recipe or run_recipe(encoder), encoder.identity)
+            self.index, self._build = read_index(folder, encoder=accepted)

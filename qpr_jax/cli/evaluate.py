@@ -157,7 +157,7 @@ def _score_retrieval(
         return relevance_scores(search, relevant, other_texts=other_texts)
 
     scores = score(False)
-    if retriever.second_stages.choose(None, retriever.index.recipe.metric):
+    if retriever.second_stages.choose(None, retriever.index):
         scores["reranked"] = score("light")
     if cross_encoder:
         scores["cross_encoded"] = score("cross_encoder")

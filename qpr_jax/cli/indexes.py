@@ -49,6 +49,13 @@ _RECIPE = ("factory", "metric", "probes", "assignments")
     help=_RUN_HELP,
 )
 @click.option(
+    "--documents-by",
+    metavar="MODEL",
+    type=NamedPath(),
+    shell_complete=complete_encoder,
+    help="Another encoder for QUESTIONS: the teacher of that of --run.",
+)
+@click.option(
     "--factory",
     shell_complete=complete_factory,
     help="Of FAISS: Flat, SQ8, HNSW32, IVF2000,Flat (or SQ8, PQ50), ...",
@@ -60,7 +67,12 @@ _RECIPE = ("factory", "metric", "probes", "assignments")
 @payload_input
 @questions_input
 def index(
-    folder: str, questions: str, run: str | None, dry_run: bool, **how: Any
+    folder: str,
+    questions: str,
+    run: str | None,
+    documents_by: str | None,
+    dry_run: bool,
+    **how: Any,
 ) -> dict[str, Any]:
     """Index QUESTIONS in FOLDER, with the encoder of --run, which is copied there.
 
@@ -68,25 +80,32 @@ def index(
     back with a hit. Other options default to the run's settings. An index that is there is replaced
     when the new one is complete.
 
+    With --documents-by a slow encoder reads QUESTIONS, once, and the fast one of --run, which
+    learned its vectors, each query; both are copied.
+
     \b
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --run runs/quora_sdml --payload product,date
     """
     from qpr_jax.costs.indexing import index_estimate
     from qpr_jax.encoders.load import is_encoder
+    from qpr_jax.index.documents import read_documents
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
     run = run or (folder if is_encoder(folder) else "minilm")
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     encoder = run_encoder(run)
     recipe = run_recipe(encoder, **given)
-    costs = Costs(folder, index_estimate(folder, run, recipe, encoder), stop=dry_run)
+    other = read_documents(documents_by, encoder) if documents_by is not None else None
+    estimate = index_estimate(folder, run, recipe, encoder, documents=other)
+    costs = Costs(folder, estimate, stop=dry_run)
     say = functools.cache(log.info)  # the columns, once, though a large file is read twice
     entries = costs.begin(questions, lambda: read_input(questions, say=say, **how))
     if entries is None:
         return costs.facts
     retriever = Retriever.build_in(
         *(folder, progress.count(entries, "read", costs.count), run),
+        documents_by=documents_by,
         recipe=recipe,
         where=f"{input_name(questions)}, line",
         log=log.info,
@@ -261,7 +280,8 @@ def compact(folder: str, dry_run: bool) -> dict[str, Any]:
         return {"folder": folder, "upgraded": True}
     retriever = load_index(folder)
     index = retriever.index
-    estimate = index_estimate(folder, folder, index.requested, retriever.encoder)
+    how = index.requested, retriever.encoder, index.documents
+    estimate = index_estimate(folder, folder, *how)
     costs = Costs(folder, estimate, stop=dry_run)
     if len(index) and not costs.begin_sample(sample_store(index.store)):
         return costs.facts
@@ -283,6 +303,8 @@ def info(folder: str) -> Output:
     index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
     verify_index(pathlib.Path(folder, "index"))
     index.store.check_integrity()
+    if index.documents is not None:
+        index.questions_encoder(encoder)  # which is read, and so checked
     removed, added = index.store.counts()
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
     facts = {
@@ -292,6 +314,7 @@ def info(folder: str) -> Output:
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,
         "encoder": encoder.identity,
+        "documents_by": index.documents and index.documents.identity,
         "extends": list(encoder.extends),
         "rerankers": retriever.second_stages.facts(),
         "calibration": retriever.second_stages.calibration_facts(),

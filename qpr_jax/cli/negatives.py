@@ -221,6 +221,12 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
                 f"{folder}: expected an index by distance, got one by inner product",
                 remedy="leave out {relative_margin} and {absolute_margin}",
             )
+        if retriever.index.documents is not None and rules.has_margin:
+            raise UserError(
+                f"{folder}: expected distances between vectors of one encoder, got an index whose "
+                "questions another one encoded",
+                remedy="leave out {relative_margin} and {absolute_margin}",
+            )
         return retriever
     log.info("indexing %s questions", f"{len(questions):,}")
     return Retriever.build(questions, run=folder, log=log.info)
@@ -231,7 +237,7 @@ def light_rerank(retriever: Retriever) -> Rerank:
     from qpr_jax.reranking.light import LIGHT, LightReranker
 
     stages, index = retriever.second_stages, retriever.index
-    stages.choose("light", index.recipe.metric)
+    stages.choose("light", index)
     model, statistics = stages.models[LIGHT], index.keep_statistics()
     return LightReranker(model, retriever.encoder, statistics).rerank
 

@@ -119,7 +119,7 @@ def run_server(server: uvicorn.Server, listening: socket.socket) -> None:
 def _warm_up(retriever: Retriever) -> None:
     """Compute and compile what the first queries would wait for."""
     retriever.encoder.warm_up()
-    for word in retriever.second_stages.words(retriever.index.recipe.metric):
+    for word in retriever.second_stages.words(retriever.index):
         retriever.search(["warm up"], rerank=word)
 
 

@@ -17,6 +17,7 @@ from qpr_jax.errors import ref
 from qpr_jax.files import StrPath
 from qpr_jax.index.base import StoredQuestion
 from qpr_jax.index.built_questions import write_questions
+from qpr_jax.index.documents import Documents
 from qpr_jax.index.recipe import Recipe, check_recipe, count_lists, fit_recipe
 from qpr_jax.index.run import run_encoder, run_encoder_folder
 from qpr_jax.index.statistics import Statistics
@@ -105,22 +106,27 @@ def measure_index(
 
 
 def index_estimate(
-    folder: StrPath, run: StrPath, recipe: Recipe, encoder: Encoder | None = None
+    folder: StrPath,
+    run: StrPath,
+    recipe: Recipe,
+    encoder: Encoder | None = None,
+    documents: Documents | None = None,
 ) -> Callable[[Sample], Estimate]:
     """A function from a sample to what an index of `folder` takes, with the encoder of `run`.
 
-    encoder: that of `run`, where it is loaded already.
+    encoder: that of `run`, where it is loaded already. documents: another one of the questions.
     It raises a UserError, with the recipe that would fit, where memory or disk cannot hold it.
     """
 
     def estimate(sample: Sample) -> Estimate:
         loaded, source = encoder or run_encoder(run), run_encoder_folder(run)
         check_recipe(recipe, loaded.dimension)
-        copied = source.resolve().parent != pathlib.Path(folder).resolve()
+        sources = [source, *([documents.folder] if documents else [])]
+        here = pathlib.Path(folder).resolve()
         costs = measure_index(
             sample,
-            loaded,
-            other_disk=disk_of(source) if copied else 0,
+            documents.encoder if documents else loaded,
+            other_disk=sum(disk_of(path) for path in sources if path.resolve().parent != here),
             statistics=any(source.glob("reranker*")),
         )
         found = costs.estimate(recipe)

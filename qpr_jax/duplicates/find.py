@@ -29,6 +29,7 @@ from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.index.base import Check, StoredQuestion
 from qpr_jax.index.built_questions import accept
 from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.opening import stages_of_questions
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
 from qpr_jax.retriever import Retriever
 from qpr_jax.text.base import as_texts
@@ -145,7 +146,7 @@ class Search:
     def explainer(self, rows: Rows) -> Retriever:
         """A retriever whose word weights are those of the rows, or of some of many."""
         if self.index is not None:
-            return self.index
+            return Retriever(self.encoder, self.index.index, second_stages=self.stages)
         step = -(-len(rows.first) // _WEIGHED)
         texts = rows.texts_of(np.arange(0, len(rows.first), max(1, step)))
         return Retriever.build(texts, run=self.run_folder)
@@ -187,7 +188,9 @@ def open_search(
                 remedy="make one with `qpr index`",
             )
         index = Retriever.load(incremental, indexed=True)
-        encoder, stages = index.encoder, index.second_stages
+        # All is compared by the encoder of the questions, and its distances alone.
+        own = stages_of_questions(index.index)
+        encoder, stages = own or (index.encoder, index.second_stages)
     else:
         encoder, stages = read_stages(run or "minilm")
     if choice.by_probability:

@@ -215,7 +215,7 @@ def _uses_light(stages: SecondStages, settings: Settings) -> bool:
         return False
     if settings.rerank == "cross_encoder":
         raise UserError("expected False or 'light', got 'cross_encoder'", setting="rerank")
-    if stages.choose(settings.rerank, "l2") != "light":
+    if stages.choose(settings.rerank, None) != "light":
         return False
     calibrated = calibration is not None and calibration.light is not None
     if settings.rerank == "light" and not calibrated:

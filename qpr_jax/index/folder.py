@@ -46,9 +46,11 @@ from qpr_jax.index import changes_file
 from qpr_jax.index.base import SHARDS, SUMS, Check, StoredQuestion, backend
 from qpr_jax.index.built_questions import FILES, accept, read_questions, write_questions
 from qpr_jax.index.changes_file import ChangesFile
+from qpr_jax.index.documents import documents_folder, index_documents
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.question_store import QuestionStore
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.run import query_encoder
 
 if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics
@@ -63,7 +65,9 @@ _BUILD = re.compile(r"[0-9a-f]{16}")
 _OURS = re.compile(
     r"\.?(vectors|texts|rows|order|changes|statistics|questions|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
 )
-_EXPORT = re.compile(r"export-[0-9a-f]{16}|\.export(-[0-9a-f]{16})?\.(part|old)")
+_ENCODER = re.compile(
+    r"(export|documents)-[0-9a-f]{16}|\.(export|documents)(-[0-9a-f]{16})?\.(part|old)"
+)
 
 
 def new_build() -> str:
@@ -85,11 +89,14 @@ def write_store(
     return QuestionStore(built, ChangesFile(changes), next_id=next_id)
 
 
-def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: str) -> None:
+def write_index(
+    folder: pathlib.Path, index: QuestionIndex, build: str, export: str, queries_by: str = ""
+) -> None:
     """Write what `write_store` has not, then the manifest, then remove all older files.
 
     Needs the folder's `WriteLock`. index: without changes since it was built. export: the name of
-    the encoder's folder, beside this one.
+    the folder of the queries' encoder, beside this one. queries_by: the identity of this encoder,
+    where the index has another one of its questions.
     """
     if index.changed:
         raise ValueError("an index that was changed since it was built must be compacted first")
@@ -115,6 +122,7 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
         "recall@10": index.vectors.recall,
         "next_id": index.next_id,
         "encoder": index.encoder,
+        **({"queries_by": queries_by} if index.documents else {}),
         "files": file_entries(folder, files),
     }
     write_json(folder / MANIFEST, seal(manifest))
@@ -122,13 +130,14 @@ def write_index(folder: pathlib.Path, index: QuestionIndex, build: str, export: 
 
 
 def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
-    """Name another encoder, which gives the stored questions their vectors, in the manifest.
+    """Name another encoder of the queries, whose vectors are those of the former, in the manifest.
 
     Needs the folder's `WriteLock`; no other file changes. encoder: its identity. export: the name
     of its folder, next to this one.
     """
-    manifest = read_manifest(folder) | {"encoder": encoder, "export": export}
-    write_json(folder / MANIFEST, seal(manifest))
+    manifest = read_manifest(folder)
+    name = "queries_by" if "queries_by" in manifest else "encoder"
+    write_json(folder / MANIFEST, seal(manifest | {name: encoder, "export": export}))
     remove_leftovers(folder)
 
 
@@ -136,7 +145,7 @@ def read_index(folder: StrPath, *, encoder: str | Sequence[str] = ()) -> tuple[Q
     """The index of a folder as its manifest says, and the name of its build.
 
     UserError where a file is missing, changed or cut off, where the manifest does not fit the
-    files, or where the index was made with another `encoder` than this, or these, if any.
+    files, or where the queries have another `encoder` than this, or these, if any.
     """
     encoders = (encoder,) if isinstance(encoder, str) else encoder
     folder = pathlib.Path(folder)
@@ -235,8 +244,9 @@ def remove_leftovers(folder: pathlib.Path) -> None:
     if manifest is None:
         return
     _remove_files(folder, lambda build, end: build != manifest["build"] or end == ".part")
+    kept = {manifest.get("export"), documents_folder(manifest)}
     for path in folder.parent.iterdir():
-        if _EXPORT.fullmatch(path.name) and path.name != manifest.get("export"):
+        if _ENCODER.fullmatch(path.name) and path.name not in kept:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -302,9 +312,9 @@ def _read_statistics(folder: pathlib.Path, manifest: dict[str, Any]) -> Statisti
 
 
 def _read(folder: pathlib.Path, manifest: dict[str, Any], encoders: Sequence[str]) -> QuestionIndex:
-    if encoders and manifest["encoder"] not in encoders:
+    if encoders and (made := query_encoder(manifest)) not in encoders:
         raise UserError(
-            f"{folder}: the index was made with encoder {manifest['encoder'][:12]}, not with "
+            f"{folder}: the index was made with encoder {made[:12]}, not with "
             f"{encoders[0][:12]}; build the index again"
         )
     build = manifest["build"]
@@ -334,6 +344,7 @@ def _read(folder: pathlib.Path, manifest: dict[str, Any], encoders: Sequence[str
     index = QuestionIndex(
         *(vectors, store, requested, manifest["encoder"]),
         built_statistics=lambda: _read_statistics(folder.absolute(), manifest),
+        documents=index_documents(folder, manifest),
     )
     index.catch_up()
     return index

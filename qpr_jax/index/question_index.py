@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qpr_jax.encoders.base import encode_in_parts
+from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id, check_ids, id_key
 from qpr_jax.index.base import Check, Hit, StoredQuestion, VectorIndex, backend
@@ -20,6 +20,7 @@ from qpr_jax.index.recipe import Recipe, check_recipe, fit_recipe
 from qpr_jax.locks import ReadersWriterLock
 
 if TYPE_CHECKING:
+    from qpr_jax.index.documents import Documents
     from qpr_jax.index.statistics import Statistics
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class QuestionIndex:
     Attributes:
       vectors: row i is that of the question in row i of `store`.
       requested: the recipe that was asked for; `vectors.recipe` is as built.
-      encoder: the identity of the encoder.
+      encoder: the identity of the encoder of the questions.
+      documents: this encoder, where another one encodes the queries; otherwise None.
       statistics: of the texts of all questions; None until `keep_statistics`.
       stale: a change failed half way, so that the index must be read from its folder again.
     """
@@ -58,9 +60,11 @@ class QuestionIndex:
         encoder: str,
         *,
         built_statistics: Callable[[], Statistics | None] = lambda: None,
+        documents: Documents | None = None,
     ) -> None:
         """built_statistics: reads those of the questions of the build, where they were kept."""
         self.vectors, self.store, self.requested, self.encoder = vectors, store, requested, encoder
+        self.documents = documents
         self.statistics: Statistics | None = None
         self.stale = False
         self._built_statistics = built_statistics
@@ -105,6 +109,10 @@ class QuestionIndex:
     def rows(self) -> int:
         """How many rows of `store` searches see, some of them removed."""
         return self._rows
+
+    def questions_encoder(self, queries: Encoder) -> Encoder:
+        """The encoder of the questions: that of the `queries`, if it has no other."""
+        return queries if self.documents is None else self.documents.encoder
 
     def live_ids(self) -> list[Id]:
         """The ids of all questions, in the order in which they came."""
@@ -307,6 +315,7 @@ def index_in_memory(
     encoder: str,
     next_id: int = 0,
     *,
+    documents: Documents | None = None,
     log: Callable[[str], object] = lambda line: None,
     check: Check = accept,
 ) -> QuestionIndex:
@@ -314,7 +323,7 @@ def index_in_memory(
     store = QuestionStore(write_questions(questions, None, check=check), next_id=next_id)
     vectors = build_vectors(encode, store, recipe)
     log_build(vectors, recipe, log)
-    return QuestionIndex(vectors, store, recipe, encoder)
+    return QuestionIndex(vectors, store, recipe, encoder, documents=documents)
 
 
 def log_build(vectors: VectorIndex, requested: Recipe, log: Callable[[str], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
@@ -75,11 +76,19 @@ def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
     An encoder of another index is not touched before the new index stands.
     """
     try:
-        present = index_manifest(run).get("encoder", encoder.identity)
+        present = query_encoder(index_manifest(run)) or encoder.identity
     except UserError:  # a damaged manifest, whose encoder is kept
         present = ""
     taken = present != encoder.identity
     return f"export-{build}" if taken and not contains_encoder(run / EXPORT, encoder) else EXPORT
+
+
+def query_encoder(manifest: Mapping[str, Any]) -> str:
+    """The identity of the encoder of the queries of an index, "" where it has no manifest.
+
+    `encoder` is that of the questions; of another one of the queries there is `queries_by`.
+    """
+    return str(manifest.get("queries_by", manifest.get("encoder", "")))
 
 
 def index_manifest(run: StrPath) -> dict[str, Any]:

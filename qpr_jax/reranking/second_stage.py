@@ -20,7 +20,6 @@ from qpr_jax.ids import Id, parse_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.run import export_name, run_encoder_folder
-from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
 from qpr_jax.reranking.differences import find_differences
@@ -42,7 +41,7 @@ from qpr_jax.reranking.pair_calibration import (
     save_calibration,
     without_curves,
 )
-from qpr_jax.reranking.stage import UNKNOWN, Explanation, Stage
+from qpr_jax.reranking.stage import UNKNOWN, Explanation, Stage, text_of
 from qpr_jax.text.base import as_texts
 
 WORDS = ("light", "cross_encoder")
@@ -175,18 +174,23 @@ class SecondStages:
         facts = {"light": known.light is not None, "reach": known.reach, **known.settings}
         return {name: without_curves(value) for name, value in facts.items()}
 
-    def words(self, metric: str) -> list[Rerank]:
-        """List what `choose` accepts for an index of this metric, the default first."""
-        default = self.choose(None, metric)
+    def words(self, index: QuestionIndex | None) -> list[Rerank]:
+        """List what `choose` accepts for this index, the default first."""
+        default = self.choose(None, index)
         found: list[Rerank] = [default] if default is False else [default, False]
         return [*found, "cross_encoder"] if self.cross_encoder is not None else found
 
-    def choose(self, rerank: Rerank, metric: str) -> Literal[False, "light", "cross_encoder"]:
-        """Resolve `rerank` for an index of this metric; None: light if possible, else False.
+    def choose(
+        self, rerank: Rerank, index: QuestionIndex | None
+    ) -> Literal[False, "light", "cross_encoder"]:
+        """Resolve `rerank` for an index; None: light if possible, else False.
 
+        index: None stands for squared Euclidean distances of the encoder.
         UserError for any other value, or if there is no such second stage.
         """
-        readable = metric == "l2" or self._has_unit_vectors
+        squares = index is None or index.recipe.metric == "l2"
+        alike = index is None or self._made_by_ours(index)
+        readable = alike and (squares or self._has_unit_vectors)
         if rerank is None:
             return "light" if LIGHT in self.models and readable else False
         if rerank is False:
@@ -208,6 +212,13 @@ class SecondStages:
                 setting="rerank",
                 remedy="train a run with {rerank.kind=light}, or search without",
             )
+        if not alike:
+            raise UserError(
+                "expected distances between vectors of one encoder, got an index whose questions "
+                "another one encoded than the queries, which the light re-ranker has not learned",
+                setting="rerank",
+                remedy="search without, or build the index without {documents_by}",
+            )
         if not readable:
             raise UserError(
                 "expected squared Euclidean distances, got inner products of vectors of different "
@@ -219,7 +230,7 @@ class SecondStages:
 
     def stage(self, rerank: Rerank, index: QuestionIndex) -> Stage | None:
         """Return the second stage for an index; None if `rerank` means one stage."""
-        word = self.choose(rerank, index.recipe.metric)
+        word = self.choose(rerank, index)
         if not word:
             return None
         with self._lock:
@@ -227,7 +238,7 @@ class SecondStages:
                 self._index, self._made = index, {}
             if word not in self._made:
                 squares = index.recipe.metric == "l2"
-                reranker = self._reranker(word, index.keep_statistics(), squares)
+                reranker = self._reranker(word, index, squares=squares)
                 self._made[word] = Stage(reranker, self._encoder, index, quick=word == "light")
             return self._made[word]
 
@@ -237,9 +248,10 @@ class SecondStages:
         """Implement `Retriever.explain`."""
         if (other is None) is (id is None):
             raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
-        question = _text_of(index, id) if other is None else other
+        question = text_of(index, id) if other is None else other
         text, question = as_texts([text, question], "text and other")
-        left, right = self._encoder.encode([text, question])
+        (left,) = self._encoder.encode([text])
+        (right,) = index.questions_encoder(self._encoder).encode([question])
         products = index.recipe.metric == "ip"
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
         stage, found = self.stage(rerank, index), Explanation(distance)
@@ -248,18 +260,23 @@ class SecondStages:
             hit = Hit(UNKNOWN if key is None else key, question, distance)
             found = stage.explain(text, hit)
         known = None
-        if self.calibration is not None and not products:
+        if self.calibration is not None and not products and self._made_by_ours(index):
             known = float(self.calibration.probabilities(np.array([distance]))[0])
         differences = find_differences(text, question, index.keep_statistics())
         return found._replace(pair_probability=known, differences=differences)
 
-    def _reranker(self, word: str, statistics: Statistics, squares: bool) -> Reranker:
+    def _made_by_ours(self, index: QuestionIndex) -> bool:
+        """Whether our encoder, that of the queries, is that of the questions, too."""
+        return index.encoder in accepted_identities(self._encoder)
+
+    def _reranker(self, word: str, index: QuestionIndex, *, squares: bool) -> Reranker:
+        statistics = index.keep_statistics()
         if word == "light" or self.cross_encoder is None:
             return LightReranker(self.models[LIGHT], self._encoder, statistics)
         cross, stacked = self.cross_encoder, self.models.get(STACKED)
         if stacked is None or stacked.cross_encoder != cross.identity:
             return CrossReranker(cross)
-        if not squares and not self._has_unit_vectors:
+        if not self._made_by_ours(index) or not (squares or self._has_unit_vectors):
             return CrossReranker(cross)
         return LightReranker(stacked, self._encoder, statistics, cross)
 
@@ -310,18 +327,6 @@ def _read_calibration(
             f"{path}: expected a calibration of the re-ranker {given[:12] or '(none)'}, got one of "
             f"{found.reranker[:12]}",
             remedy="remove the folder, or put the calibration of this re-ranker there",
-        )
-    return found
-
-
-def _text_of(index: QuestionIndex, id: object) -> str:
-    """Return the question of an id; UserError if there is none."""
-    key = parse_key(id)
-    (found,) = (None,) if key is None else index.questions([key])
-    if found is None:
-        raise UserError(
-            f"`id`: expected the id of an indexed question, got {id!r:.80}",
-            remedy="use the id of a hit, or give the text as `other`",
         )
     return found
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.ids import id_key
+from qpr_jax.errors import UserError
+from qpr_jax.ids import id_key, parse_key
 from qpr_jax.index.base import Hit
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.reranking.base import Reranker, none_if_unknown, starts_of
@@ -143,6 +144,18 @@ class Stage:
             for i, payload in zip(chosen, payloads, strict=True)
         )
         return [[*itertools.islice(hits, len(some))] for some in best]
+
+
+def text_of(index: QuestionIndex, id: object) -> str:
+    """Return the question of an id; UserError if there is none."""
+    key = parse_key(id)
+    (found,) = (None,) if key is None else index.questions([key])
+    if found is None:
+        raise UserError(
+            f"`id`: expected the id of an indexed question, got {id!r:.80}",
+            remedy="use the id of a hit, or give the text as `other`",
+        )
+    return found
 
 
 def _is_in(rows: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ def _add_searches(
         """The best questions for each query."""
         body = requests.search.model_validate_json(await request.body())
         try:
-            word = retriever.second_stages.choose(body.rerank, retriever.index.recipe.metric)
+            word = retriever.second_stages.choose(body.rerank, retriever.index)
         except UserError as error:
             raise HTTPException(422, f"`rerank`: {error.what}") from None
         if word not in batchers:
@@ -199,7 +199,7 @@ def _require_token(request: Request, token: str) -> None:
 def _add_state(
     described: FastAPI, retriever: Retriever, server_metrics: ServerMetrics, limits: Limits
 ) -> None:
-    words = retriever.second_stages.words(retriever.index.recipe.metric)
+    words = retriever.second_stages.words(retriever.index)
     page, headers = make_page(k=limits.k, characters=limits.characters, rerank=words)
 
     @described.get("/health", response_model=models.Health)

@@ -110,3 +110,26 @@ def test_it_explains_the_pair_of_the_right_tables(run):
     assert found.explain((0, 1)).distance == pytest.approx(found.pairs[0].distance, abs=1e-6)
     with pytest.raises(UserError, match="expected the ids of a pair that was found, got 1 and 0"):
         found.explain((1, 0))
+
+
+def test_an_index_of_two_encoders_is_compared_by_that_of_its_questions(run, plain_run, tmp_path):
+    """By its vectors, its calibration and its explanations; a search stays with the other."""
+    write_encoder(tmp_path / "student", seed=5)
+    old, new = ["learn python", "cook rice", "a new car"], ["how to cook rice", "LEARN python"]
+    found = {}
+    for name, how in (("one", {"run": run}), ("two", {"run": "student", "documents_by": run})):
+        how["run"] = tmp_path / how["run"]
+        Retriever.build(old, run=how.pop("run"), **how).save(tmp_path / name)
+        found[name] = find_duplicates(new, incremental=tmp_path / name, threshold=0.2)
+    one, two = ([*found[name].pairs] for name in ("one", "two"))
+    assert one == two
+    assert len(one) >= 2
+    first = max(two, key=lambda pair: pair.distance)
+    explained = found["two"].explain(first)
+    assert explained.distance == pytest.approx(first.distance, rel=1e-4)
+    loaded = Retriever.load(tmp_path / "two")
+    assert len(loaded) == len(old) + 2
+    assert loaded.encoder.identity != loaded.index.encoder
+    Retriever.build(old, run=tmp_path / "student", documents_by=plain_run).save(tmp_path / "three")
+    with pytest.raises(UserError, match="expected a run with calibrated probabilities"):
+        find_duplicates(new, incremental=tmp_path / "three", threshold=0.2)
