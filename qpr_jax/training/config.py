@@ -61,6 +61,11 @@ class EncoderConfig:
         "the optimizer stay float32",
         choices=("float32", "bfloat16"),
     )
+    stored_dtype: str = setting(
+        "float32",
+        "data type that the trained weights of a CNN are rounded to and stored in",
+        choices=("float32", "float16"),
+    )
     precision: str = setting(
         "highest",
         "rounding of the encoder's float32 products, in training and, of a transformer, after it "
