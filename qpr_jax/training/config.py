@@ -204,6 +204,11 @@ class TeacherConfig:
         0.05, "temperature of these; a small one weighs the nearest neighbors", above=0
     )
     init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
+    words: bool = setting(
+        False,
+        "the words of the teacher's own vocabulary are texts to learn, and stand in spliced "
+        "questions; they get the embeddings that `text.vocabulary_size` leaves",
+    )
 
 
 @dataclass(slots=True, kw_only=True)
