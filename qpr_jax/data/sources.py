@@ -52,15 +52,6 @@ def find_quora(path: str = "") -> pathlib.Path:
     return cached
 
 
-def find_questions(path: str) -> pathlib.Path:
-    """Return `path`, a file of questions in any format of `data.questions`."""
-    given = pathlib.Path(path).expanduser()
-    if not path or not given.is_file():
-        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
-        raise UserError(f"expected {expected}, got {path!r}", setting="data.path")
-    return given
-
-
 def find_logs(path: str = "") -> pathlib.Path:
     """Return logs of questions and answers: `path` (file or folder), else $QPR_DATA_DIR/qa_logs."""
     folder = os.environ.get("QPR_DATA_DIR")

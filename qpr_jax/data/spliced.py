@@ -10,6 +10,9 @@ import numpy as np
 SPLICE = 0.3  # chance of continuing in another question, at each word that allows it
 _ROUND = 50_000
 _LONGEST = 32  # words; a walk may revisit a word
+_MARKS = ".,;:!?'\"()"
+REPLACED = 0.3  # chance that a word of _LETTERS and more gives way to another
+_LETTERS = 4  # shorter ones make the question
 
 
 def splice_questions(
@@ -35,6 +38,26 @@ def splice_questions(
         if len(found) - before < _ROUND // 100:  # hardly any new ones are left
             break
     return list(itertools.islice(found, count))
+
+
+def replace_words(questions: Sequence[str], words: Sequence[str], *, seed: int) -> list[str]:
+    """Replace longer words of questions by random ones of `words`, each equally often.
+
+    So a student meets words that its questions lack, or have seldom, among others. Wei and Zou
+    (2019), "EDA: Easy Data Augmentation", replace by synonyms; a teacher needs none.
+    """
+    rng = np.random.default_rng([seed, 1])
+
+    def replaced(question: str) -> str:
+        parts = question.split()
+        chosen = rng.random(len(parts)) < REPLACED
+        others = rng.integers(len(words), size=len(parts))
+        for i in np.flatnonzero(chosen):
+            if len(core := parts[i].strip(_MARKS)) >= _LETTERS:
+                parts[i] = parts[i].replace(core, words[others[i]])
+        return " ".join(parts)
+
+    return [replaced(question) for question in questions]
 
 
 class _Walk:

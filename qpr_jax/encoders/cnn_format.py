@@ -1,7 +1,8 @@
 """The folder of a convolutional encoder: safetensors, vocabulary, settings, manifest.
 
 The `export` of a run and a published model have this format; the latter has a model card, too.
-Nothing in the folder is executed.
+Nothing in the folder is executed. Weights that half precision holds exactly are stored so; they
+are float32 in memory, and the identity is of these.
 """
 
 from __future__ import annotations
@@ -66,10 +67,34 @@ def to_files(parts: CnnParts) -> dict[str, bytes]:
         settings["extends"] = parts.extends
     text = json.dumps(settings | {"settings": parts.settings}, indent=2, allow_nan=False)
     return {
-        WEIGHTS: save(parts.weights),
+        WEIGHTS: save(_stored(parts.weights)),
         VOCABULARY: vocabulary_to_bytes(parts.vocabulary),
         SETTINGS: text.encode() + b"\n",
     }
+
+
+def round_to_half(array: np.ndarray) -> np.ndarray:
+    """The nearest numbers of half precision, as float32; UserError for one beyond its range.
+
+    An encoder of such weights is stored in half the size.
+    """
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray = array.astype(np.float16).astype(np.float32)
+    if not np.isfinite(rounded).all():
+        raise UserError(
+            "expected weights of half precision, up to 65,504, got larger ones",
+            setting="encoder.stored_dtype",
+            remedy="set {encoder.stored_dtype=float32}",
+        )
+    return rounded
+
+
+def _stored(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays in half precision if that loses nothing in any of them; else as they are."""
+    with np.errstate(over="ignore"):
+        halves = {name: array.astype(np.float16) for name, array in weights.items()}
+    lossless = all(np.array_equal(halves[name], weights[name]) for name in weights)
+    return halves if lossless else weights
 
 
 def read_parts(folder: StrPath) -> CnnParts:
@@ -79,6 +104,8 @@ def read_parts(folder: StrPath) -> CnnParts:
     name = NPZ_WEIGHTS if old else WEIGHTS
     data = read_verified(folder, name, manifest)
     weights = (_parse_npz if old else parse_tensors)(data, f"{folder}: {name}")
+    if all(array.dtype == np.float16 for array in weights.values()):
+        weights = {name: array.astype(np.float32) for name, array in weights.items()}
     vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
     where = f"{folder}: {SETTINGS}"
     value = parse_json(read_verified(folder, SETTINGS, manifest), where)

@@ -235,11 +235,11 @@ def _check_teacher(config: TrainConfig) -> None:
             f"{teacher.vectors!r}",
             remedy="leave out {teacher.model} or {teacher.vectors}",
         )
-    if teacher.vectors and teacher.init_embeddings:
+    if teacher.vectors and (teacher.init_embeddings or teacher.words):
         raise UserError(
             "expected a teacher's model, got its vectors alone",
-            setting="teacher.init_embeddings",
-            remedy="set {teacher.init_embeddings=False}, or {teacher.model}",
+            setting="teacher.init_embeddings" if teacher.init_embeddings else "teacher.words",
+            remedy="set it to False, or set {teacher.model} instead of {teacher.vectors}",
         )
     if has_teacher(config):
         if not config.max_epochs and not teacher.epochs:

@@ -61,6 +61,11 @@ class EncoderConfig:
         "the optimizer stay float32",
         choices=("float32", "bfloat16"),
     )
+    stored_dtype: str = setting(
+        "float32",
+        "data type that the trained weights of a CNN are rounded to and stored in",
+        choices=("float32", "float16"),
+    )
     precision: str = setting(
         "highest",
         "rounding of the encoder's float32 products, in training and, of a transformer, after it "
@@ -199,6 +204,11 @@ class TeacherConfig:
         0.05, "temperature of these; a small one weighs the nearest neighbors", above=0
     )
     init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
+    words: bool = setting(
+        False,
+        "the words of the teacher's own vocabulary are texts to learn, and stand in spliced "
+        "questions; they get the embeddings that `text.vocabulary_size` leaves",
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from qpr_jax.training.rerank_data import (
 )
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.stages import Objective, Plan, build_plan
-from qpr_jax.training.teacher import Teacher, read_teacher
+from qpr_jax.training.teacher import Teacher, read_teacher, teacher_words
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def dry_run_of(config: TrainConfig) -> Estimate:
     with tempfile.TemporaryDirectory() as folder:
         if path and source.prepare:
             path = source.prepare(config, path, pathlib.Path(folder))
-        dataset = load_dataset(config, path, start)
+        dataset = load_dataset(config, path, start, teacher_words(config, teacher))
     teaching = 0.0
     if teacher or config.teacher.vectors:
         own = dataclasses.replace(config.teacher, init_embeddings=False)

@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ from qpr_jax.training.translations import (
     load_translations,
     warn_of_swapped_sides,
 )
-from qpr_jax.training.unlabeled import unlabeled_questions
+from qpr_jax.training.unlabeled import unlabeled_texts
 
 log = logging.getLogger(__name__)
 
@@ -158,12 +159,15 @@ class TrainDataset:
 
 
 def load_dataset(
-    config: TrainConfig, path: pathlib.Path | None, start: Encoder | None = None
+    config: TrainConfig,
+    path: pathlib.Path | None,
+    start: Encoder | None = None,
+    words: Sequence[str] = (),
 ) -> TrainDataset:
     """Read, cluster, split and tokenize the data.
 
     `path` comes from `Source.find` and `Source.prepare`, None if the data is generated; `start`
-    from `ModelFamily.start`.
+    from `ModelFamily.start`, `words` from `teacher.teacher_words`.
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     clusters = dense_clusters(clusters)
@@ -186,10 +190,10 @@ def load_dataset(
         )
     trained_rows = np.flatnonzero(splits.split_of == TRAIN)
     trained = [data.questions[i] for i in trained_rows]
-    given, spliced = unlabeled_questions(config, data.questions, trained, held_out)
-    unlabeled = given + spliced
+    found = unlabeled_texts(config, data.questions, trained, held_out, words)
+    given, unlabeled = found.given, found.given + found.words + found.spliced
     family = MODEL_FAMILIES[config.encoder.kind]
-    corpora = Corpora([itertools.chain(trained, given)])
+    corpora = Corpora([itertools.chain(trained, given)], words)
     more: list[str] = []
     if translations:
         if config.data.glossed:
@@ -198,6 +202,7 @@ def load_dataset(
             )
         more = translations.sources + translations.targets
         corpora = translations.corpora(itertools.chain(trained, given))
+        corpora = corpora._replace(dictionaries=[*corpora.dictionaries, *words])
     tokenizer = family.tokenizer(config, start, corpora)
     hard = None
     if config.data.negatives and config.batch.hard_negatives:

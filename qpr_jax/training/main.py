@@ -29,6 +29,7 @@ from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.costs import require_room
 from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
+from qpr_jax.training.lists import listed_files
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.negatives import negatives_file
@@ -44,11 +45,10 @@ from qpr_jax.training.reranker import (
 )
 from qpr_jax.training.sources import SOURCES, Source, labels_digest
 from qpr_jax.training.stages import init_model
-from qpr_jax.training.teacher import read_teacher
+from qpr_jax.training.teacher import read_teacher, teacher_words
 from qpr_jax.training.trainer import train
 from qpr_jax.training.translation_report import with_languages
 from qpr_jax.training.translations import translation_digests
-from qpr_jax.training.unlabeled import unlabeled_files
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) 
     source = SOURCES[config.data.source]
     run, path = identity(config), _find_data(source, config)
     if path:
-        run["data.sha256"] = source.digest(path)
+        run["data.sha256"] = source.digest(config, path)
     start = family.start(config)
     teacher, scorer = read_teacher(config), read_scorer(config)
     run |= _content(config, start, teacher)
@@ -130,7 +130,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) 
                 path = source.prepare(config, path, folder)
             if not trained:  # else the others have disconnected
                 path = pathlib.Path(distributed.broadcast_from_first(lambda: str(path)))
-        dataset = load_dataset(config, path, start)
+        dataset = load_dataset(config, path, start, teacher_words(config, teacher))
         if first:  # process 0 computes the teacher's vectors, and the others read them
             data, ready = dataset.data, with_teacher(config, dataset, teacher)
             write_splits(folder / "splits", dataset.splits, data.ids, data.questions)
@@ -204,7 +204,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         given = pathlib.Path(config.teacher.vectors).expanduser()
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
-        content["data.unlabeled.sha256"] = [sha256_of(file) for file in unlabeled_files(config)]
+        content["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
     if config.data.negatives and config.batch.hard_negatives:
         content["data.negatives.sha256"] = sha256_of(negatives_file(config))
     return content | labels_digest(config) | translation_digests(config)

@@ -14,6 +14,7 @@ from flax import nnx
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.cnn_format import round_to_half
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import init_bert
@@ -174,6 +175,8 @@ def _export_cnn(
         rows = tree["embedding"][len(start.embedding) :]
         return start.with_words(vocabulary, rows, _settings(config, start))
     tree["embedding"][0] = 0
+    if config.encoder.stored_dtype == "float16":
+        tree = jax.tree.map(round_to_half, tree)
     kernels = (tree["kernels"][i].transpose(1, 0, 2) for i in sorted(tree["kernels"]))
     # Without a training it keeps its vectors, and so its own limit and what it extends.
     copied = start if not trains(config) else None
@@ -309,7 +312,7 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
         settings=_OF_CNN
-        | {"text.added_words"}
+        | {"text.added_words", "encoder.stored_dtype"}
         | {"encoder.pretrained", "batch.encode_chunk", "tuning.encoder_scores", *_PRODUCTS},
         of_start=_OF_CNN,
         needs_start=False,

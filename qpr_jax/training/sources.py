@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +14,10 @@ import numpy as np
 
 from qpr_jax.data.added_labels import add_labels
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.columns import Columns
 from qpr_jax.data.labeled_pairs import read_labeled
 from qpr_jax.data.pairs import read_question_pairs
-from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import QuestionPairs
-from qpr_jax.data.sources import find_logs, find_questions, find_quora
+from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.synthetic_noise import generate_noisy_log
@@ -29,6 +28,7 @@ from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.lists import listed_files, read_listed
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +59,9 @@ class Source:
     read: Callable[[TrainConfig, pathlib.Path], SplitData]
     settings: frozenset[str]
     find: Callable[[TrainConfig], pathlib.Path] | None = None
-    digest: Callable[[pathlib.Path], str] = sha256_of
+    digest: Callable[[TrainConfig, pathlib.Path], str] = lambda _, path: sha256_of(path)
     prepare: Callable[[TrainConfig, pathlib.Path, pathlib.Path], pathlib.Path] | None = None
     has_pairs: bool = True
-
-
-def read_listed_questions(config: TrainConfig, path: pathlib.Path) -> Iterator[str]:
-    """The questions of a file, in any format of `data.questions`."""
-    column = config.data.question_column
-    for entry in read_questions(
-        str(path),
-        columns=Columns("" if column == TrainConfig().data.question_column else column, None),
-        skip_bad_rows=config.data.skip_bad_rows,
-    ):
-        yield entry.question
 
 
 def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
@@ -147,9 +136,24 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
     return SplitData(data, made.clusters, splits)
 
 
-def _read_list(config: TrainConfig, path: pathlib.Path) -> SplitData:
+def _find_list(config: TrainConfig) -> pathlib.Path:
+    """The first file of a list, of one file or several."""
+    if not config.data.path:
+        expected = "a file of questions (one a line, or TSV, CSV, JSON lines, Parquet)"
+        raise UserError(f"expected {expected}, got ''", setting="data.path")
+    return listed_files(config, "data.path")[0]
+
+
+def _list_digest(config: TrainConfig, path: pathlib.Path) -> str:
+    """The hash of the only file, or of those of all."""
+    digests = [*map(sha256_of, listed_files(config, "data.path"))]
+    every = hashlib.sha256(" ".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else every
+
+
+def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     """A list of questions, of which nothing else is known: there are no pairs."""
-    every = read_listed_questions(config, path)
+    every = read_listed(config, "data.path")
     questions = list(itertools.islice(every, config.data.max_rows or None))
     none = np.zeros((0, 2), np.int32)
     ids = np.arange(len(questions))
@@ -204,13 +208,14 @@ SOURCES = {
         frozenset({"path", "skip_bad_rows", "question_column", "answer_column"})
         | {"coherence", "min_coherence", "pairs_per_cluster"},
         find=lambda config: find_logs(config.data.path),
-        digest=content_hash,
+        digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
     ),
     "questions": Source(
         _read_list,
         frozenset({"path", "skip_bad_rows", "max_rows", "question_column"}),
-        find=lambda config: find_questions(config.data.path),
+        find=_find_list,
+        digest=_list_digest,
         has_pairs=False,
     ),
     "synthetic": Source(_generate, frozenset({"synthetic_clusters", "false_negatives", "labels"})),

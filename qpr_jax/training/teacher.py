@@ -86,6 +86,14 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
         raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
 
 
+def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
+    """The words of `teacher.words`: those of letters, of two and more, in the teacher's order."""
+    if not (config.teacher.words and teacher):
+        return []
+    words, _ = teacher.word_embeddings()
+    return [word for word in words if len(word) > 1 and word.isalpha()]
+
+
 def word_vectors(
     encoder: Encoder,
     cache: StrPath,

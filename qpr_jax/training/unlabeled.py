@@ -1,60 +1,60 @@
-"""The unlabeled questions of a training, which a student learns a teacher's vectors of."""
+"""The unlabeled texts of a training, which a student learns a teacher's vectors of."""
 
 from __future__ import annotations
 
 import logging
-import pathlib
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
-from qpr_jax.data.spliced import splice_questions
-from qpr_jax.distant.logs import log_files
-from qpr_jax.errors import UserError
+from qpr_jax.data.spliced import replace_words, splice_questions
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.sources import read_listed_questions
+from qpr_jax.training.lists import read_listed
 
 log = logging.getLogger(__name__)
 
 
-def unlabeled_files(config: TrainConfig) -> list[pathlib.Path]:
-    """The files of `data.unlabeled`; UserError if it names a path where nothing is."""
-    if not config.data.unlabeled:
-        return []
-    path = pathlib.Path(config.data.unlabeled).expanduser()
-    if not path.exists():
-        raise UserError(
-            f"expected a file of questions or a folder of them, found none at {path}",
-            setting="data.unlabeled",
-        )
-    return [pathlib.Path(name) for name in log_files([str(path)])]
+class Unlabeled(NamedTuple):
+    """Texts that a teacher encodes, each once: found in files, words, and spliced questions."""
+
+    given: list[str]
+    words: list[str]
+    spliced: list[str]
 
 
-def unlabeled_questions(
-    config: TrainConfig, questions: list[str], trained: list[str], held_out: Container[str]
-) -> tuple[list[str], list[str]]:
-    """The questions of `data.unlabeled`, and ones spliced from `trained` and them, each once.
+def unlabeled_texts(
+    config: TrainConfig,
+    questions: list[str],
+    trained: list[str],
+    held_out: Container[str],
+    words: Sequence[str],
+) -> Unlabeled:
+    """The texts of `data.unlabeled`, words, and questions spliced from `trained` and the former.
 
-    Questions with a normalized text in `held_out` are left out.
+    Texts among `questions` or with a normalized text in `held_out` are left out.
+
+    words: of `teacher.words`; those are replaced by them that spliced questions hold.
     """
-    if not (config.data.unlabeled or config.data.spliced):
-        return [], []
-    found: list[str] = []
+    given: list[str] = []
     spliced: list[str] = []
     known = set(questions)
 
-    def is_new(question: str) -> bool:
-        return question not in known and normalized_text(question) not in held_out
+    def is_new(text: str) -> bool:
+        return text not in known and normalized_text(text) not in held_out
 
-    for file in unlabeled_files(config):
-        for question in read_listed_questions(config, file):
-            if is_new(question):
-                known.add(question)
-                found.append(question)
+    for text in read_listed(config, "data.unlabeled"):
+        if is_new(text):
+            known.add(text)
+            given.append(text)
     if config.data.unlabeled:
-        log.info("data: %s unlabeled questions", f"{len(found):,}")
+        log.info("data: %s unlabeled texts", f"{len(given):,}")
+    alone = [word for word in dict.fromkeys(words) if is_new(word)]
+    known.update(alone)
     if config.data.spliced:
-        spliced = splice_questions(
-            trained + found, config.data.spliced, accept=is_new, seed=config.data.split_seed
-        )
+        count, seed = config.data.spliced, config.data.split_seed
+        spliced = splice_questions(trained + given, count, accept=is_new, seed=seed)
+        if words:
+            replaced = dict.fromkeys(replace_words(spliced, words, seed=seed))
+            spliced = [text for text in replaced if is_new(text)]
         log.info("data: %s spliced questions", f"{len(spliced):,}")
-    return found, spliced
+    return Unlabeled(given, alone, spliced)

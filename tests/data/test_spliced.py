@@ -2,7 +2,7 @@
 
 import itertools
 
-from qpr_jax.data.spliced import splice_questions
+from qpr_jax.data.spliced import REPLACED, replace_words, splice_questions
 
 
 def _runs(question):
@@ -48,3 +48,13 @@ def test_what_is_refused_is_left_out_and_fewer_come_where_no_more_can_be_made():
     assert splice_questions(pair, 5, accept=lambda text: "x" not in text, seed=0) == ["a b c e"]
     for none in ([], [""], ["a b c d"], ["a b c", "d e f"]):
         assert splice_questions(none, 5, accept=lambda text: True, seed=0) == []
+
+
+def test_longer_words_give_way_to_given_ones_and_marks_stay():
+    made = replace_words(["how do I bake (bread)?"] * 1000, ["quagga", "okapi"], seed=0)
+    assert made == replace_words(["how do I bake (bread)?"] * 1000, ["quagga", "okapi"], seed=0)
+    fourth, last = ([text.split()[i] for text in made] for i in (3, 4))
+    assert {*fourth} == {"bake", "quagga", "okapi"}
+    assert {*last} == {"(bread)?", "(quagga)?", "(okapi)?"}
+    assert all(text.startswith("how do I ") for text in made)
+    assert abs(sum(word != "bake" for word in fourth) / 1000 - REPLACED) < 0.05

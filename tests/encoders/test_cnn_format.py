@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
+from qpr_jax.encoders.cnn_format import round_to_half
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
@@ -263,3 +264,30 @@ def test_a_folder_of_another_format_is_refused(tmp_path):
         read_cnn(tmp_path)
     with pytest.raises(UserError, match=r"qpr_jax model 1.*found neither"):
         read_encoder(tmp_path)
+
+
+def test_weights_of_half_precision_take_half_the_space_and_keep_the_identity(tmp_path):
+    whole = cnn_encoder()
+    arrays = {name: getattr(whole, name) for name in ("embedding", "projection")}
+    half = dataclasses.replace(
+        whole,
+        **{name: round_to_half(array) for name, array in arrays.items()},
+        kernels=tuple(map(round_to_half, whole.kernels)),
+        biases=tuple(map(round_to_half, whole.biases)),
+    )
+    assert half.identity != whole.identity
+    save_encoder(tmp_path / "half", half)
+    save_encoder(tmp_path / "whole", whole)
+    assert {a.dtype for a in load_file(tmp_path / "half" / "model.safetensors").values()} == {
+        np.dtype(np.float16)
+    }
+    assert {a.dtype for a in load_file(tmp_path / "whole" / "model.safetensors").values()} == {
+        np.dtype(np.float32)
+    }
+    read = read_cnn(tmp_path / "half")
+    assert read.identity == half.identity
+    assert read.embedding.dtype == np.float32
+    np.testing.assert_array_equal(read.encode(QUESTIONS), half.encode(QUESTIONS))
+    np.testing.assert_allclose(half.encode(QUESTIONS), whole.encode(QUESTIONS), atol=1e-2)
+    with pytest.raises(UserError, match=r"`encoder.stored_dtype`: expected weights of half"):
+        round_to_half(np.array([70_000.0], np.float32))

@@ -8,6 +8,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.training import boosting
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.lists import listed_files, read_listed
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
 
@@ -75,3 +76,21 @@ def test_a_list_too_short_to_split_is_refused(tmp_path):
     config.data.path = str(path)
     with pytest.raises(UserError, match="expected at least 10 different questions, got 2"):
         load_dataset(config, path)
+
+
+def test_a_list_may_be_several_files_and_one_side_of_translations(tmp_path):
+    (tmp_path / "a, b.txt").write_text("one?\ntwo?\n")
+    (tmp_path / "more.jsonl").write_text('{"question": "three?", "answer": "3"}\n')
+    (tmp_path / "both.tsv").write_text("four\tvier\nfour\tviere\nfive\tfünf\n")
+    config = load_config("distill")
+    more = f"{tmp_path / 'more.jsonl'}, en-de:{tmp_path / 'both.tsv'}"
+    for path, expected in (
+        (f"{tmp_path / 'a, b.txt'}", ["one?", "two?"]),
+        (more, ["three?", "four", "five"]),
+    ):
+        config.data.path = path
+        assert [*read_listed(config, "data.path")] == expected
+    assert [file.name for file in listed_files(config, "data.path")] == ["more.jsonl", "both.tsv"]
+    config.data.path = f"{more},{tmp_path / 'none'}"
+    with pytest.raises(UserError, match=r"`data.path`: expected a file of questions .* none at"):
+        listed_files(config, "data.path")

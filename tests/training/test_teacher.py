@@ -16,7 +16,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import neighbors
+from qpr_jax.training.teacher import neighbors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
@@ -303,3 +303,26 @@ def test_unlabeled_questions_that_are_not_there_are_named(config, tmp_path):
     config.data.unlabeled = str(tmp_path / "none")
     with pytest.raises(UserError, match=r"`data.unlabeled`: expected a file of questions"):
         taught(config)
+
+
+def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
+    config.data.spliced = 60
+    config.teacher.words = True
+    words = teacher_words(config, read_transformer(TINY))
+    assert len(words) > 100
+    assert all(word.isalpha() and len(word) > 1 for word in words)
+    plain, dataset = load_dataset(config, None), load_dataset(config, None, None, words)
+    asked = {*dataset.data.questions}
+    alone = [word for word in words if word not in asked]
+    assert dataset.unlabeled[: len(alone)] == alone
+    spliced = dataset.unlabeled[len(alone) :]
+    new = {w for text in spliced for w in text.split()} - {
+        w for text in plain.data.questions for w in text.split()
+    }
+    assert new
+    assert {word.strip("?.,:") for word in new} <= {*words}
+    # Words of the questions come first, and then theirs, as far as there is room.
+    size = config.text.vocabulary_size
+    assert len(dataset.tokenizer.words) == size
+    config.teacher.words = False
+    assert teacher_words(config, read_transformer(TINY)) == []

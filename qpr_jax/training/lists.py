@@ -1,0 +1,71 @@
+"""Lists of questions and other texts, as `data.path` and `data.unlabeled` name them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.parallel import find_files, parse_spec, read_translations
+from qpr_jax.data.questions import read_questions
+from qpr_jax.distant.logs import log_files
+from qpr_jax.errors import UserError
+from qpr_jax.training.config import TrainConfig, read
+
+
+def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
+    """The files that a setting names, those of a folder one by one.
+
+    Its entries are separated by commas. An entry is a file or folder of questions, or `xx-yy:PATH`,
+    of a file of translations the texts in the teacher's language.
+
+    Raises:
+      UserError: one is not there.
+    """
+    files = [file for entry in _entries(config, setting) for file in _files(entry, setting)]
+    return [pathlib.Path(file) for file in files]
+
+
+def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
+    """The texts of these files, each once if it is of translations."""
+    for entry in _entries(config, setting):
+        files = _files(entry, setting)
+        if parse_spec(entry)[0]:
+            language, skip = config.data.teacher_language, config.data.skip_bad_rows
+            found = read_translations(entry, source_language=language, skip_bad_rows=skip)
+            yield from dict.fromkeys(found.sources)
+            continue
+        for file in files:
+            yield from _questions(config, file)
+
+
+def _questions(config: TrainConfig, file: str) -> Iterator[str]:
+    """The questions of a file, in any format of `data.questions`."""
+    column = config.data.question_column
+    columns = Columns("" if column == TrainConfig().data.question_column else column, None)
+    skip = config.data.skip_bad_rows
+    for entry in read_questions(file, columns=columns, skip_bad_rows=skip):
+        yield entry.question
+
+
+def _entries(config: TrainConfig, setting: str) -> list[str]:
+    value = str(read(config, setting))
+    if os.path.exists(os.path.expanduser(value)):  # commas may be part of a name
+        return [value]
+    return [entry for part in value.split(",") if (entry := part.strip())]
+
+
+def _files(entry: str, setting: str) -> list[str]:
+    try:
+        languages, paths = parse_spec(entry)
+        if languages:
+            return find_files(entry)[1]
+    except UserError as error:
+        raise UserError(error.what, setting=setting, remedy=error.remedy) from error
+    if not os.path.exists(paths[0]):
+        raise UserError(
+            f"expected a file of questions or a folder of them, found none at {paths[0]}",
+            setting=setting,
+        )
+    return [*log_files(paths)]
