@@ -35,6 +35,7 @@ from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.systems import (
     BM25,
     ONE,
+    TFIDF,
     System,
     baselines,
     given_runs,
@@ -170,7 +171,8 @@ def page(kept: KeptRows) -> list[str]:
         *kept.discussion(),
         *_sets(sets),
         *_scores(scores, list(sets)),
-        *_against_bm25(kept, scores, list(sets)),
+        *_against(BM25, kept, scores, list(sets)),
+        *_against(TFIDF, kept, scores, list(sets)),
         *_unknown(scores, list(sets)),
     ]
 
@@ -197,13 +199,10 @@ def _sets(sets: dict[str, Any]) -> list[str]:
 
 def _scores(scores: dict[str, Any], sets: list[str]) -> list[str]:
     rows = []
-    for name, by_set in scores.items():
-        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown"):
-            cells = []
-            for found in (by_set.get(one, {}) for one in sets):
-                pair = found.get(stage)
-                cells.append(f"{pair[METRICS[0]]:.3f} / {pair[METRICS[1]]:.3f}" if pair else "")
-            rows.append([title_of(name) if stage == ONE else "", stage, *cells])
+    for name, stage in _stages(scores):
+        pairs = [scores[name].get(one, {}).get(stage) for one in sets]
+        cells = [" / ".join(f"{pair[m]:.3f}" for m in METRICS) if pair else "" for pair in pairs]
+        rows.append([title_of(name) if stage == ONE else "", stage, *cells])
     return [
         "## nDCG@10 / H@1",
         "",
@@ -214,35 +213,44 @@ def _scores(scores: dict[str, Any], sets: list[str]) -> list[str]:
     ]
 
 
-def _against_bm25(kept: KeptRows, scores: dict[str, Any], sets: list[str]) -> list[str]:
-    """Differences in nDCG@10 to BM25, and where it wins."""
-    if BM25 not in scores:
+def _against(baseline: str, kept: KeptRows, scores: dict[str, Any], sets: list[str]) -> list[str]:
+    """Differences in nDCG@10 to a baseline, and where it wins."""
+    if baseline not in scores:
         return []
     clusters = read_ranks(kept.results / CLUSTERS)
     values = {name: read_ranks(kept.rows / name / QUERIES) for name in scores}
     rows = []
-    for name, by_set in scores.items():
-        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown"):
-            cells, lost = [], []
-            for one in sets if name != BM25 else ():
-                key = f"{one} {stage} {METRICS[0]}"
-                if key not in values[name]:
-                    cells.append("")
-                    continue
-                gains = values[name][key] - values[BM25][f"{one} {ONE} {METRICS[0]}"]
-                low, high = mean_interval(gains, clusters[one])
-                cells.append(difference_cell(float(gains.mean()), low, high))
-                lost += [one] if high < 0 else []
-            if cells:
-                title = title_of(name) if stage == ONE else ""
-                rows.append([title, stage, *cells, ", ".join(lost) or "none"])
+    for name, stage in _stages(scores):
+        cells, lost = [], []
+        for one in sets if name != baseline else ():
+            key = f"{one} {stage} {METRICS[0]}"
+            if key not in values[name]:
+                cells.append("")
+                continue
+            gains = values[name][key] - values[baseline][f"{one} {ONE} {METRICS[0]}"]
+            low, high = mean_interval(gains, clusters[one])
+            cells.append(difference_cell(float(gains.mean()), low, high))
+            lost += [one] if high < 0 else []
+        if cells:
+            title = title_of(name) if stage == ONE else ""
+            rows.append([title, stage, *cells, ", ".join(lost) or "none"])
+    title = title_of(baseline)
     return [
-        "## Against BM25",
+        f"## Against {title}",
         "",
-        "The difference in nDCG@10 to BM25, with its 95 % interval from 2,000 resamples of the",
-        "labels. BM25 wins where the whole interval is below 0.",
+        f"The difference in nDCG@10 to {title}, with its 95 % interval from 2,000 resamples of the",
+        f"labels. {title} wins where the whole interval is below 0.",
         "",
-        *table_lines(["", "stages", *sets, "BM25 wins"], rows),
+        *table_lines(["", "stages", *sets, f"{title} wins"], rows),
+    ]
+
+
+def _stages(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each row with each of its stages."""
+    return [
+        (name, stage)
+        for name, by_set in scores.items()
+        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown")
     ]
 
 

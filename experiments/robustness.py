@@ -226,7 +226,7 @@ def _same_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]
     lines = []
     for name in SAME:
         cells = [
-            f"{row.right[name].mean():.3f} ({_share_kept(row, name, queries[name]):.0%})"
+            f"{row.right[name].mean():.3f} ({100 * _share_kept(row, name, queries[name]):.0f} %)"
             for row in rows
         ]
         lines.append([f"{CHANGES[name].title}: *{example(name)}*", *cells])
@@ -257,17 +257,20 @@ def _half_width(rows: list[Kept], queries: dict[str, np.ndarray]) -> float:
 
 
 def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
-    head = [""]
+    head = ["", "threshold"]
     for name in OTHER:
         title = f"{CHANGES[name].title}, {len(queries[name]):,} queries"
-        head += [f"{title}: H@1 before", "still the old hit", "and above the threshold"]
+        head += [f"{title}: H@1 before", "below the threshold before"]
+        head += ["still the old hit", "and above the threshold"]
     lines = []
     for row in rows:
-        cells = [row.title]
+        cells = [row.title, f"{row.threshold:.3g}"]
         for name in OTHER:
             some = queries[name]
             before = row.right[UNCHANGED][some]
-            cells.append(f"{before.mean():.3f}" if len(before) else "")
+            refused = row.score[UNCHANGED][some][before] < row.threshold
+            for share in (before, refused):
+                cells.append(f"{share.mean():.2f}" if len(share) else "")
             for values in (row.still(name, some), row.accepted(name, some)):
                 cells.append(_interval_cell(values, queries["clusters"][some][before]))
         lines.append(cells)
@@ -275,12 +278,16 @@ def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str
     return [
         "## Another meaning: how many first hits stay, though they are wrong now",
         "",
-        f"*{EXAMPLE}* becomes {' or '.join(examples)}. *Still the old hit*: of the queries whose",
-        "first hit was right, the share whose first hit is a paraphrase of the old query: the",
-        "search has not noticed, so less is better. There is hardly ever a right question to find,",
-        "so the best that a search can do is to give its hit a low score. *Threshold*: the score",
-        f"that {ACCEPTED:.0%} of the right first hits of unchanged queries reach; where the old",
-        "hit has less, it counts as noticed. In brackets: 95 % intervals.",
+        f"*{EXAMPLE}* becomes",
+        f"{' or '.join(examples)}.",
+        "*Still the old hit*: of the queries whose first hit was right, the share whose first hit",
+        "is a paraphrase of the old query: the search has not noticed, so less is better. There is",
+        "hardly ever a right question to find, so the best that a search can do is to give its hit",
+        f"a low score. *Threshold*: the score that {100 * ACCEPTED:.0f} % of the right first hits",
+        "of unchanged queries reach; where the old hit has less, it counts as noticed. *Below the",
+        "threshold before*: what it refuses of the right hits of the same queries, unchanged.",
+        "A score is minus a squared distance, a cosine (TF-IDF), BM25's sum or, of two stages, a",
+        "probability. In brackets: 95 % intervals.",
         "",
         'The word "not" is put behind the subject of questions that ask why, how, where, when,',
         "what or which, and only where subject and verb fit; not into yes-or-no questions, which",
@@ -310,7 +317,7 @@ def _plot(kept: KeptRows, rows: list[Kept], queries: dict[str, Any]) -> None:
         shares = [100 * _share_kept(row, name, queries[name]) for name in SAME]
         shift = 0.35 - 0.7 * number / max(1, len(rows) - 1)
         two = row.title.endswith("two stages")
-        style = {"color": f"C{number}", "label": row.title.replace("`", "")}
+        style: dict[str, Any] = {"color": f"C{number}", "label": row.title.replace("`", "")}
         axis.plot(shares, places + shift, "D" if two else "o", ms=5, **style)
     axis.set_yticks(places, [CHANGES[name].title for name in SAME])
     axis.set(xlabel="share of H@1 kept, %")

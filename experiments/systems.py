@@ -66,8 +66,8 @@ def given_runs(entries: Iterable[str]) -> dict[str, pathlib.Path]:
     for entry in entries:
         name, _, folder = entry.partition("=")
         if not name.isidentifier() or name in BASELINES or not folder:
-            what = f"expected NAME=FOLDER, NAME of letters, digits and _, got {entry!r}"
-            raise UserError(what, setting="runs")
+            expected = "NAME=FOLDER, NAME of letters, digits and _"
+            raise UserError(f"`--runs`: expected {expected}, got {entry!r}")
         found[name] = pathlib.Path(folder).expanduser()
     return found
 
