@@ -5,10 +5,10 @@
     python -m experiments.out_of_domain --write_beir=FOLDER         the sets, in BEIR's format
     python -m experiments.out_of_domain --rebuild                   the page from what is kept
 
-A row that is kept is not made again, unless its encoder is another one. FOLDER of a run may be any
-encoder that `qpr` reads, NAME is what the page calls it. Needs the extras `lexical` and `minilm`
-and `$QPR_DATA_DIR`, with `qa_logs/` and `parallel/`. `qpr evaluate RUN --beir FOLDER/clinc150`
-scores the first stage of any encoder on a set; a set of one's own in that format, too.
+A row that is kept is not made again, unless the system, the sets or their files are others. FOLDER
+of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs the extras
+`lexical` and `minilm`, and `qa_logs/` and `parallel/` in `$QPR_DATA_DIR`. `qpr evaluate RUN --beir
+FOLDER/clinc150` scores the first stage of any encoder on a set, or on one's own in that format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import pathlib
 import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from experiments.question_sets import (
     SOURCES,
     QuestionSet,
     Training,
+    find_set,
     read_set,
     training_of,
     write_folder,
@@ -34,12 +34,14 @@ from experiments.question_sets import (
 from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.systems import (
     BM25,
+    FLAGS,
     ONE,
     TFIDF,
-    System,
+    MakeSystem,
     baselines,
     given_runs,
     in_order,
+    run_identity,
     run_system,
     search_others,
     title_of,
@@ -48,7 +50,13 @@ from experiments.systems import (
 from experiments.tables import difference_cell, table_lines
 from experiments.trials import log
 from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
-from qpr_jax.files import read_object, replace_folder, write_atomically, write_json
+from qpr_jax.files import (
+    read_object,
+    replace_folder,
+    sha256_of,
+    write_atomically,
+    write_json,
+)
 from qpr_jax.retriever import run_encoder
 
 SCORES, QUERIES = "scores.json", "queries.npz"  # of a row
@@ -60,34 +68,35 @@ _SMALL = 200  # questions of a set, with --smoke
 class Row(NamedTuple):
     """A row to score: its system over some questions, its training, and what it depends on."""
 
-    make: Callable[[list[str]], System]
+    make: MakeSystem
     training: Training
-    identity: str
+    identity: list[str]
 
 
 def score_baselines(flags: Flags) -> list[str]:
     """Score what is no run."""
     made = baselines(flags.teacher_cache).items()
-    return _keep({name: Row(make, Training(), name) for name, make in made}, flags)
+    return _keep({name: Row(make, Training(), [name]) for name, make in made}, flags)
 
 
 def score_runs(flags: Flags) -> list[str]:
     """Score the runs that `--runs` names."""
     rows = {}
     for name, folder in given_runs(flags.runs).items():
-        encoder = run_encoder(folder)
-        training = training_of(folder, encoder.settings)
-        rows[name] = Row(functools.partial(run_system, folder), training, encoder.identity)
+        training = training_of(folder, run_encoder(folder).settings)
+        rows[name] = Row(functools.partial(run_system, folder), training, run_identity(folder))
     return _keep(rows, flags)
 
 
 def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
     """Score the rows that are not kept, and keep them."""
     most = _SMALL if flags.smoke else MOST
+    files = {name: sha256_of(find_set(name)) for name in SOURCES}
     sets: dict[str, QuestionSet] = {}
     for name, row in rows.items():
         kept = flags.results / "rows" / name
-        if read_object(kept / SCORES).get("identity") == [row.identity, most]:
+        identity = {"system": row.identity, "most": most, "files": files}
+        if read_object(kept / SCORES).get("identity") == identity:
             log.info("%s is kept", name)
             continue
         sets = sets or {name: read_set(name, most) for name in SOURCES}
@@ -95,7 +104,7 @@ def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
         log.info("%s: searching", name)
         scores, queries = score_row(row, sets)
         with replace_folder(kept) as part:
-            write_json(part / SCORES, {"identity": [row.identity, most], "sets": scores})
+            write_json(part / SCORES, {"identity": identity, "sets": scores})
             with write_atomically(part / QUERIES) as file:
                 np.savez_compressed(file, allow_pickle=False, **queries)
     return []
@@ -277,12 +286,7 @@ STUDY = Study(
     trials=lambda flags: [],
     page=page,
     data=lambda flags: (None, None),
-    flags={
-        "runs": Flag((), "NAME=FOLDER: score these finished runs, each as a row."),
-        "baselines": Flag(False, "Score BM25, TF-IDF and all-MiniLM-L6-v2."),
-        "write_beir": Flag("", "Folder that gets the sets in BEIR's format."),
-        "teacher_cache": Flag("", "Folder of the transformer's vectors; empty: the user's cache."),
-    },
+    flags=FLAGS | {"write_beir": Flag("", "Folder that gets the sets in BEIR's format.")},
     actions={"runs": score_runs, "baselines": score_baselines, "write_beir": write_sets},
     measurements=(SETS,),
 )

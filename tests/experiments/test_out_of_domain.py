@@ -155,8 +155,8 @@ def test_rows_are_kept_once_and_agree_with_qpr_evaluate(tmp_path, data, monkeypa
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"runs": ["bm25=a"]}, "`--runs`: expected NAME=FOLDER"),
-        ({"runs": ["mine"]}, "`--runs`: expected NAME=FOLDER"),
+        ({"runs": ["bm25=a"]}, "`runs`: expected NAME=FOLDER"),
+        ({"runs": ["mine"]}, "`runs`: expected NAME=FOLDER"),
         ({"runs": ["mine=nowhere"]}, "expected the folder of a run, found none at nowhere"),
         ({"rebuild": True}, r"expected rows or sets\.json, found none"),
     ],
