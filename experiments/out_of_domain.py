@@ -5,10 +5,10 @@
     python -m experiments.out_of_domain --write_beir=FOLDER         the sets, in BEIR's format
     python -m experiments.out_of_domain --rebuild                   the page from what is kept
 
-A row that is kept is not made again, unless its encoder is another one. FOLDER of a run may be any
-encoder that `qpr` reads, NAME is what the page calls it. Needs the extras `lexical` and `minilm`
-and `$QPR_DATA_DIR`, with `qa_logs/` and `parallel/`. `qpr evaluate RUN --beir FOLDER/clinc150`
-scores the first stage of any encoder on a set; a set of one's own in that format, too.
+A row that is kept is not made again, unless the system, the sets or their files are others. FOLDER
+of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs the extras
+`lexical` and `minilm`, and `qa_logs/` and `parallel/` in `$QPR_DATA_DIR`. `qpr evaluate RUN --beir
+FOLDER/clinc150` scores the first stage of any encoder on a set, or on one's own in that format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import pathlib
 import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from experiments.question_sets import (
     SOURCES,
     QuestionSet,
     Training,
+    find_set,
     read_set,
     training_of,
     write_folder,
@@ -34,11 +34,14 @@ from experiments.question_sets import (
 from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.systems import (
     BM25,
+    FLAGS,
     ONE,
-    System,
+    TFIDF,
+    MakeSystem,
     baselines,
     given_runs,
     in_order,
+    run_identity,
     run_system,
     search_others,
     title_of,
@@ -47,7 +50,13 @@ from experiments.systems import (
 from experiments.tables import difference_cell, table_lines
 from experiments.trials import log
 from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
-from qpr_jax.files import read_object, replace_folder, write_atomically, write_json
+from qpr_jax.files import (
+    read_object,
+    replace_folder,
+    sha256_of,
+    write_atomically,
+    write_json,
+)
 from qpr_jax.retriever import run_encoder
 
 SCORES, QUERIES = "scores.json", "queries.npz"  # of a row
@@ -59,34 +68,35 @@ _SMALL = 200  # questions of a set, with --smoke
 class Row(NamedTuple):
     """A row to score: its system over some questions, its training, and what it depends on."""
 
-    make: Callable[[list[str]], System]
+    make: MakeSystem
     training: Training
-    identity: str
+    identity: list[str]
 
 
 def score_baselines(flags: Flags) -> list[str]:
     """Score what is no run."""
     made = baselines(flags.teacher_cache).items()
-    return _keep({name: Row(make, Training(), name) for name, make in made}, flags)
+    return _keep({name: Row(make, Training(), [name]) for name, make in made}, flags)
 
 
 def score_runs(flags: Flags) -> list[str]:
     """Score the runs that `--runs` names."""
     rows = {}
     for name, folder in given_runs(flags.runs).items():
-        encoder = run_encoder(folder)
-        training = training_of(folder, encoder.settings)
-        rows[name] = Row(functools.partial(run_system, folder), training, encoder.identity)
+        training = training_of(folder, run_encoder(folder).settings)
+        rows[name] = Row(functools.partial(run_system, folder), training, run_identity(folder))
     return _keep(rows, flags)
 
 
 def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
     """Score the rows that are not kept, and keep them."""
     most = _SMALL if flags.smoke else MOST
+    files = {name: sha256_of(find_set(name)) for name in SOURCES}
     sets: dict[str, QuestionSet] = {}
     for name, row in rows.items():
         kept = flags.results / "rows" / name
-        if read_object(kept / SCORES).get("identity") == [row.identity, most]:
+        identity = {"system": row.identity, "most": most, "files": files}
+        if read_object(kept / SCORES).get("identity") == identity:
             log.info("%s is kept", name)
             continue
         sets = sets or {name: read_set(name, most) for name in SOURCES}
@@ -94,7 +104,7 @@ def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
         log.info("%s: searching", name)
         scores, queries = score_row(row, sets)
         with replace_folder(kept) as part:
-            write_json(part / SCORES, {"identity": [row.identity, most], "sets": scores})
+            write_json(part / SCORES, {"identity": identity, "sets": scores})
             with write_atomically(part / QUERIES) as file:
                 np.savez_compressed(file, allow_pickle=False, **queries)
     return []
@@ -170,7 +180,8 @@ def page(kept: KeptRows) -> list[str]:
         *kept.discussion(),
         *_sets(sets),
         *_scores(scores, list(sets)),
-        *_against_bm25(kept, scores, list(sets)),
+        *_against(BM25, kept, scores, list(sets)),
+        *_against(TFIDF, kept, scores, list(sets)),
         *_unknown(scores, list(sets)),
     ]
 
@@ -197,13 +208,10 @@ def _sets(sets: dict[str, Any]) -> list[str]:
 
 def _scores(scores: dict[str, Any], sets: list[str]) -> list[str]:
     rows = []
-    for name, by_set in scores.items():
-        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown"):
-            cells = []
-            for found in (by_set.get(one, {}) for one in sets):
-                pair = found.get(stage)
-                cells.append(f"{pair[METRICS[0]]:.3f} / {pair[METRICS[1]]:.3f}" if pair else "")
-            rows.append([title_of(name) if stage == ONE else "", stage, *cells])
+    for name, stage in _stages(scores):
+        pairs = [scores[name].get(one, {}).get(stage) for one in sets]
+        cells = [" / ".join(f"{pair[m]:.3f}" for m in METRICS) if pair else "" for pair in pairs]
+        rows.append([title_of(name) if stage == ONE else "", stage, *cells])
     return [
         "## nDCG@10 / H@1",
         "",
@@ -214,35 +222,44 @@ def _scores(scores: dict[str, Any], sets: list[str]) -> list[str]:
     ]
 
 
-def _against_bm25(kept: KeptRows, scores: dict[str, Any], sets: list[str]) -> list[str]:
-    """Differences in nDCG@10 to BM25, and where it wins."""
-    if BM25 not in scores:
+def _against(baseline: str, kept: KeptRows, scores: dict[str, Any], sets: list[str]) -> list[str]:
+    """Differences in nDCG@10 to a baseline, and where it wins."""
+    if baseline not in scores:
         return []
     clusters = read_ranks(kept.results / CLUSTERS)
     values = {name: read_ranks(kept.rows / name / QUERIES) for name in scores}
     rows = []
-    for name, by_set in scores.items():
-        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown"):
-            cells, lost = [], []
-            for one in sets if name != BM25 else ():
-                key = f"{one} {stage} {METRICS[0]}"
-                if key not in values[name]:
-                    cells.append("")
-                    continue
-                gains = values[name][key] - values[BM25][f"{one} {ONE} {METRICS[0]}"]
-                low, high = mean_interval(gains, clusters[one])
-                cells.append(difference_cell(float(gains.mean()), low, high))
-                lost += [one] if high < 0 else []
-            if cells:
-                title = title_of(name) if stage == ONE else ""
-                rows.append([title, stage, *cells, ", ".join(lost) or "none"])
+    for name, stage in _stages(scores):
+        cells, lost = [], []
+        for one in sets if name != baseline else ():
+            key = f"{one} {stage} {METRICS[0]}"
+            if key not in values[name]:
+                cells.append("")
+                continue
+            gains = values[name][key] - values[baseline][f"{one} {ONE} {METRICS[0]}"]
+            low, high = mean_interval(gains, clusters[one])
+            cells.append(difference_cell(float(gains.mean()), low, high))
+            lost += [one] if high < 0 else []
+        if cells:
+            title = title_of(name) if stage == ONE else ""
+            rows.append([title, stage, *cells, ", ".join(lost) or "none"])
+    title = title_of(baseline)
     return [
-        "## Against BM25",
+        f"## Against {title}",
         "",
-        "The difference in nDCG@10 to BM25, with its 95 % interval from 2,000 resamples of the",
-        "labels. BM25 wins where the whole interval is below 0.",
+        f"The difference in nDCG@10 to {title}, with its 95 % interval from 2,000 resamples of the",
+        f"labels. {title} wins where the whole interval is below 0.",
         "",
-        *table_lines(["", "stages", *sets, "BM25 wins"], rows),
+        *table_lines(["", "stages", *sets, f"{title} wins"], rows),
+    ]
+
+
+def _stages(scores: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each row with each of its stages."""
+    return [
+        (name, stage)
+        for name, by_set in scores.items()
+        for stage in dict.fromkeys(s for found in by_set.values() for s in found if s != "unknown")
     ]
 
 
@@ -269,12 +286,7 @@ STUDY = Study(
     trials=lambda flags: [],
     page=page,
     data=lambda flags: (None, None),
-    flags={
-        "runs": Flag((), "NAME=FOLDER: score these finished runs, each as a row."),
-        "baselines": Flag(False, "Score BM25, TF-IDF and all-MiniLM-L6-v2."),
-        "write_beir": Flag("", "Folder that gets the sets in BEIR's format."),
-        "teacher_cache": Flag("", "Folder of the transformer's vectors; empty: the user's cache."),
-    },
+    flags=FLAGS | {"write_beir": Flag("", "Folder that gets the sets in BEIR's format.")},
     actions={"runs": score_runs, "baselines": score_baselines, "write_beir": write_sets},
     measurements=(SETS,),
 )

@@ -111,17 +111,22 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
 
     most: questions at most.
     """
-    source = SOURCES[name]
-    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), source.file)
+    source, path = SOURCES[name], find_set(name)
+    known = read_log_labels(path) if source.kind == LOGS else read_translation_labels(path)
+    chosen = choose(known.labels, most, source.most_alike, whole=source.whole)
+    texts, labels = [known.texts[i] for i in chosen], [known.labels[i] for i in chosen]
+    return QuestionSet(name, texts, relevance_of(labels), sha256_of(path))
+
+
+def find_set(name: str) -> pathlib.Path:
+    """The file of a set."""
+    path = pathlib.Path(os.environ.get("QPR_DATA_DIR", "."), SOURCES[name].file)
     if not path.is_file():
         raise UserError(
             f"{path}: expected the file of `{name}`, found none",
             remedy="set $QPR_DATA_DIR to the folder that contains it",
         )
-    known = read_log_labels(path) if source.kind == LOGS else read_translation_labels(path)
-    chosen = choose(known.labels, most, source.most_alike, whole=source.whole)
-    texts, labels = [known.texts[i] for i in chosen], [known.labels[i] for i in chosen]
-    return QuestionSet(name, texts, relevance_of(labels), sha256_of(path))
+    return path
 
 
 def read_log_labels(path: pathlib.Path) -> Labels:

@@ -5,96 +5,69 @@
     python -m experiments.robustness --rebuild                the page from what is kept
 
 The queries are test questions of the Quora pairs, which the run must have held out, searched among
-all questions. A row that is kept is not made again, unless its encoder is another one. FOLDER of a
-run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs the extras `lexical`
-and `minilm`. `--teacher_cache` is the folder of `teacher.cache`: a training with the teacher has
-encoded all questions.
+all questions. A row that is kept is not made again, unless the system, the changes or the file are
+others. FOLDER of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs
+the extras `lexical` and `minilm`. With the `teacher.cache` of a training that had the teacher as
+`--teacher_cache`, the transformer need not encode all questions.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.typos import read_test
+from experiments.changed_hits import UNCHANGED, Corpus, find_hits, read_corpus
 from experiments.query_changes import (
     CHANGES,
     EXAMPLE,
     OTHER,
     SAME,
-    Changed,
-    change_queries,
     example,
 )
-from experiments.study import Flag, Flags, KeptRows, Study
+from experiments.study import Flags, KeptRows, Study
 from experiments.systems import (
+    FLAGS,
     ONE,
-    System,
+    MakeSystem,
     baselines,
     given_runs,
     in_order,
+    run_identity,
     run_system,
-    search_others,
     title_of,
 )
 from experiments.tables import table_lines
 from experiments.trials import log
+from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
-from qpr_jax.files import read_object, replace_folder, write_atomically, write_json
+from qpr_jax.files import (
+    read_object,
+    replace_folder,
+    sha256_of,
+    write_atomically,
+    write_json,
+)
 from qpr_jax.retriever import run_encoder
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.report import save_figure
 
 MOST = 1000  # queries of a change that keeps the meaning
 ACCEPTED = 0.9  # the share of right first hits of unchanged queries that a threshold accepts
-UNCHANGED = "unchanged"
 FACTS, HITS = "row.json", "hits.npz"  # of a row
 QUERIES = "queries.npz"  # of all rows
 _SMALL = 20  # queries, with --smoke
 _SPLIT_SETTINGS = ("data.split_seed", "data.held_out_pairs", "data.max_held_out_cluster")
 
 
-class Corpus(NamedTuple):
-    """All questions, their clusters int [Q], and the test queries.
-
-    Attributes:
-      rows: of the queries among the questions, int64 [q].
-      changed: change -> queries; `UNCHANGED` has all.
-    """
-
-    questions: list[str]
-    clusters: np.ndarray
-    rows: np.ndarray
-    changed: dict[str, Changed]
-
-
-def read_corpus(most: int) -> Corpus:
-    """Read the Quora pairs, and change the test questions; the same ones each time."""
-    questions, clusters, rows = read_test(load_config("quora_sdml"))
-    of_cluster = defaultdict(list)
-    for row in np.flatnonzero(clusters >= 0).tolist():
-        of_cluster[clusters[row]].append(row)
-    texts = [questions[row] for row in rows]
-    paraphrases = [
-        [questions[other] for other in of_cluster[clusters[row]] if other != row]
-        for row in rows.tolist()
-    ]
-    changed = {UNCHANGED: Changed(np.arange(len(rows)), texts)}
-    for name in CHANGES:
-        changed[name] = change_queries(name, texts, paraphrases, most)
-    return Corpus(questions, clusters, rows, changed)
-
-
 def score_baselines(flags: Flags) -> list[str]:
     """Search with what is no run."""
     made = baselines(flags.teacher_cache).items()
-    return _keep({name: (make, name) for name, make in made}, flags)
+    return _keep({name: (make, [name]) for name, make in made}, flags)
 
 
 def score_runs(flags: Flags) -> list[str]:
@@ -108,25 +81,26 @@ def score_runs(flags: Flags) -> list[str]:
             if (got := encoder.settings.get(setting, value)) != value:
                 what = f"{folder}: expected a run with `{setting}` {value}, got {got}"
                 raise UserError(what, remedy="it has not held out the same questions")
-        rows[name] = functools.partial(run_system, folder), encoder.identity
+        rows[name] = functools.partial(run_system, folder), run_identity(folder)
     return _keep(rows, flags)
 
 
-def _keep(rows: Mapping[str, tuple[Callable[[list[str]], System], str]], flags: Flags) -> list[str]:
+def _keep(rows: Mapping[str, tuple[MakeSystem, list[str]]], flags: Flags) -> list[str]:
     """Search with the rows that are not kept, and keep what they find."""
     most = _SMALL if flags.smoke else MOST
-    corpus = None
-    for name, (make, identity) in rows.items():
+    data, corpus = sha256_of(find_quora()), None
+    for name, (make, system) in rows.items():
         kept = flags.results / "rows" / name
-        if read_object(kept / FACTS).get("identity") == [identity, most]:
+        identity = {"system": system, "most": most, "changes": [*CHANGES], "data": data}
+        if read_object(kept / FACTS).get("identity") == identity:
             log.info("%s is kept", name)
             continue
-        corpus = corpus or read_corpus(most)
+        corpus = corpus or read_corpus(load_config("quora_sdml"), most)
         _describe(flags, corpus)
         log.info("%s: indexing %s questions", name, f"{len(corpus.questions):,}")
         hits = find_hits(make(corpus.questions), corpus)
         with replace_folder(kept) as part:
-            write_json(part / FACTS, {"identity": [identity, most]})
+            write_json(part / FACTS, {"identity": identity})
             with write_atomically(part / HITS) as file:
                 np.savez_compressed(file, allow_pickle=False, **hits)
     return []
@@ -138,26 +112,6 @@ def _describe(flags: Flags, corpus: Corpus) -> None:
     with write_atomically(flags.results / QUERIES) as file:
         clusters = corpus.clusters[corpus.rows]
         np.savez_compressed(file, allow_pickle=False, clusters=clusters, **queries)
-
-
-def find_hits(system: System, corpus: Corpus) -> dict[str, np.ndarray]:
-    """Search for all changed queries; their own questions are not found.
-
-    Returns:
-      `CHANGE STAGE right`: whether the first hit is a paraphrase of the query before the change,
-      bool [n], and `CHANGE STAGE score`: of the first hit, float32 [n].
-    """
-    found = {}
-    for stage, search in system.searches.items():
-        for name, changed in corpus.changed.items():
-            own = corpus.rows[changed.queries]
-            rows, scores = search_others(search, changed.texts, own, 1)
-            first = rows[:, 0]
-            right = (first >= 0) & (corpus.clusters[first] == corpus.clusters[own])
-            found[f"{name} {stage} right"] = right
-            found[f"{name} {stage} score"] = scores[:, 0].astype(np.float32)
-            log.info("%s, %s: %.3f", name, stage, right.mean() if len(right) else 0)
-    return found
 
 
 class Kept(NamedTuple):
@@ -208,8 +162,8 @@ def page(kept: KeptRows) -> list[str]:
         "",
         "Made by `python -m experiments.robustness`; `--rebuild` makes this page from what is kept",
         f"next to it. Test questions of the Quora pairs, {len(queries['clusters']):,} in all, are",
-        "changed and searched among all questions as they were, their own left out, by exact",
-        "search. A right hit has the meaning of the query before the change.",
+        "changed, and searched among all questions as they were, but their own, by exact search. A",
+        "right hit is a paraphrase of the query as it was.",
         "",
         *kept.discussion(),
         *_same_meaning(rows, queries),
@@ -226,7 +180,7 @@ def _same_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]
     lines = []
     for name in SAME:
         cells = [
-            f"{row.right[name].mean():.3f} ({_share_kept(row, name, queries[name]):.0%})"
+            f"{row.right[name].mean():.3f} ({100 * _share_kept(row, name, queries[name]):.0f} %)"
             for row in rows
         ]
         lines.append([f"{CHANGES[name].title}: *{example(name)}*", *cells])
@@ -257,17 +211,20 @@ def _half_width(rows: list[Kept], queries: dict[str, np.ndarray]) -> float:
 
 
 def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
-    head = [""]
+    head = ["", "threshold"]
     for name in OTHER:
         title = f"{CHANGES[name].title}, {len(queries[name]):,} queries"
-        head += [f"{title}: H@1 before", "still the old hit", "and above the threshold"]
+        head += [f"{title}: H@1 before", "below the threshold before"]
+        head += ["still the old hit", "and above the threshold"]
     lines = []
     for row in rows:
-        cells = [row.title]
+        cells = [row.title, f"{row.threshold:.3g}"]
         for name in OTHER:
             some = queries[name]
             before = row.right[UNCHANGED][some]
-            cells.append(f"{before.mean():.3f}" if len(before) else "")
+            refused = row.score[UNCHANGED][some][before] < row.threshold
+            for share in (before, refused):
+                cells.append(f"{share.mean():.2f}" if len(share) else "")
             for values in (row.still(name, some), row.accepted(name, some)):
                 cells.append(_interval_cell(values, queries["clusters"][some][before]))
         lines.append(cells)
@@ -275,12 +232,16 @@ def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str
     return [
         "## Another meaning: how many first hits stay, though they are wrong now",
         "",
-        f"*{EXAMPLE}* becomes {' or '.join(examples)}. *Still the old hit*: of the queries whose",
-        "first hit was right, the share whose first hit is a paraphrase of the old query: the",
-        "search has not noticed, so less is better. There is hardly ever a right question to find,",
-        "so the best that a search can do is to give its hit a low score. *Threshold*: the score",
-        f"that {ACCEPTED:.0%} of the right first hits of unchanged queries reach; where the old",
-        "hit has less, it counts as noticed. In brackets: 95 % intervals.",
+        f"*{EXAMPLE}* becomes",
+        f"{' or '.join(examples)}.",
+        "*Still the old hit*: of the queries whose first hit was right, the share whose first hit",
+        "is a paraphrase of the old query: the search has not noticed, so less is better. There is",
+        "hardly ever a right question to find, so the best that a search can do is to give its hit",
+        f"a low score. *Threshold*: the score that {100 * ACCEPTED:.0f} % of the right first hits",
+        "of unchanged queries reach; where the old hit has less, it counts as noticed. *Below the",
+        "threshold before*: what it refuses of the right hits of the same queries, unchanged.",
+        "A score is minus a squared distance, a cosine (TF-IDF), BM25's sum or, of two stages, a",
+        "probability. In brackets: 95 % intervals.",
         "",
         'The word "not" is put behind the subject of questions that ask why, how, where, when,',
         "what or which, and only where subject and verb fit; not into yes-or-no questions, which",
@@ -310,7 +271,7 @@ def _plot(kept: KeptRows, rows: list[Kept], queries: dict[str, Any]) -> None:
         shares = [100 * _share_kept(row, name, queries[name]) for name in SAME]
         shift = 0.35 - 0.7 * number / max(1, len(rows) - 1)
         two = row.title.endswith("two stages")
-        style = {"color": f"C{number}", "label": row.title.replace("`", "")}
+        style: dict[str, Any] = {"color": f"C{number}", "label": row.title.replace("`", "")}
         axis.plot(shares, places + shift, "D" if two else "o", ms=5, **style)
     axis.set_yticks(places, [CHANGES[name].title for name in SAME])
     axis.set(xlabel="share of H@1 kept, %")
@@ -325,11 +286,7 @@ STUDY = Study(
     trials=lambda flags: [],
     page=page,
     data=lambda flags: (None, None),
-    flags={
-        "runs": Flag((), "NAME=FOLDER: search with these finished runs, each as a row."),
-        "baselines": Flag(False, "Search with BM25, TF-IDF and all-MiniLM-L6-v2."),
-        "teacher_cache": Flag("", "Folder of the transformer's vectors; empty: the user's cache."),
-    },
+    flags=FLAGS,
     actions={"runs": score_runs, "baselines": score_baselines},
     measurements=(QUERIES,),
 )

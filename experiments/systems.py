@@ -10,11 +10,15 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from experiments.study import Flag
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.lexical import TextSearch, bm25_text_search, tfidf_text_search
+from qpr_jax.files import MANIFEST, sha256_of
 from qpr_jax.index.exact import exact_top_k
+from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.reranking.light import LIGHT
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training.teacher import cached_vectors
@@ -32,6 +36,12 @@ TITLES = BASELINES | {
     "multilingual_distilled": "student, English and German",
     "multilingual_french": "student, English and French",
     "multilingual_czech": "student, English and Czech",
+}
+# Of every study that compares systems.
+FLAGS = {
+    "runs": Flag((), "NAME=FOLDER: score these finished runs, each as a row."),
+    "baselines": Flag(False, "Score BM25, TF-IDF and all-MiniLM-L6-v2."),
+    "teacher_cache": Flag("", "Folder of the transformer's vectors; empty: the user's cache."),
 }
 
 
@@ -95,6 +105,13 @@ def cached_system(encoder: Encoder, questions: list[str], cache: str) -> System:
         return rows, -distances
 
     return System({ONE: search}, encoder)
+
+
+def run_identity(run: pathlib.Path) -> list[str]:
+    """What the scores of a run depend on: its encoder, and its light re-ranker where it has one."""
+    folder = run_encoder_folder(run)
+    reranker = folder / LIGHT / MANIFEST
+    return [read_encoder(folder).identity, *([sha256_of(reranker)] if reranker.exists() else [])]
 
 
 def run_system(run: pathlib.Path, questions: list[str]) -> System:

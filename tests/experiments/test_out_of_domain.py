@@ -130,9 +130,9 @@ def test_rows_are_kept_once_and_agree_with_qpr_evaluate(tmp_path, data, monkeypa
     assert study.STUDY.run(baselines=True, **folders) == 0
     page = (tmp_path / "results" / "README.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith(("| `mine` | one", "|  | two"))]
-    assert len(rows) == 4  # scores and differences, of both stages
+    assert len(rows) == 6  # scores and differences to BM25 and TF-IDF, of both stages
     assert all(row.split(" | ")[2] == "" for row in rows)  # trained on clinc150
-    assert page.count("| BM25 | one |") == 1
+    assert page.count("| BM25 | one |") == 2  # scores, and differences to TF-IDF alone
 
     beir = tmp_path / "beir"
     assert study.STUDY.run(write_beir=str(beir), **folders) == 0

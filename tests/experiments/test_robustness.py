@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from experiments import changed_hits, systems
 from experiments import robustness as study
-from experiments import systems
 from experiments.query_changes import (
     CHANGES,
     Changed,
@@ -79,14 +79,14 @@ def test_hits_leave_the_own_question_out():
     clusters = np.array([0, 0, 1, 1, -1])
     changed = {"unchanged": Changed(np.array([0, 1]), [questions[0], questions[2]])}
     changed["number"] = Changed(np.array([1]), ["rice in 2017"])
-    corpus = study.Corpus(questions, clusters, np.array([0, 2]), changed)
+    corpus = changed_hits.Corpus(questions, clusters, np.array([0, 2]), changed)
     system = systems.System({"one": tfidf_text_search(questions)})
-    found = study.find_hits(system, corpus)
+    found = changed_hits.find_hits(system, corpus)
     assert found["unchanged one right"].tolist() == [True, True]
     assert found["number one right"].tolist() == [True]
     assert 0 < found["number one score"][0] < found["unchanged one score"][1]
     nothing = {"unchanged": Changed(np.array([0]), ["xyz"])}
-    found = study.find_hits(system, corpus._replace(changed=nothing))
+    found = changed_hits.find_hits(system, corpus._replace(changed=nothing))
     assert found["unchanged one right"].tolist() == [False]
 
 
