@@ -7,8 +7,9 @@ import pathlib
 from qpr_jax.encoders.base import accepted_identities
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
+from qpr_jax.index.documents import query_encoder
 from qpr_jax.index.folder import new_build, read_manifest, replace_encoder
-from qpr_jax.index.run import query_encoder, run_encoder
+from qpr_jax.index.run import run_encoder
 from qpr_jax.retriever import Retriever
 
 

@@ -17,7 +17,7 @@ from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, unknown_ids
 from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, check_k, stored_entries
 from qpr_jax.index.built_questions import accept
-from qpr_jax.index.documents import describe_fit
+from qpr_jax.index.documents import describe_fit, query_encoder
 from qpr_jax.index.folder import (
     new_build,
     new_files,
@@ -29,7 +29,7 @@ from qpr_jax.index.folder import (
 )
 from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import query_encoder, run_encoder, run_recipe
+from qpr_jax.index.run import run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.opening import empty_index, open_encoders, open_index, save_documents

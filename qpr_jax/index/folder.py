@@ -46,11 +46,10 @@ from qpr_jax.index import changes_file
 from qpr_jax.index.base import SHARDS, SUMS, Check, StoredQuestion, backend
 from qpr_jax.index.built_questions import FILES, accept, read_questions, write_questions
 from qpr_jax.index.changes_file import ChangesFile
-from qpr_jax.index.documents import documents_folder, index_documents
+from qpr_jax.index.documents import documents_folder, index_documents, query_encoder
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.index.question_store import QuestionStore
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import query_encoder
 
 if TYPE_CHECKING:
     from qpr_jax.index.statistics import Statistics

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
@@ -13,6 +12,7 @@ from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, 
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
+from qpr_jax.index.documents import query_encoder
 from qpr_jax.index.recipe import Recipe
 
 EXPORT = "export"
@@ -81,14 +81,6 @@ def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
         present = ""
     taken = present != encoder.identity
     return f"export-{build}" if taken and not contains_encoder(run / EXPORT, encoder) else EXPORT
-
-
-def query_encoder(manifest: Mapping[str, Any]) -> str:
-    """The identity of the encoder of the queries of an index, "" where it has no manifest.
-
-    `encoder` is that of the questions; of another one of the queries there is `queries_by`.
-    """
-    return str(manifest.get("queries_by", manifest.get("encoder", "")))
 
 
 def index_manifest(run: StrPath) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_encoders_that_do_not_fit(run, tmp_path, folder):
     Retriever.build(many, run=run, documents_by=tmp_path / "other", log=lines.append)
     (line,) = (line for line in lines if "find themselves" in line)
     assert line.startswith("warning: two encoders: ")
-    assert "80 questions find themselves (80% expected); the encoder of the queries" in line
+    assert "80 questions find themselves (95% expected); an index by the encoder of" in line
     encoder = read_cnn(run / "export")
     shorter = dataclasses.replace(encoder, projection=encoder.projection[:, :4])
     save_encoder(tmp_path / "short" / "export", shorter)
