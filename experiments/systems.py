@@ -130,7 +130,7 @@ def run_system(run: pathlib.Path, questions: list[str]) -> System:
         return found
 
     searches = {ONE: search(False)}
-    if retriever.second_stages.choose(None, recipe.metric):
+    if retriever.second_stages.choose(None, retriever.index):
         searches[TWO] = search("light")
     return System(searches, retriever.encoder)
 
