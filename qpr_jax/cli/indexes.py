@@ -298,13 +298,16 @@ def info(folder: str) -> Output:
     Example: qpr info my_index
     """
     from qpr_jax.index.folder import verify_index
+    from qpr_jax.reranking.second_stage import SecondStages
 
     retriever = load_index(folder)
     index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
     verify_index(pathlib.Path(folder, "index"))
     index.store.check_integrity()
+    stages = retriever.second_stages
     if index.documents is not None:
         index.questions_encoder(encoder)  # which is read, and so checked
+        stages = SecondStages(encoder, {})  # what is there is of distances of one encoder
     removed, added = index.store.counts()
     size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
     facts = {
@@ -316,8 +319,8 @@ def info(folder: str) -> Output:
         "encoder": encoder.identity,
         "documents_by": index.documents and index.documents.identity,
         "extends": list(encoder.extends),
-        "rerankers": retriever.second_stages.facts(),
-        "calibration": retriever.second_stages.calibration_facts(),
+        "rerankers": stages.facts(),
+        "calibration": stages.calibration_facts(),
         "index_bytes": size,
         "integrity_check": "ok",
     }

@@ -9,6 +9,7 @@ import pytest
 from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from tests.cli.conftest import JSONL
+from tests.runs import write_reranker
 
 
 @pytest.fixture
@@ -52,10 +53,20 @@ def test_each_command_uses_the_right_encoder(qpr, folder, run, tmp_path):
 def test_what_does_not_fit_is_one_line(qpr, folder, run, tmp_path):
     labeled = "question1\tquestion2\tis_duplicate\n" + "how to cook rice?\tcook rice\t1\n" * 2
     (tmp_path / "labeled.tsv").write_text(labeled)
+    write_reranker(folder)
+    assert json.loads(qpr("info", folder)[1])["rerankers"] == {}
     negatives = ("negatives", folder, "labeled.tsv", "--out", "n.tsv", "--relative-margin", 0.5)
     index = ("index", "other", "questions.jsonl", "--run", run, "--documents-by", "none")
     refused = {
-        ("search", folder, "--query", "a", "--rerank", "light"): "found none",
+        (
+            "search",
+            folder,
+            "--query",
+            "a",
+            "--rerank",
+            "light",
+        ): "which the light re-ranker has not "
+        "learned; search without, or build the index without `--documents-by`",
         negatives: "whose questions another one encoded; leave out `--relative-margin`",
         index: "error: `--documents-by`: expected the folder of a run, found none at none",
     }
