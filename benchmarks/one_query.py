@@ -108,13 +108,15 @@ class Searcher:
         for value, found in zip(self.ids, hits, strict=True):
             best = next(hit.id for hit in found if hit.id != value)
             right += best in self.pairs[value]
+        from qpr_jax.index.exact import exact_top_k
+
         some = np.linspace(0, len(vectors) - 1, EXACT).astype(int)
-        every = self.retriever.encode([text for _, text in index]).astype(np.float64)
-        squares, live = (every**2).sum(axis=1), np.array(index.live_ids())
-        shares = []
-        for i in some.tolist():
-            near = live[np.argsort(squares - 2 * every @ vectors[i].astype(np.float64))[:10]]
-            shares.append(len({*near.tolist()} & {hit.id for hit in hits[i][:10]}) / 10)
+        every, live = self.retriever.encode([text for _, text in index]), np.array(index.live_ids())
+        nearest = live[exact_top_k(vectors[some], every, 10)[1]]
+        shares = [
+            len({*near} & {hit.id for hit in hits[i][:10]}) / 10
+            for i, near in zip(some.tolist(), nearest.tolist(), strict=True)
+        ]
         return {
             "Hits@1": right / len(hits),
             "recall": float(np.mean(shares)),
@@ -189,6 +191,7 @@ def compare(checkouts: dict[str, str], run: str, rounds: int) -> dict[str, dict[
                 note(name, version.ask(what, number))
                 print(f"{name}: {what} {number}", file=sys.stderr, flush=True)
     report: dict[str, dict[str, Any]] = {}
+    print(json.dumps(found), file=sys.stderr, flush=True)
     for name, version in versions.items():
         quality, values = version.ask("quality"), found[name]
         medians = {key: np.median(np.array(value), axis=0) for key, value in values.items()}

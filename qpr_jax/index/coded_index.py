@@ -89,7 +89,7 @@ class CodedIndex:
           removed: bool [rows or more].
           before: called with the lists of some queries, int64 [m, p], before these are read.
         """
-        vectors = np.require(vectors, np.float32, "CW")
+        vectors = np.require(vectors, np.float32, ["C", "W"])
         size = max(1, _PROBED // (breadth or len(self.lists)))
         if len(vectors) > size:
             parts = [

@@ -60,7 +60,10 @@ class CodedLists:
         """Add vectors float32 [n, d], as rows int64 [n], to a list."""
         if not len(rows):
             return
-        vectors, rows = np.require(vectors, np.float32, "CW"), np.require(rows, np.int64, "CW")
+        vectors, rows = (
+            np.require(vectors, np.float32, ["C", "W"]),
+            np.require(rows, np.int64, ["C", "W"]),
+        )
         self._make_room(int(rows.max()) + 1)
         coded_kernels.keep(vectors, rows, self._blocks, self._present)
         old = int(self._table[number, COUNT])
