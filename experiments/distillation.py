@@ -29,9 +29,17 @@ from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import RankFn, exact_search
 from qpr_jax.files import read_json, write_json
 from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.report import save_figure
 
 CHANGES: dict[str, Any] = {"index.factory": "Flat"}  # every row is scored by exact search
+SUMS = {
+    name: PRESETS["quora_distilled_sums"][name]
+    for name in (
+        *("text.subwords", "text.min_count", "text.hash_bins", "batch.subword_dropout"),
+        *("encoder.bag_of_words", "teacher.epochs", "early_stopping.every_steps"),
+    )
+}
 LOGS = os.path.join(os.environ.get("QPR_DATA_DIR", ""), "qa_logs")
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 # The student with one change each: name -> what the page calls it, its settings.
@@ -56,6 +64,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "rare words as runs of 3 characters",
         {"text.char_ngrams": 3, "text.min_count": 3, "text.hash_bins": 20_000},
     ),
+    "sums": ("`quora_distilled_sums`", SUMS),
     "filters_600": ("600 filters of each window", {"encoder.filters": 600}),
     "windows_3_5": (
         "windows of 3 and 5 words, 450 filters",

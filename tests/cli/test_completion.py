@@ -27,7 +27,7 @@ def completed(line, kind=BashComplete):
 
 def test_names_are_completed():
     assert completed("qpr tr") == ["train"]
-    assert completed("qpr train r --config quora_d") == ["quora_distilled"]
+    assert completed("qpr train r --config quora_b") == ["quora_best"]
     assert {*completed("qpr train r --config ")} == {*PRESETS}
     assert completed("qpr train r --set optimizer.learning_rate") == [
         *("optimizer.learning_rate=", "optimizer.learning_rate_scaling="),
@@ -75,7 +75,7 @@ def test_bash_completes(tmp_path):
     (tmp_path / "qpr").chmod(0o755)
     script = """
 source <(qpr completion bash)
-COMP_WORDS=(qpr train r --config quora_d) COMP_CWORD=4
+COMP_WORDS=(qpr train r --config quora_b) COMP_CWORD=4
 _qpr_completion qpr 2>/dev/null
 echo "${COMPREPLY[@]}"
 """
@@ -86,4 +86,4 @@ echo "${COMPREPLY[@]}"
         capture_output=True,
         text=True,
     )
-    assert (done.stdout, done.stderr) == ("quora_distilled\n", "")
+    assert (done.stdout, done.stderr) == ("quora_best\n", "")

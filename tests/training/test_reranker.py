@@ -154,7 +154,8 @@ def test_logits_are_computed_once_and_kept(tmp_path, monkeypatch):
 def test_which_presets_have_a_re_ranker():
     kinds = {name: load_config(name).rerank.kind for name in PRESETS}
     assert {name for name, kind in kinds.items() if kind == "light"} == {
-        *("synthetic_sdml", "quora_sdml", "quora_best", "quora_distilled", "quora_minilm")
+        *("synthetic_sdml", "quora_sdml", "quora_best", "quora_minilm"),
+        *("quora_distilled", "quora_distilled_sums"),
     }
     assert load_config("quora_sdml:smoke").rerank.kind == "light"
 
