@@ -12,6 +12,7 @@ import numpy as np
 from qpr_jax.data.questions import as_entries, as_queries, given_ids
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import encoder_folder, is_encoder
+from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_ids, unknown_ids
@@ -47,7 +48,7 @@ class Retriever:
     was loaded or saved keeps its folder up to date: a change is on disk when the call returns, and
     a kill at any point leaves the questions before it or after it.
 
-        retriever = Retriever.build(table, run="minilm")  # or Retriever.load("runs/quora_sdml")
+        retriever = Retriever.build(table)  # or Retriever.load("runs/quora_sdml")
         for hit in retriever.search(["how can i learn python quickly"], k=5)[0]:
             print(hit.distance, hit.id, hit.question)
     """
@@ -83,7 +84,8 @@ class Retriever:
         Args:
           run: or, unless it must be `indexed`, what has an encoder alone (see
             `encoders.load.encoder_folder`), to which questions are added, in memory until it is
-            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`.
+            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`,
+            `open_student`.
           indexed: whether there must be an index.
           cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
           half: encode in half precision, as of `encoders.load.read_encoder`.
@@ -115,7 +117,7 @@ class Retriever:
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath = "minilm",
+        run: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         text_column: str | None = None,
@@ -132,7 +134,8 @@ class Retriever:
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run, cross_encoder: as of `load`; their files stay as they are.
+          run, cross_encoder: as of `load`; their files stay as they are. None: `open_student`, the
+            small English encoder of this package.
           recipe: how to index; as the run says where None.
           text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: of the ids; None: `id`, `qid`, ..., if there is one; "": none.
@@ -150,7 +153,7 @@ class Retriever:
         cls,
         folder: StrPath | None,
         entries: Iterable[tuple[int, Id | None, str, Payload | None]],
-        run: StrPath = "minilm",
+        run: StrPath | None = None,
         *,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
@@ -166,7 +169,7 @@ class Retriever:
           run, cross_encoder, recipe, log: as of `build`.
           where: what a UserError says before the line, as `tickets.csv, line`.
         """
-        encoder, stages = read_stages(run, cross_encoder)
+        encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
         recipe = recipe or run_recipe(encoder)
         check_recipe(recipe, encoder.dimension)
         questions, check = stored_entries(entries, where)
