@@ -2,7 +2,7 @@
 
     from qpr_jax import Retriever
 
-    retriever = Retriever.build(questions, run="minilm")
+    retriever = Retriever.build(questions)
     print(retriever.search(["how can i learn french quickly"], k=3))
 
 Retriever: finds the indexed questions that mean the same as a query; build, load, save, add, ...

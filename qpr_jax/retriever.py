@@ -49,7 +49,7 @@ class Retriever:
     was loaded or saved keeps its folder up to date: a change is on disk when the call returns, and
     a kill at any point leaves the questions before it or after it.
 
-        retriever = Retriever.build(table, run="minilm")  # or Retriever.load("runs/quora_sdml")
+        retriever = Retriever.build(table)  # or Retriever.load("runs/quora_sdml")
         for hit in retriever.search(["how can i learn python quickly"], k=5)[0]:
             print(hit.distance, hit.id, hit.question)
     """
@@ -85,7 +85,8 @@ class Retriever:
         Args:
           run: or, unless it must be `indexed`, what has an encoder alone (see
             `encoders.load.encoder_folder`), to which questions are added, in memory until it is
-            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`.
+            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`,
+            `open_student`.
           indexed: whether there must be an index.
           cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
           half: encode in half precision, as of `encoders.load.read_encoder`.
@@ -105,7 +106,7 @@ class Retriever:
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath = "minilm",
+        run: StrPath | None = None,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
@@ -123,7 +124,7 @@ class Retriever:
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run, cross_encoder: as of `load`; their files stay as they are.
+          run, cross_encoder: as of `load`; their files stay as they are. None: `open_student`.
           documents_by: another encoder for the questions, as of `run`: a teacher whose vectors that
             of `run`, which then encodes the queries alone, has learned.
           recipe: how to index; as the run says where None.
@@ -147,7 +148,7 @@ class Retriever:
         cls,
         folder: StrPath | None,
         entries: Iterable[tuple[int, Id | None, str, Payload | None]],
-        run: StrPath = "minilm",
+        run: StrPath | None = None,
         *,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,

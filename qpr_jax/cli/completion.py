@@ -87,8 +87,11 @@ def complete_factory(context: object, parameter: object, text: str) -> list[Comp
 
 
 def complete_encoder(context: object, parameter: object, text: str) -> list[CompletionItem]:
-    """The packaged encoder, and folders."""
-    packaged = {"minilm": "all-MiniLM-L6-v2, from a package"}
+    """The packaged encoders, and folders."""
+    packaged = {
+        "open_student": "the small English encoder of qpr_jax",
+        "minilm": "all-MiniLM-L6-v2, from a package",
+    }
     return [CompletionItem(text, type="dir"), *_items(packaged, text)]
 
 

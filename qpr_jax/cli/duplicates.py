@@ -53,7 +53,7 @@ _GIB = 1 << 30
     "--run",
     type=NamedPath(),
     shell_complete=complete_encoder,
-    help="Folder of the encoder, or minilm.  [default: minilm, or that of --incremental]",
+    help="Folder of the encoder, or minilm.  [default: that of --incremental, or open_student]",
 )
 @click.option("--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]")
 @click.option("--max-distance", type=FiniteRange(min=0), help="The largest squared distance.")

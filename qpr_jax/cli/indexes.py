@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else minilm]"
+_RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
 _RECIPE = ("factory", "metric", "probes", "assignments")
 
 
@@ -89,10 +89,11 @@ def index(
     """
     from qpr_jax.costs.indexing import index_estimate
     from qpr_jax.encoders.load import is_encoder
+    from qpr_jax.encoders.packaged import default_folder
     from qpr_jax.index.documents import read_documents
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
-    run = run or (folder if is_encoder(folder) else "minilm")
+    run = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     encoder = run_encoder(run)
     recipe = run_recipe(encoder, **given)

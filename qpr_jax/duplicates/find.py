@@ -23,6 +23,7 @@ from qpr_jax.duplicates.result import Duplicates
 from qpr_jax.duplicates.rows import ADDING, Rows, forget_rows, kept_rows, read_rows
 from qpr_jax.duplicates.search import Found, Settings, search_duplicates
 from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_object, write_json
 from qpr_jax.ids import Id, number_entries, repeated_id
@@ -54,17 +55,17 @@ class Search:
     """A search for duplicates that is ready to read its rows.
 
     Attributes:
+      run_folder: of the encoder.
       index: the retriever that new rows are compared with and added to; None without.
       within: the column of the blocks; None: one block.
-      run_folder: of the encoder.
     """
 
     encoder: Encoder
     stages: SecondStages
     settings: Settings
+    run_folder: StrPath
     index: Retriever | None = None
     within: str | None = None
-    run_folder: StrPath = "minilm"
 
     def read(self, folder: pathlib.Path, table: Source, other: Source | None = None) -> Rows:
         """Write the rows to a folder; those of the index with them."""
@@ -187,12 +188,14 @@ def open_search(
                 setting="incremental",
                 remedy="make one with `qpr index`",
             )
+        source = incremental
         index = Retriever.load(incremental, indexed=True)
         # All is compared by the encoder of the questions, and its distances alone.
         own = stages_of_questions(index.index)
         encoder, stages = own or (index.encoder, index.second_stages)
     else:
-        encoder, stages = read_stages(run or "minilm")
+        source = run or default_folder()
+        encoder, stages = read_stages(source)
     if choice.by_probability:
         stages.require_calibration()
     partial = across or index is not None
@@ -204,7 +207,7 @@ def open_search(
         memory,
         "across" if across else "new" if index is not None else "all",
     )
-    return Search(encoder, stages, settings, index, within, run or incremental or "minilm")
+    return Search(encoder, stages, settings, source, index, within)
 
 
 def find_duplicates(
@@ -239,7 +242,7 @@ def find_duplicates(
 
     Args:
       questions, ids, payload, text_column, id_column, skip_bad_rows: as of `Retriever.build`.
-      run: the encoder, as of `Retriever.load`; None: "minilm", or that of `incremental`.
+      run: the encoder, as of `Retriever.load`; None: that of `incremental`, or `open_student`.
       threshold: the least probability that a pair of the run's corpus means the same.
       max_distance: the largest squared distance of the encoder.
       precision: the lowest threshold at which the mean probability of the pairs is at least this.

@@ -8,7 +8,14 @@ import os
 import pathlib
 from collections.abc import Callable
 
-from qpr_jax.encoders import cnn_format, hub, minilm, sentence_transformers, transformer_encoder
+from qpr_jax.encoders import (
+    cnn_format,
+    hub,
+    minilm,
+    packaged,
+    sentence_transformers,
+    transformer_encoder,
+)
 from qpr_jax.encoders.base import CARD, Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
 from qpr_jax.errors import UserError
@@ -60,14 +67,17 @@ def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
 def encoder_folder(named: StrPath) -> pathlib.Path:
     """Find the folder of an encoder; `named` itself if there is none.
 
-    `named` is a folder; otherwise `minilm`, the model of that package; an address `hf://ORG/NAME`
-    (see `hub`); or the name of a published model in one of the `model_folders`.
+    `named` is a folder; otherwise `open_student`, the model of this package; `minilm`, that of
+    another; an address `hf://ORG/NAME` (see `hub`); or the name of a published model in one of the
+    `model_folders`.
     """
     folder, name = pathlib.Path(named), os.fspath(named)
     if not name:
         raise UserError("expected the folder of an encoder, or the name of a model, got ''")
     if folder.is_dir():
         return folder
+    if name == packaged.NAME:
+        return packaged.packaged_folder()
     if name == minilm.NAME:
         return minilm.minilm_folder()
     if name.startswith(hub.PREFIX):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.documents import Documents, read_documents
@@ -39,7 +40,7 @@ def open_index(
 
 
 def open_encoders(
-    run: StrPath,
+    run: StrPath | None,
     documents_by: StrPath | None,
     cross_encoder: StrPath | None,
     recipe: Recipe | None,
@@ -48,7 +49,7 @@ def open_encoders(
 
     Arguments as of `Retriever.build`.
     """
-    encoder, stages = read_stages(run, cross_encoder)
+    encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
     documents = read_documents(documents_by, encoder) if documents_by is not None else None
     how = recipe or run_recipe(encoder)
     check_recipe(how, encoder.dimension)

@@ -47,6 +47,24 @@ _QUORA_DISTILLED_SUMS = _QUORA_DISTILLED | {
     "early_stopping.every_steps": 600,
 }
 
+_DISTILL: dict[str, Any] = {
+    name: _QUORA_DISTILLED[name]
+    for name in (
+        *("teacher.model", "teacher.init_embeddings"),
+        *("encoder.kernel_sizes", "encoder.filters", "encoder.output_dim", "encoder.normalize"),
+    )
+} | {
+    "data.source": "questions",
+    "data.spliced": 50_000,
+    "teacher.epochs": 6,
+    "teacher.min_steps": 1000,
+    "max_epochs": 0,
+    "optimizer.learning_rate_decay": "linear",
+    "early_stopping.metric": "agreement",
+    "early_stopping.every_steps": 200,
+    "early_stopping.patience": 10,
+}
+
 _PARALLEL = "$QPR_DATA_DIR/parallel"
 _GERMAN: dict[str, Any] = {
     "data.parallel": (
@@ -90,6 +108,8 @@ _MINILM_SDML = _MINILM | {
     "log_every": 10,
 }
 
+_OPEN_LOGS = ("webquestions", "clinc150", "simplequestions")
+
 PRESETS: dict[str, dict[str, Any]] = {
     "synthetic_sdml": {
         "data.source": "synthetic",
@@ -117,23 +137,34 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quora_distilled": _QUORA_DISTILLED | _LIGHT,
     "quora_distilled_sums": _QUORA_DISTILLED_SUMS | _LIGHT,
     "multilingual_distilled": _QUORA_DISTILLED | _MULTILINGUAL,
-    "distill": {
-        name: _QUORA_DISTILLED[name]
-        for name in (
-            *("teacher.model", "teacher.init_embeddings"),
-            *("encoder.kernel_sizes", "encoder.filters", "encoder.output_dim", "encoder.normalize"),
-        )
-    }
+    "distill": _DISTILL,
+    "open_student": _DISTILL
+    | _LIGHT
     | {
-        "data.source": "questions",
-        "data.spliced": 50_000,
+        "data.path": ",".join(
+            [
+                f"en-de:{_PARALLEL}/tatoeba.en-de.tsv.gz",
+                *(f"$QPR_DATA_DIR/qa_logs/{name}.jsonl.gz" for name in _OPEN_LOGS),
+            ]
+        ),
+        "data.max_rows": 84_000,  # simple questions, the last, are many and alike
+        "data.held_out_pairs": 3000,
+        "data.spliced": 0,
+        "text.vocabulary_size": 28_000,
+        "text.min_count": 2,
+        "text.subwords": True,
+        "text.hash_bins": 20_000,
+        "encoder.embedding_dim": 128,
+        "encoder.output_dim": 256,
+        "encoder.stored_dtype": "float16",
+        "batch.subword_dropout": 0.2,
+        "batch.token_dropout": 0.0,
+        "teacher.words": True,
+        "rerank.candidates": 20,
+        "rerank.lexical_candidates": 10,
         "teacher.epochs": 6,
-        "teacher.min_steps": 1000,
-        "max_epochs": 0,
-        "optimizer.learning_rate_decay": "linear",
-        "early_stopping.metric": "agreement",
-        "early_stopping.every_steps": 200,
-        "early_stopping.patience": 10,
+        "early_stopping.every_steps": 600,
+        "index.factory": "IVF1000,Flat",
     },
     "add_language": _GERMAN
     | {

@@ -1,0 +1,28 @@
+"""The small English encoder that this package carries: its name, its folder, and the default."""
+
+from __future__ import annotations
+
+import importlib.resources
+import logging
+import pathlib
+
+from qpr_jax.errors import spell
+
+NAME = "open_student"  # also of the config that makes it
+log = logging.getLogger("qpr_jax")
+
+
+def packaged_folder() -> pathlib.Path:
+    """The folder of the encoder, with its card."""
+    return pathlib.Path(str(importlib.resources.files("qpr_jax"))) / "packaged" / NAME
+
+
+def default_folder() -> pathlib.Path:
+    """The folder of the encoder of a call that names none; a log line says so."""
+    log.info(
+        "encoder: %s, the small English one of this package, since none is named; more accurate "
+        "ones: all-MiniLM-L6-v2 by %s, or a run of your own, as of `qpr train my_run --config "
+        "distill --set data.path=my_questions.csv`",
+        *(NAME, spell("{run=minilm}")),
+    )
+    return packaged_folder()

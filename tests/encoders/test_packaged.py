@@ -1,0 +1,70 @@
+"""The encoder that the package carries: its files, what it finds, and that calls default to it."""
+
+import logging
+
+import pytest
+
+from qpr_jax import Retriever, read_encoder
+from qpr_jax.duplicates.find import find_duplicates
+from qpr_jax.encoders.packaged import NAME, default_folder, packaged_folder
+
+QUESTIONS = [
+    "How do I get a stain out of a wool coat?",
+    "What is the tallest mountain in Africa?",
+    "Where can I renew my driving licence?",
+    "Which vitamins are good for the eyes?",
+    "How much does a train ticket to the coast cost?",
+    "Why is the sea salty?",
+]
+PARAPHRASES = [
+    "how can i remove a stain from my wool coat",
+    "what is the highest mountain of africa",
+    "where do i renew a driving licence",
+    "what vitamins are best for eyes",
+    "what is the price of a train ticket to the coast",
+    "why does the sea have salt",
+]
+
+
+@pytest.fixture(scope="module")
+def retriever():
+    return Retriever.build(QUESTIONS)
+
+
+def test_it_is_small_and_the_one_of_its_card():
+    files = [path for path in packaged_folder().rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 25e6
+    card = (packaged_folder() / "README.md").read_text()
+    encoder = read_encoder(NAME)
+    assert encoder.identity in card
+    assert encoder.settings["encoder.stored_dtype"] == "float16"
+    for source in ("Tatoeba", "SimpleQuestions", "WebQuestions", "CLINC150", "all-MiniLM-L6-v2"):
+        assert source in card
+
+
+@pytest.mark.parametrize("rerank", [False, None])
+def test_it_finds_paraphrases(retriever, rerank):
+    hits = retriever.search(PARAPHRASES, k=1, rerank=rerank)
+    assert [found[0].id for found in hits] == [*range(len(QUESTIONS))]
+
+
+def test_a_misspelled_word_is_near_the_word():
+    encoder = read_encoder(NAME)
+    right, wrong, other = encoder.encode(["recommend", "reccomend", "mountain"])
+    assert right @ wrong > right @ other
+
+
+def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
+    with caplog.at_level(logging.INFO, "qpr_jax"):
+        folder = default_folder()
+    (line,) = caplog.messages
+    assert line.startswith(f"encoder: {NAME}, the small English one of this package")
+    assert "`run=minilm`" in line
+    assert "qpr train" in line
+    assert folder == packaged_folder()
+
+
+def test_calls_from_python_default_to_it(retriever):
+    assert retriever.encoder.identity == read_encoder(NAME).identity
+    found = find_duplicates(["why is the sea salty", "rice", "Why is the sea salty?"], pairs=1)
+    assert [(pair.id1, pair.id2) for pair in found.pairs] == [(0, 2)]
