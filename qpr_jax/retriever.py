@@ -125,8 +125,7 @@ class Retriever:
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
           run, cross_encoder: as of `load`; their files stay as they are. None: `open_student`.
-          documents_by: another encoder for the questions, as of `run`: a teacher whose vectors that
-            of `run`, which then encodes the queries alone, has learned.
+          documents_by: another encoder, for the questions alone: the teacher of that of `run`.
           recipe: how to index; as the run says where None.
           text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
           id_column: of the ids; None: `id`, `qid`, ..., if there is one; "": none.

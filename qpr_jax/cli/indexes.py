@@ -93,7 +93,7 @@ def index(
     from qpr_jax.index.documents import read_documents
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
-    run = run or (folder if is_encoder(folder) else default_folder())
+    run = run or (folder if is_encoder(folder) else str(default_folder()))
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     encoder = run_encoder(run)
     recipe = run_recipe(encoder, **given)
