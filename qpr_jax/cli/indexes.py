@@ -77,17 +77,17 @@ def index(
     from qpr_jax.encoders.packaged import default_folder
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
-    run = run or (folder if is_encoder(folder) else default_folder())
+    source = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
-    encoder = run_encoder(run)
+    encoder = run_encoder(source)
     recipe = run_recipe(encoder, **given)
-    costs = Costs(folder, index_estimate(folder, run, recipe, encoder), stop=dry_run)
+    costs = Costs(folder, index_estimate(folder, source, recipe, encoder), stop=dry_run)
     say = functools.cache(log.info)  # the columns, once, though a large file is read twice
     entries = costs.begin(questions, lambda: read_input(questions, say=say, **how))
     if entries is None:
         return costs.facts
     retriever = Retriever.build_in(
-        *(folder, progress.count(entries, "read", costs.count), run),
+        *(folder, progress.count(entries, "read", costs.count), source),
         recipe=recipe,
         where=f"{input_name(questions)}, line",
         log=log.info,

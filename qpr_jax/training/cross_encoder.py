@@ -76,7 +76,7 @@ def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
     path = source.find(config) if source.find else None
     run = identity(config) | labels_digest(config)
     if path:
-        run["data.sha256"] = source.digest(path)
+        run["data.sha256"] = source.digest(config, path)
     first_stage, start = _read_first_stage(config), read_start(config)
     run |= {"first_stage.identity": first_stage.identity, "pretrained.identity": start.identity}
     with open_workdir(workdir, run, overwrite=config.overwrite) as folder:
