@@ -93,19 +93,19 @@ def index(
     from qpr_jax.index.documents import read_documents
     from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 
-    run = run or (folder if is_encoder(folder) else str(default_folder()))
+    source = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
-    encoder = run_encoder(run)
+    encoder = run_encoder(source)
     recipe = run_recipe(encoder, **given)
     other = read_documents(documents_by, encoder) if documents_by is not None else None
-    estimate = index_estimate(folder, run, recipe, encoder, documents=other)
+    estimate = index_estimate(folder, source, recipe, encoder, documents=other)
     costs = Costs(folder, estimate, stop=dry_run)
     say = functools.cache(log.info)  # the columns, once, though a large file is read twice
     entries = costs.begin(questions, lambda: read_input(questions, say=say, **how))
     if entries is None:
         return costs.facts
     retriever = Retriever.build_in(
-        *(folder, progress.count(entries, "read", costs.count), run),
+        *(folder, progress.count(entries, "read", costs.count), source),
         documents_by=documents_by,
         recipe=recipe,
         where=f"{input_name(questions)}, line",

@@ -257,7 +257,8 @@ def test_rankings_of_ids_with_blanks(remedied, run, tmp_path):
 def test_an_address_to_serve_at(remedied, index, monkeypatch):
     # It would close pytest's log, and never end.
     monkeypatch.setattr(uvicorn, "Config", lambda *arguments, **options: None)
-    monkeypatch.setattr(uvicorn, "Server", lambda config: SimpleNamespace(run=lambda sockets: None))
+    server = SimpleNamespace(run=lambda sockets: None, started=False)
+    monkeypatch.setattr(uvicorn, "Server", lambda config: server)
     monkeypatch.setattr("gc.freeze", lambda: None)
     remedied(("serve", index, "--port", 0, "--host", ""), "--host 0.0.0.0")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -155,7 +155,7 @@ def test_which_presets_have_a_re_ranker():
     kinds = {name: load_config(name).rerank.kind for name in PRESETS}
     assert {name for name, kind in kinds.items() if kind == "light"} == {
         *("synthetic_sdml", "quora_sdml", "quora_best", "quora_minilm"),
-        *("quora_distilled", "quora_distilled_sums"),
+        *("quora_distilled", "quora_distilled_sums", "open_student"),
     }
     assert load_config("quora_sdml:smoke").rerank.kind == "light"
 
