@@ -239,7 +239,8 @@ def _check_teacher(config: TrainConfig) -> None:
         raise UserError(
             "expected a teacher's model, got its vectors alone",
             setting="teacher.init_embeddings" if teacher.init_embeddings else "teacher.words",
-            remedy="set it to False, or set {teacher.model} instead of {teacher.vectors}",
+            remedy="set {teacher.init_embeddings=False} and {teacher.words=False}, or "
+            "{teacher.model} instead of {teacher.vectors}",
         )
     if has_teacher(config):
         if not config.max_epochs and not teacher.epochs:
