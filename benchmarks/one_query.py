@@ -73,7 +73,9 @@ class Searcher:
         return self.times
 
     def warm(self) -> dict[str, Any]:
-        """Read all lists, as many searches would, and compile what is compiled."""
+        """Read all lists, and make all tables, as many searches would; compile what is compiled."""
+        if hasattr(self.retriever.encoder, "warm_up"):
+            self.retriever.encoder.warm_up()
         if stored := getattr(self.retriever.index.vectors, "_stored", None):
             stored.read_all()
         self.retriever.search(self.texts[:BATCH], K, rerank=False)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments.measuring import positive, program, run
-from qpr_jax.index.base import StoredQuestion
+from qpr_jax.index.base import StoredQuestion, backend
 from qpr_jax.index.folder import new_build, read_index, write_index, write_store
 from qpr_jax.index.question_index import QuestionIndex, build_vectors
 from qpr_jax.index.recipe import Recipe
@@ -50,7 +50,7 @@ def build(folder: str, count: int) -> dict[str, Any]:
 
 
 def open_it(folder: str) -> dict[str, Any]:
-    query = encode(["of 7"])
+    query, _ = encode(["of 7"]), backend(RECIPE.factory)  # imports
     held, start, cpu = held_memory(), time.perf_counter(), time.process_time()
     index, _ = read_index(folder)
     found = {
