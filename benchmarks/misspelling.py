@@ -31,7 +31,7 @@ def misspell(
 
 def _misspell_word(word: str, rng: np.random.Generator, kinds: Sequence[str]) -> str:
     at = int(rng.integers(1, len(word) - 1))
-    kind = kinds[rng.integers(len(kinds))]
+    kind = kinds[int(rng.integers(len(kinds)))]
     letter = word[at]
     if kind == "drop":
         return word[:at] + word[at + 1 :]
