@@ -94,7 +94,14 @@ def test_names_load_no_jax():
     assert done.stdout == b"False\n"
 
 
-@pytest.mark.parametrize(("platform", "lowered_for"), [(GPU, "cuda"), (TPU, "tpu"), (CPU, "cpu")])
+@pytest.mark.parametrize(
+    ("platform", "lowered_for"),
+    [
+        (GPU, "cuda"),
+        pytest.param(TPU, "tpu", marks=pytest.mark.slow),
+        pytest.param(CPU, "cpu", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_products_of_a_loss_and_of_its_gradient_have_the_precision(loss, platform, lowered_for):
     for name in PRECISIONS:

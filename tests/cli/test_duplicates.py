@@ -262,7 +262,15 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    "phase",
+    [
+        phase
+        if phase in ("encode", "write pairs", "end")
+        else pytest.param(phase, marks=pytest.mark.slow)
+        for phase in PHASES
+    ],
+)
 def test_a_run_that_is_killed_goes_on(qpr, calibrated, tmp_path, monkeypatch, phase):
     rng = np.random.default_rng(0)
     rows = [" ".join(rng.choice(WORDS[:9], 3)) for _ in range(60)]

@@ -68,7 +68,7 @@ def encoding(config, dataset, platform="cpu", devices=1):
 
 
 @pytest.mark.parametrize("lowered_for", PLATFORMS)
-@pytest.mark.parametrize("chunk", [0, 3])
+@pytest.mark.parametrize("chunk", [pytest.param(0, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_products_have_no_float32_factor(datasets, kind, chunk, lowered_for):
     """In the forward and in the backward pass; the results are float32."""
@@ -85,7 +85,7 @@ def test_bfloat16_products_have_no_float32_factor(datasets, kind, chunk, lowered
     ("kind", "devices"),
     [
         ("cnn", 2),
-        ("bert", 2),
+        pytest.param("bert", 2, marks=pytest.mark.slow),
         *(pytest.param(kind, 1, marks=pytest.mark.slow) for kind in KINDS),
     ],
 )
@@ -129,7 +129,12 @@ def step_precisions(config, dataset, lowered_for):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lowered_for"), [("cnn", "cuda"), ("bert", "cuda"), ("cnn", "tpu")]
+    ("kind", "lowered_for"),
+    [
+        ("cnn", "cuda"),
+        pytest.param("bert", "cuda", marks=pytest.mark.slow),
+        pytest.param("cnn", "tpu", marks=pytest.mark.slow),
+    ],
 )
 def test_each_product_of_a_step_has_the_precision_of_its_setting(datasets, kind, lowered_for):
     names = [*PRECISIONS] if kind == "cnn" and lowered_for == "cuda" else ["highest", "bf16"]
