@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from experiments.measuring import rates_in_turns
 from experiments.study import Flag, Flags, KeptRows, Study, refuse_both
+from experiments.systems import read_run_folders
 from experiments.tables import difference_cell, table_lines
 from experiments.translation_scores import (
     BASELINES,
@@ -32,7 +33,6 @@ from experiments.translation_scores import (
     score_run,
 )
 from experiments.trials import Trial, keep_training, load, log, shrink
-from qpr_jax.errors import UserError
 from qpr_jax.files import read_object, write_json
 from qpr_jax.training.config import TrainConfig
 
@@ -109,14 +109,7 @@ def folder_of(name: str, flags: Flags) -> pathlib.Path:
 
 def given_runs(flags: Flags) -> dict[str, pathlib.Path]:
     """Row -> folder, as `--runs` names them."""
-    found = {}
-    for entry in flags.runs:
-        name, _, folder = entry.partition("=")
-        if name not in ROWS or not folder:
-            what = f"expected NAME=FOLDER, a NAME of {', '.join(ROWS)}, got {entry!r}"
-            raise UserError(what, setting="runs")
-        found[name] = pathlib.Path(folder).expanduser()
-    return found
+    return read_run_folders(flags.runs, f"a NAME of {', '.join(ROWS)}", ROWS.__contains__)
 
 
 def keep_runs(flags: Flags) -> list[str]:

@@ -49,12 +49,11 @@ from experiments.systems import (
 )
 from experiments.tables import difference_cell, table_lines
 from experiments.trials import log
-from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
+from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks, write_ranks
 from qpr_jax.files import (
     read_object,
     replace_folder,
     sha256_of,
-    write_atomically,
     write_json,
 )
 from qpr_jax.retriever import run_encoder
@@ -105,8 +104,7 @@ def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
         scores, queries = score_row(row, sets)
         with replace_folder(kept) as part:
             write_json(part / SCORES, {"identity": identity, "sets": scores})
-            with write_atomically(part / QUERIES) as file:
-                np.savez_compressed(file, allow_pickle=False, **queries)
+            write_ranks(part / QUERIES, queries)
     return []
 
 
@@ -150,10 +148,8 @@ def _describe(results: pathlib.Path, sets: dict[str, QuestionSet]) -> None:
         }
         for name, questions in sets.items()
     }
-    clusters = {name: questions.clusters for name, questions in sets.items()}
     write_json(results / SETS, facts)
-    with write_atomically(results / CLUSTERS) as file:
-        np.savez_compressed(file, allow_pickle=False, **clusters)
+    write_ranks(results / CLUSTERS, {name: questions.clusters for name, questions in sets.items()})
 
 
 def write_sets(flags: Flags) -> list[str]:

@@ -134,8 +134,8 @@ def change_queries(
     Args:
       texts: of the queries.
       paraphrases: of each query.
-      most: where the meaning stays, so many queries at random; else all that the change fits,
-        and for which it gives another meaning than each of the paraphrases has.
+      most: how many queries get a change that keeps the meaning, drawn at random. A change of the
+        meaning is made in every query that it fits, unless a paraphrase has the new meaning.
     """
     change = CHANGES[name]
     rng = np.random.default_rng(0)

@@ -44,12 +44,11 @@ from experiments.tables import table_lines
 from experiments.trials import log
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks
+from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks, write_ranks
 from qpr_jax.files import (
     read_object,
     replace_folder,
     sha256_of,
-    write_atomically,
     write_json,
 )
 from qpr_jax.retriever import run_encoder
@@ -101,17 +100,15 @@ def _keep(rows: Mapping[str, tuple[MakeSystem, list[str]]], flags: Flags) -> lis
         hits = find_hits(make(corpus.questions), corpus)
         with replace_folder(kept) as part:
             write_json(part / FACTS, {"identity": identity})
-            with write_atomically(part / HITS) as file:
-                np.savez_compressed(file, allow_pickle=False, **hits)
+            write_ranks(part / HITS, hits)
     return []
 
 
 def _describe(flags: Flags, corpus: Corpus) -> None:
     """Keep which queries are changed, and the clusters of all."""
     queries = {name: changed.queries for name, changed in corpus.changed.items()}
-    with write_atomically(flags.results / QUERIES) as file:
-        clusters = corpus.clusters[corpus.rows]
-        np.savez_compressed(file, allow_pickle=False, clusters=clusters, **queries)
+    clusters = {"clusters": corpus.clusters[corpus.rows]}
+    write_ranks(flags.results / QUERIES, clusters | queries)
 
 
 class Kept(NamedTuple):

@@ -70,16 +70,26 @@ def in_order(rows: Mapping[str, T]) -> dict[str, T]:
     return {name: rows[name] for name in (*TITLES, *rows) if name in rows}
 
 
-def given_runs(entries: Iterable[str]) -> dict[str, pathlib.Path]:
-    """Row -> folder, as entries `NAME=FOLDER` of a flag `runs` name them."""
+def read_run_folders(
+    entries: Iterable[str], names: str, is_name: Callable[[str], bool]
+) -> dict[str, pathlib.Path]:
+    """Row -> folder, as entries `NAME=FOLDER` of a flag `runs` say; `names`: what a NAME may be."""
     found = {}
     for entry in entries:
         name, _, folder = entry.partition("=")
-        if not name.isidentifier() or name in BASELINES or not folder:
-            what = f"expected NAME=FOLDER, NAME of letters, digits and _, got {entry!r}"
-            raise UserError(what, setting="runs")
+        if not is_name(name) or not folder:
+            raise UserError(f"expected NAME=FOLDER, {names}, got {entry!r}", setting="runs")
         found[name] = pathlib.Path(folder).expanduser()
     return found
+
+
+def given_runs(entries: Iterable[str]) -> dict[str, pathlib.Path]:
+    """Row -> folder, as entries `NAME=FOLDER` of a flag `runs` name them."""
+    return read_run_folders(
+        entries,
+        "NAME of letters, digits and _",
+        lambda name: name.isidentifier() and name not in BASELINES,
+    )
 
 
 def baselines(cache: str) -> dict[str, MakeSystem]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import write_ranks
 from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.files import locked, read_json, replace_folder, write_atomically, write_json
 from qpr_jax.training.config import TrainConfig, flatten, identity, trains
@@ -165,8 +166,7 @@ def _make_search(trial: Trial, make: MakeSearch, data: Data, kept: pathlib.Path)
     search, more = make(dataset.data.questions)
     scores, _, ranks = score_searches({"exact": search}, dataset)
     with replace_folder(kept) as part:
-        with write_atomically(part / "ranks.npz") as file:
-            np.savez_compressed(file, allow_pickle=False, **ranks)
+        write_ranks(part / "ranks.npz", ranks)
         report = {split: found["exact"] for split, found in scores.items()}
         write_json(part / "report.json", report | more)
         write_json(part / "config.json", trial.settings | {"data.sha256": data[1]})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, write_atomically
 
 SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
@@ -85,6 +86,12 @@ def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.n
     return np.stack(
         [rank == 1, found & (rank <= 10), np.where(found, 1 / np.maximum(rank, 1), 0)], axis=1
     )
+
+
+def write_ranks(path: StrPath, ranks: Mapping[str, np.ndarray]) -> None:
+    """Write the `ranks.npz` of a run, atomically."""
+    with write_atomically(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **ranks)
 
 
 def read_ranks(path: StrPath) -> dict[str, np.ndarray]:

@@ -155,7 +155,7 @@ class CodedLists:
         return found
 
     def _make_room(self, rows: int) -> None:
-        """Take memory for the vectors of so many rows."""
+        """Allocate memory for the vectors of `rows` rows in all, unless there is enough."""
         missing = -(-rows // BLOCK) - len(self._vectors)
         if missing > 0:
             shape = (missing, BLOCK, self.centers.shape[1])

@@ -228,7 +228,7 @@ class FaissIndex:
         return None
 
     def _search_codes(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
-        """As `search`, in so many lists of vectors as they are; None: in all."""
+        """As `search`, in the nearest `breadth` lists of uncompressed vectors; None: in all."""
         parameters = k, breadth, self.recipe, self._removed, self._read
         return self._in_codes().search(vectors, *parameters)
 
@@ -246,7 +246,7 @@ class FaissIndex:
             self._stored = None
 
     def _search_faiss(self, vectors: np.ndarray, k: int, breadth: int | None) -> _Found:
-        """As `search`, by FAISS, in so many lists, or among so many candidates; None: in all."""
+        """As `search`, by FAISS, in `breadth` lists, or of HNSW candidates; None: in all."""
         copies = self.recipe.assignments
         distances, rows = _unique_rows(self._found(vectors, k * copies, breadth), k, copies)
         if self.recipe.metric == "ip":

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.evaluation.bootstrap import read_ranks
+from qpr_jax.evaluation.bootstrap import read_ranks, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
     exact_search,
@@ -136,8 +136,7 @@ def _score_splits(
             }
             if reranker:
                 report[split]["reranked"] = reranked_scores(scores[split], ranks, split, "reranked")
-        with write_atomically(folder / RANKS) as file:
-            np.savez_compressed(file, allow_pickle=False, **ranks)
+        write_ranks(folder / RANKS, ranks)
     for split in HELD_OUT:
         found = rankings.get(split) or {
             name: rank(search, queries[split]) for name, search in searches.items()
@@ -167,8 +166,7 @@ def add_stacked(
             report[split]["reranked_cross"] = reranked_scores(
                 scores[split], ranks, split, "reranked_cross"
             )
-        with write_atomically(folder / RANKS) as file:
-            np.savez_compressed(file, allow_pickle=False, **ranks)
+        write_ranks(folder / RANKS, ranks)
     with write_atomically(folder / "report.md", "w") as file:
         file.write(_markdown(report, read_json_lines(folder / "evaluations.jsonl")))
     write_json(folder / "report.json", report)

@@ -15,7 +15,7 @@ from tests.parts import make_parts
 
 SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
 UNKNOWN = [*QUESTIONS, "what is the best zebra", "zebra zebra zebra"]
-LONG = "straßenlaternenpfahl " * 9  # the sum of so many n-grams exceeds the limits
+LONG = "straßenlaternenpfahl " * 9  # the sum of its n-grams exceeds the limits
 
 
 @pytest.fixture(params=["maxima", "bag_of_words", "normalize", "wide_windows"])
