@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from experiments.distillation_texts import texts_section
 from experiments.measuring import rates_in_turns
 from experiments.study import Flag, Flags, KeptRows, Study, write_page
 from experiments.tables import difference_cell, table_lines
-from experiments.trials import Trial, load
+from experiments.trials import Trial, load, seeded
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.retrieval import RankFn, exact_search
@@ -40,7 +41,8 @@ SUMS = {
         *("encoder.bag_of_words", "teacher.epochs", "early_stopping.every_steps"),
     )
 }
-LOGS = os.path.join(os.environ.get("QPR_DATA_DIR", ""), "qa_logs")
+DATA = os.environ.get("QPR_DATA_DIR", "")
+LOGS = os.path.join(DATA, "qa_logs")
 NO_PAIRS: dict[str, Any] = {"max_epochs": 0, "batch.token_dropout": 0.0}
 # The student with one change each: name -> what the page calls it, its settings.
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -78,6 +80,28 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ema": ("an average of weights over 100 steps", {"optimizer.ema_steps": 100}),
     "output_128": ("vectors of 128 numbers", {"encoder.output_dim": 128}),
 }
+# `quora_distilled_sums` without a pair, on ever more texts, in about as many steps: name -> what
+# the page calls it, its settings. The texts are those of Quora and the open ones, then made ones.
+OPEN_TEXTS = f"en-de:{os.path.join(DATA, 'parallel', 'tatoeba.en-de.tsv.gz')},{LOGS}"
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "texts_quora": ("Quora, 4 epochs", SUMS | NO_PAIRS),
+    "texts_open": (
+        "and the logs and the English of Tatoeba, 2 epochs",
+        SUMS | NO_PAIRS | {"data.unlabeled": OPEN_TEXTS, "teacher.epochs": 2},
+    ),
+    "texts_crossed": (
+        "and 300,000 made questions, 1 epoch",
+        SUMS
+        | NO_PAIRS
+        | {"data.unlabeled": OPEN_TEXTS, "data.spliced": 300_000, "teacher.epochs": 1},
+    ),
+    "texts_million": (
+        "and 700,000 made questions, 1 epoch",
+        SUMS
+        | NO_PAIRS
+        | {"data.unlabeled": OPEN_TEXTS, "data.spliced": 700_000, "teacher.epochs": 1},
+    ),
+}
 # A student without a teacher, and the transformer trained further, for as long as 2 cores allow:
 # name -> what the page calls it, the config, its changes.
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -109,19 +133,25 @@ _CUTOFF_TABLES = {
 _TRANSFORMERS = ("tfidf", "minilm", "minilm_triplet", "minilm_sdml", "base")
 
 
-def row_config(name: str) -> TrainConfig:
+def row_config(name: str, seed: int = 0) -> TrainConfig:
     """The settings of a row that is trained."""
-    config, changes = ("quora_distilled", ROWS[name][1]) if name in ROWS else OTHERS[name][1:]
-    return load(config, CHANGES | changes)
+    students = ROWS | TEXTS
+    config, changes = (
+        ("quora_distilled", students[name][1]) if name in students else OTHERS[name][1:]
+    )
+    return load(config, CHANGES | changes | {"seed": seed})
 
 
 def trials(flags: Flags) -> list[Trial]:
-    """The rows that the flags ask for; their encoders stay in the work directory."""
+    """The rows that the flags ask for; the encoders of seed 0 stay in the work directory."""
+    names = flags.rows or (*UNTRAINED, *OTHERS, *ROWS, *TEXTS)
     return [
         Trial(name, row_config("base"), search=_SEARCHES[name])
         if name in UNTRAINED
-        else Trial(name, row_config(name), keep_export=True)
-        for name in flags.rows or (*UNTRAINED, *OTHERS, *ROWS)
+        else Trial(seeded(name, seed), row_config(name, seed), keep_export=not seed)
+        for seed in range(flags.seeds)
+        for name in names
+        if not (seed and name in UNTRAINED)
     ]
 
 
@@ -206,6 +236,9 @@ def page(kept: KeptRows) -> list[str]:
             "",
             *_table(titles, kept, reports, speeds, base="base"),
         ]
+    texts = {name: text for name, (text, _) in TEXTS.items() if name in kept}
+    if texts:
+        lines += texts_section(texts, kept, reports)
     return [*lines, "Recall, precision, MAP and NDCG at cut-offs: [minilm](../minilm/README.md)."]
 
 
@@ -298,7 +331,8 @@ STUDY = Study(
     trials=trials,
     page=page,
     flags={
-        "rows": Flag((), "Only these rows.", (*UNTRAINED, *OTHERS, *ROWS)),
+        "rows": Flag((), "Only these rows.", (*UNTRAINED, *OTHERS, *ROWS, *TEXTS)),
+        "seeds": Flag(1, "Trainings of each row."),
         "speed": Flag(False, "Time the encoders of the rows kept; train nothing."),
     },
     actions={"speed": time_encoders},

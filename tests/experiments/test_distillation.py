@@ -14,14 +14,17 @@ from tests.runs import keep_row, write_encoder
 METRICS = [f"{m}@{k}" for m in ("recall", "precision", "map", "ndcg") for k in (1, 3, 5, 10)]
 
 
-@pytest.mark.parametrize("name", [*study.ROWS, *study.OTHERS])
+@pytest.mark.parametrize("name", [*study.ROWS, *study.TEXTS, *study.OTHERS])
 def test_every_row_is_a_config_but_for_what_it_says(name):
     config = study.row_config(name)
     validate(config)
-    if name in study.ROWS:
+    students = study.ROWS | study.TEXTS
+    if name in students:
         plain, changed = flatten(load("quora_distilled")), flatten(config)
         differing = {key for key in plain if plain[key] != changed[key]}
-        assert differing == {*study.CHANGES, *study.ROWS[name][1]}
+        said = study.CHANGES | students[name][1]
+        assert {key: changed[key] for key in said} == said
+        assert differing == {key for key, value in said.items() if value != plain[key]}
 
 
 def keep_trial(results, name, rate, **report):
@@ -57,6 +60,22 @@ def test_the_page_has_rows_speeds_and_cutoffs(tmp_path):
     assert (results / "quality_against_speed.png").stat().st_size > 10_000
 
 
+def test_the_page_has_quality_against_the_number_of_texts(tmp_path):
+    results = tmp_path / "results"
+    for name, rate, unlabelled in (("texts_quora", 0.5, 0), ("texts_open", 0.75, 1500)):
+        data = {"splits": {"train": {"questions": 1000}}, "unlabelled": unlabelled}
+        keep_trial(results, name, rate, data=data, timing={"steps": 10 + unlabelled})
+    study.STUDY.rebuild(results)
+    first, second = [
+        line for line in (results / "README.md").read_text().splitlines() if " epochs | " in line
+    ]
+    assert first.startswith("| Quora, 4 epochs | 1,000 | 10 | ")
+    assert first.endswith(" |  |")
+    assert "| 2,500 | 1,510 | " in second
+    assert "[" in second
+    assert (results / "quality_against_texts.png").stat().st_size > 10_000
+
+
 def test_speeds_are_of_the_encoders_that_are_there(tmp_path, generated_data, monkeypatch):
     monkeypatch.setenv("QPR_DATA_DIR", str(generated_data))
     monkeypatch.setattr(study, "_ROUNDS", 1)
@@ -74,7 +93,8 @@ def test_speeds_are_of_the_encoders_that_are_there(tmp_path, generated_data, mon
 
 def test_flags_choose_the_rows():
     trials = study.trials(study.STUDY.read_flags({}))
-    assert [trial.name for trial in trials] == [*study.UNTRAINED, *study.OTHERS, *study.ROWS]
+    names = [*study.UNTRAINED, *study.OTHERS, *study.ROWS, *study.TEXTS]
+    assert [trial.name for trial in trials] == names
     assert {trial.name for trial in trials if trial.search} == {*study.UNTRAINED}
     assert all(trial.keep_export for trial in trials if not trial.search)
     assert [t.name for t in study.trials(study.STUDY.read_flags({"rows": ["base"]}))] == ["base"]
@@ -84,3 +104,11 @@ def test_the_lexical_searches_are_timed():
     search, more = study._SEARCHES["tfidf"](["how do i cook rice", "what is rust", "rice"])
     assert search([0], 2)[0][0] in (0, 2)
     assert more["questions_per_second"] > 0
+
+
+def test_further_seeds_train_what_is_trained():
+    flags = study.STUDY.read_flags({"rows": ["bm25", "base"], "seeds": 2})
+    trials = study.trials(flags)
+    assert [trial.name for trial in trials] == ["bm25", "base", "base-seed1"]
+    assert [trial.config.seed for trial in trials[1:]] == [0, 1]
+    assert [trial.keep_export for trial in trials[1:]] == [True, False]
