@@ -47,9 +47,15 @@ def difference_cell(difference: float, low: float, high: float) -> str:
     return f"{difference:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def claim_lines(claims: Sequence[Claim], tables: Mapping[int, Table], kept: KeptRows) -> list[str]:
-    """A line for each claim whose rows are kept: differences, intervals, the paper's, a verdict."""
-    rows = []
+def claim_lines(
+    claims: Sequence[Claim], tables: Mapping[int, Table], kept: KeptRows, *, seeds_planned: int
+) -> list[str]:
+    """A line for each claim whose rows are kept: differences, intervals, the paper's, a verdict.
+
+    seeds_planned: of the rows of an ordering that is not decided; the last line names those that
+    have fewer.
+    """
+    rows, pending = [], []
     for text, better, worse, number in claims:
         if better not in kept or worse not in kept:
             continue
@@ -63,18 +69,30 @@ def claim_lines(claims: Sequence[Claim], tables: Mapping[int, Table], kept: Kept
             theirs, others = paper[better], paper[worse]
             cells.append(f"{theirs[metric] - others[metric]:+.3f}" if theirs and others else "")
         verdicts = {verdict_of(low[metric], high[metric]) for metric in (0, 2)}
-        verdict = next(v for v in ("does not hold", "not decided", "holds") if v in verdicts)
-        seeds = f"{len(scores.by_seed[better])}, {len(scores.by_seed[worse])}"
-        rows.append([text, str(number), *cells, seeds, verdict])
+        verdict: str = next(v for v in ("does not hold", "not decided", "holds") if v in verdicts)
+        seeds = {name: len(scores.by_seed[name]) for name in (better, worse)}
+        if verdict == "not decided":
+            seen = (high - low) / 2
+            verdict += f", {seen[0]:.3f} / {seen[2]:.3f}"
+            pending += [name for name, count in seeds.items() if count < seeds_planned]
+        rows.append([text, str(number), *cells, ", ".join(map(str, seeds.values())), verdict])
     head = "the paper", "table", "H@1, ours", "paper's", "MRR, ours", "paper's", "seeds", ""
     return [
         "A difference is of the better row minus the worse. An ordering holds where its interval",
         "is above 0 in H@1 and in MRR, does not where one is below, and is not decided otherwise.",
         "The interval is that of the questions asked, not that of another training: for that, see",
-        "the spread of the seeds.",
+        "the spread of the seeds. Where it is not decided, the last column has the differences of",
+        "H@1 / MRR that would have been seen: half the widths of the intervals.",
         "",
         *table_lines(head, rows),
+        *_pending_lines(pending, seeds_planned),
     ]
+
+
+def _pending_lines(rows: Iterable[str], seeds: int) -> list[str]:
+    """A sentence on the rows that have fewer seeds than planned, if any."""
+    names = [f"`{name}`" for name in dict.fromkeys(rows)]
+    return [f"Pending: {seeds} seeds of {', '.join(names)}.", ""] if names else []
 
 
 def score_cell(scores: Scores, name: str, metric: int) -> str:
