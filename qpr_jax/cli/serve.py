@@ -19,6 +19,7 @@ from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import UserError, spell
+from qpr_jax.extras import needs
 from qpr_jax.machine import cpu_count
 
 if TYPE_CHECKING:
@@ -74,16 +75,13 @@ def serve(
     """
     # By default FAISS's threads spin while they wait for the next batch.
     use_huge_pages(OMP_WAIT_POLICY="passive")
-    try:
+    with needs("`qpr serve`", "qpr_jax[serve]"):
         import uvicorn
 
         from qpr_jax.serving.app import make_app
         from qpr_jax.serving.guard import LOOPBACK
         from qpr_jax.serving.models import Limits
         from qpr_jax.serving.protocol import Protocol
-    except ImportError as error:
-        what = f"`qpr serve` needs the package {error.name}"
-        raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
     token = _token(token_file)
     hosts = [*LOOPBACK, *host_names(host, allowed_host)]
     with listen(host, port) as listening:
