@@ -29,6 +29,7 @@ def test_in_two_stages(folder, serve, tmp_path):
     shutil.copytree(folder, tmp_path / "mine")
     write_reranker(tmp_path / "mine", candidates=3)
     retriever = Retriever.load(tmp_path / "mine")
+    retriever.search(["rice"])  # compiles what no request should wait for
     address = serve(make_app(retriever, limits=LIMITS))
     queries = ["learn python", "cook rice"]
     for word in (None, False, "light"):
@@ -68,10 +69,12 @@ def test_no_batch_has_two_orders(folder, tmp_path, serve, monkeypatch):
     shutil.copytree(folder, tmp_path / "mine")
     write_reranker(tmp_path / "mine", candidates=3)
     retriever = Retriever.load(tmp_path / "mine")
+    retriever.search(["rice"])
     whole, words = retriever.search, set()
 
     def search(queries, k=5, rerank=None):
-        words.add((rerank, *{query[0] for query in queries}))
+        if queries not in (["ready"], ["warm up"]):
+            words.add((rerank, *{query[0] for query in queries}))
         return whole(queries, k, rerank=rerank)
 
     monkeypatch.setattr(retriever, "search", search)
