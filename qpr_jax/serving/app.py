@@ -308,8 +308,8 @@ def _describe_error(
         case ValidationError():
             return 422, models.describe(error), None
         case HTTPException(status_code=405):
-            line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
-            return 405, line, error.headers
+            allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
+            return 405, f"expected {', '.join(allowed)}, got {request.method}", error.headers
         case HTTPException(detail="Not Found"):
             got = models.shorten(request.url.path)
             return 404, f"expected one of {', '.join(paths)}; got {got}", error.headers

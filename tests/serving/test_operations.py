@@ -149,7 +149,7 @@ def test_a_reload_under_load_loses_no_request_and_mixes_no_indexes(reloadable, f
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         running = [pool.submit(search) for _ in range(4)]
-        for i in range(3):
+        for i in range(2):
             answer = httpx.post(f"{address}/reload", headers=BEARER)
             assert answer.status_code == 200, answer.text
             assert answer.json()["questions"] == 4 + i
@@ -161,10 +161,10 @@ def test_a_reload_under_load_loses_no_request_and_mixes_no_indexes(reloadable, f
     for answer in answers:
         found = {hit["question"] for hit in answer.json()["results"][0]}
         assert found == {*old} or not found & {*old}
-    ids = {100, 101, 102, *range(40, 44)}
+    ids = {100, 101, *range(40, 44)}
     assert {*dict(Retriever.load(mine).index)} == ids
     gc.collect()
-    wait_until(lambda: [ref() is None for ref in opened] == [True, True, True, False])
+    wait_until(lambda: [ref() is None for ref in opened] == [True, True, False])
 
 
 def test_a_write_during_a_reload_is_kept(folder, tmp_path, serve):
@@ -289,8 +289,9 @@ def test_alerts_ask_for_metrics_that_there_are(client):
         names = {*re.findall(r"\bqpr_\w+", rule["expr"])}
         assert names
         assert names <= exported, rule["alert"]
-        for name, value in re.findall(r'(\w+)="([^"]*)"', rule["expr"]):
-            assert f'{name}="{value}"' in report or name == "job", (name, value)
+        for name, value in re.findall(r'(\w+)=~?"([^"]*)"', rule["expr"]):
+            known = value if name in ("path", "result") else ""  # others come with failures
+            assert name == "job" or f'{name}="{known}' in report, (name, value)
     families = {*re.findall(r"^# TYPE (qpr_\w+)", report, re.MULTILINE)}
     documented = {*re.findall(r"^\| `(qpr_\w+)", page, re.MULTILINE)}
     assert documented == {name for name in families if not name.endswith("_created")}
