@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import ipaddress
 import json
@@ -14,7 +15,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,25 +111,16 @@ def serve(
     hosts = [*LOOPBACK, *host_names(host, allowed_host)]
     bounds, origins = Limits(**limits), origin_names(allowed_origin)
     log_request = open_access_log(access_log) if access_log else None
-    if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
-        signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
 
     def open_index() -> Retriever:
         return load_index(folder, cross_encoder, half=half)
 
-    def say_ready() -> None:
-        gc.freeze()  # the index stays, so the collector need not scan it
-        name, used = f"[{host}]" if ":" in host else host, listening.getsockname()[1]
-        url, writing = f"http://{name}:{used}", "with the token" if token else "off"
-        log.info("%s: %s questions at %s, writing %s", folder, f"{len(retriever):,}", url, writing)
-        if as_json:
-            facts = {"folder": folder, "questions": len(retriever), "url": url}
-            click.echo(json.dumps(facts | {"writing": bool(token)}))
-        if len(hosts) == len(LOOPBACK):
-            log.info(spell("only requests to localhost are answered; see {allowed_host}"))
-
     with listen(host, port) as listening:
+        if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
+            signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
         retriever = open_index()
+        facts = {"folder": folder, "questions": len(retriever), "url": _url(host, listening)}
+        facts["writing"] = bool(token)
         app = make_app(
             retriever,
             token=token,
@@ -139,14 +131,31 @@ def serve(
             access_log=log_request,
             open_again=open_index,
             reload_signal=hangup,
-            on_ready=say_ready,
+            on_ready=functools.partial(_say_ready, facts, as_json, len(hosts) == len(LOOPBACK)),
         )
+        del retriever  # else it would stay in memory after a reload
         off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
         protocol = Protocol.limited(bounds)
         config = uvicorn.Config(
             app, http=protocol, ws="none", log_level="error", timeout_graceful_shutdown=30, **off
         )
         run_server(uvicorn.Server(config), listening)
+
+
+def _url(host: str, listening: socket.socket) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listening.getsockname()[1]}"
+
+
+def _say_ready(facts: Mapping[str, Any], as_json: bool, only_local: bool) -> None:
+    gc.freeze()  # the index stays, so the collector need not scan it
+    folder, questions, url, writes = facts.values()
+    writing = "with the token" if writes else "off"
+    log.info("%s: %s questions at %s, writing %s", folder, f"{questions:,}", url, writing)
+    if as_json:
+        click.echo(json.dumps(facts))
+    if only_local:
+        log.info(spell("only requests to localhost are answered; see {allowed_host}"))
 
 
 def run_server(server: uvicorn.Server, listening: socket.socket) -> None:

@@ -159,7 +159,7 @@ class LiveIndex:
             raise HTTPException(409, "expected an index in a folder, got one in memory")
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload(self._open))
-            self._next_reload.add_done_callback(lambda done: done.exception())  # which is logged
+            self._next_reload.add_done_callback(_forget_error)
         return await asyncio.shield(self._next_reload)
 
     async def _reload(self, open_again: Callable[[], Retriever]) -> dict[str, Any]:
@@ -214,6 +214,12 @@ async def _in_own_thread(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, daemon=True).start()
     return await result
+
+
+def _forget_error(done: asyncio.Task[Any]) -> None:
+    """Of a reload that nobody waits for any more; it was logged."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _catch_up(retriever: Retriever) -> None:
