@@ -175,8 +175,8 @@ def test_a_write_during_a_reload_is_kept(folder, tmp_path, serve):
         go.wait(30)
         return retriever
 
-    app = make_app(Retriever.load(mine), token=TOKEN, open_again=open_again)
-    address = serve(app)
+    first = Retriever.load(mine)
+    address = serve(make_app(first, token=TOKEN, open_again=open_again))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         reload = pool.submit(httpx.post, f"{address}/reload", headers=BEARER)
         wait_until(lambda: opening)
@@ -185,6 +185,7 @@ def test_a_write_during_a_reload_is_kept(folder, tmp_path, serve):
         go.set()
         assert reload.result().json()["questions"] == 5
     assert httpx.get(f"{address}/questions/77").json()["question"] == "late"
+    assert opening[0].encoder is first.encoder  # so that its tables are not made again
 
 
 def test_a_reload_that_fails_keeps_the_old_index_and_says_why(reloadable):
