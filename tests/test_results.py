@@ -192,7 +192,7 @@ def test_values_without_a_common_type(values, expected):
 def test_without_the_package(monkeypatch, package, method, remedy):
     monkeypatch.setitem(sys.modules, package, None)
     for results in (RESULTS, RESULTS[0]):
-        with pytest.raises(UserError, match=f"expected the package {package} ") as error:
+        with pytest.raises(UserError, match=f"expected the package {package}, found none") as error:
             getattr(results, method)()
         assert error.value.remedy == remedy
         assert "\n" not in str(error.value)

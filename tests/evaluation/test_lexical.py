@@ -94,7 +94,7 @@ def test_tfidf_in_blocks(monkeypatch):
 
 def test_the_extra_is_named_where_bm25s_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    with pytest.raises(UserError, match=r"BM25 needs the package bm25s .*qpr_jax\[lexical\]"):
+    with pytest.raises(UserError, match=r"BM25: expected the package bm25s, .*qpr_jax\[lexical\]"):
         bm25_search(QUESTIONS)
 
 
