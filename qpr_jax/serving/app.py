@@ -157,7 +157,7 @@ def _lifespan(live: LiveIndex, reload_signal: int, on_ready: Callable[[], object
 
 
 def _by_path(routes: Sequence[APIRoute]) -> list[Route]:
-    """One route for each path, so that a wrong method is told all the right ones."""
+    """One route for each path, so that the answer to a wrong method names all right ones."""
     endpoints: dict[str, dict[str, Any]] = {}
     for route in routes:
         for method in route.methods or ():

@@ -90,7 +90,7 @@ class LiveIndex:
         threads: int,
         metrics: ServerMetrics,
     ) -> None:
-        """open_again: reads the index anew for `reload`; None: it cannot."""
+        """open_again: reads the index of the folder, for `reload`; None: there is none."""
         self._make = functools.partial(
             Served, limits=limits, threads=threads, on_batch=metrics.batches.observe
         )
