@@ -13,12 +13,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +59,15 @@ class _Job:
     column: str
     skip_bad_rows: bool
     batch: int
+
+
+class _Written(NamedTuple):
+    """What a worker says of a part: its rows, or the error."""
+
+    number: int
+    rows: int
+    what: str = ""
+    remedy: str = ""
 
 
 def encode_parquet(
@@ -202,23 +212,22 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[Part]:
 
     if not parts:
         return
-    columns = "number bigint, rows bigint, what string, remedy string"
 
     def write(numbers: Rows) -> Rows:
         for (number,) in numbers:
             try:
-                yield number, _write(parts[number], job, _encoder(job)), None, None
+                yield _Written(number, _write(parts[number], job, _encoder(job)))
             except UserError as error:  # the driver raises it, without a traceback of Java
-                yield number, 0, str(error.what), error.remedy
+                yield _Written(number, 0, error.what, error.remedy)
 
+    columns = "number bigint, rows bigint, what string, remedy string"
     with session(master, "qpr encode") as spark:
         numbers = spark.range(len(parts)).repartitionByRange(len(parts), "id")
-        for number, rows, what, remedy in numbers.mapInArrow(
-            *arrow_map(write, columns)
-        ).toLocalIterator(prefetchPartitions=True):
-            if what is not None:
-                raise UserError(what, remedy=remedy)
-            yield replace(parts[number], rows=rows)
+        rows = numbers.mapInArrow(*arrow_map(write, columns))
+        for written in itertools.starmap(_Written, rows.toLocalIterator(prefetchPartitions=True)):
+            if written.what:
+                raise UserError(written.what, remedy=written.remedy)
+            yield replace(parts[written.number], rows=written.rows)
 
 
 @functools.lru_cache(maxsize=1)

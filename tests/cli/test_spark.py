@@ -19,7 +19,7 @@ from tests.distant.rows import log_rows, write_rows
 from tests.runs import write_encoder
 
 _CLASS = "org.apache.spark.deploy"
-_SECONDS = 60
+_SECONDS = 240
 
 
 def free_port():
