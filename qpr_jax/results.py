@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
 
-from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.index.base import Hit
 
 if TYPE_CHECKING:
@@ -178,7 +177,8 @@ def payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
 
 def to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
     """The table of pandas; see `Results.to_pandas`."""
-    pandas = _import("pandas", "pip install pandas")
+    with needs("to_pandas()", "pandas"):
+        import pandas
     types = dict.fromkeys(_WHOLE, "int64") | dict.fromkeys(_FLOATS, "float64")
     types |= dict.fromkeys(_BOOLS, "bool")
 
@@ -200,7 +200,8 @@ def to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
 
 def to_arrow_table(columns: TableColumns) -> pyarrow.Table:
     """The table of PyArrow; see `Results.to_arrow`."""
-    arrow = _import("pyarrow", "pip install 'qpr_jax[parquet]'")
+    with needs("to_arrow()", "qpr_jax[parquet]"):
+        import pyarrow as arrow
 
     def array(values: list[Any], kind: Any = None) -> Any:
         try:
@@ -221,13 +222,6 @@ def to_arrow_table(columns: TableColumns) -> pyarrow.Table:
         for name, values in columns.fixed.items()
     }
     return arrow.table(named | {_unicode(k): array(v) for k, v in columns.payload.items()})
-
-
-def _import(package: str, remedy: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise UserError(f"expected the package {package} ({error})", remedy=remedy) from None
 
 
 def _as_text(value: object) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 
 ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 1 << 24  # of a batch between Java and Python
 _MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
@@ -50,16 +51,10 @@ def session(master: str, name: str) -> Iterator[Any]:
             f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
             setting="spark",
         )
-    try:
+    with needs("Spark", "qpr_jax[spark]", setting="spark"):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise UserError(
-            f"expected the packages of Spark, got none ({error.name})",
-            setting="spark",
-            remedy="pip install 'qpr_jax[spark]'",
-        ) from None
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # repeats errors
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all workers together

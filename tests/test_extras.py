@@ -1,19 +1,28 @@
 """Extras of pyproject.toml."""
 
+import ast
+import json
+import os
 import pathlib
+import subprocess
+import sys
 import tomllib
 from importlib import metadata
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from benchmarks.install_sizes import needed, requirements
 
 ROOT = pathlib.Path(__file__).parent.parent
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 @pytest.mark.parametrize(("extra", "package"), [("cuda", "jax-cuda12-plugin"), ("tpu", "libtpu")])
 def test_accelerators_are_extras_that_the_installed_jax_has(extra, package):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (line,) = project["optional-dependencies"][extra]
+    train, line = EXTRAS[extra]
+    assert train == "qpr_jax[train]"
     asked = Requirement(line)
     (name,) = asked.extras
     assert asked.name == "jax"
@@ -25,3 +34,85 @@ def test_accelerators_are_extras_that_the_installed_jax_has(extra, package):
     constraints = (ROOT / "constraints.txt").read_text().splitlines()
     (jaxlib,) = (Requirement(line) for line in constraints if line.startswith("jaxlib=="))
     assert added["jaxlib"].specifier.contains(next(iter(jaxlib.specifier)).version)
+
+
+# Runs commands of `qpr`, each after the one before, where some packages cannot be imported.
+WITHOUT = """
+import json, sys
+absent, commands = json.load(sys.stdin)
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from qpr_jax.cli import main
+for words in commands:
+    sys.argv = ["qpr", *words.split()]
+    print(json.dumps(["status", words, main.main()]), flush=True)
+"""
+FILES = {
+    "t.csv": "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrote Hamlet?\n",
+    "more.csv": "id,question\n7,What is rice?\n",
+    "ids.csv": "id\n3\n",
+    "found.csv": "query,id\nhow do you cook rice,1\n",
+    "labeled.csv": "question1,question2,is_duplicate\nrice,rise,1\nrice,tea,0\n",
+}
+WORKING = (
+    "index mine t.csv",
+    "search mine --query rice",
+    "add mine more.csv",
+    "remove mine ids.csv",
+    "compact mine",
+    "info mine",
+    "evaluate mine found.csv --text-column query",
+    "duplicates t.csv --out found --max-distance 0.5",
+)
+REFUSED = {
+    "evaluate mine labeled.csv --task classification --validation labeled.csv": "sklearn",
+    "train runs/a --config synthetic_sdml": "jax",
+    "serve mine": "uvicorn",
+}
+
+
+def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
+    """In a process without any package that the core does not require."""
+    core = needed(requirements())
+    absent = [
+        module
+        for module, names in metadata.packages_distributions().items()
+        if not core & {*map(canonicalize_name, names)} and not module.startswith("qpr_jax")
+    ]
+    assert "numpy" not in absent
+    assert {"jax", "flax", "scipy", "sklearn", "fastapi", "tokenizers", "absl"} <= {*absent}
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=tmp_path,
+        # With these, no command starts the program again.
+        env=os.environ
+        | {"GLIBC_TUNABLES": "", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT)},
+        input=json.dumps([absent, [*WORKING, *REFUSED]]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = [json.loads(s) for s in done.stdout.splitlines() if s.startswith('["status"')]
+    expected = dict.fromkeys(WORKING, 0) | dict.fromkeys(REFUSED, 1)
+    assert {words: status for _, words, status in printed} == expected, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    for line, package in zip(errors, REFUSED.values(), strict=True):
+        assert f": expected the package {package}, found none; pip install 'qpr_jax[" in line
+
+
+def test_messages_name_extras_that_there_are():
+    """The second argument of every `needs` in the library."""
+    found = set()
+    for path in (ROOT / "qpr_jax").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "needs":
+                found.add(ast.literal_eval(node.args[1]))
+    assert {"qpr_jax[train]", "qpr_jax[serve]"} <= found
+    for line in found:
+        asked = Requirement(line)
+        assert asked.name != "qpr_jax" or asked.extras <= EXTRAS.keys(), line

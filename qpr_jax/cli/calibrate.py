@@ -14,6 +14,7 @@ from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.files import refuse_existing
 
 if TYPE_CHECKING:
@@ -81,8 +82,9 @@ def _fit(encoder: Any, stages: Any, given: Verdicts) -> tuple[Any, dict[str, Any
     from qpr_jax.evaluation.reliability import BINS, reliability
     from qpr_jax.index.mining import pair_distances
     from qpr_jax.reranking.pair_calibration import PairCalibration
-    from qpr_jax.reranking.recalibration import cross_validate, first_curve, refit, start_of
 
+    with needs("`qpr calibrate`", "qpr_jax[train]"):
+        from qpr_jax.reranking.recalibration import cross_validate, first_curve, refit, start_of
     labeled, scores, weights, scored_by = given
     labels, pairs = labeled.is_duplicate, labeled.pairs
     distances = pair_distances(encoder.encode(labeled.questions), *pairs.T)

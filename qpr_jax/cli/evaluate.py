@@ -14,6 +14,7 @@ from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.ids import Id, parse_key
 
 if TYPE_CHECKING:
@@ -190,7 +191,9 @@ def _score_pairs(
 
 def _score_translations(folder: str, spec: str) -> dict[str, Any]:
     from qpr_jax.data.parallel import file_names, read_translations
-    from qpr_jax.evaluation.translation_sets import score_set
+
+    with needs("the task translation", "qpr_jax[train]"):
+        from qpr_jax.evaluation.translation_sets import score_set
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)

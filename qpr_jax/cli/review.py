@@ -14,6 +14,7 @@ from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
 from qpr_jax.errors import UserError, spell
+from qpr_jax.extras import needs
 
 if TYPE_CHECKING:
     from qpr_jax.duplicates.review import Review
@@ -60,16 +61,13 @@ def review(
 
     Example: qpr review found/pairs.csv --precision 0.9
     """
-    try:
+    with needs("`qpr review`", "qpr_jax[serve]"):
         import uvicorn
 
         from qpr_jax.cli.serve import host_names, listen, run_server
         from qpr_jax.serving.guard import LOOPBACK
         from qpr_jax.serving.protocol import Protocol
         from qpr_jax.serving.review import make_review_app
-    except ImportError as error:
-        what = f"`qpr review` needs the package {error.name}"
-        raise UserError(what, remedy="pip install 'qpr_jax[serve]'") from None
     from qpr_jax.duplicates.review import open_review
 
     if pairs == STANDARD_INPUT:

@@ -17,6 +17,7 @@ from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.cli.spelling import command_spelling
 from qpr_jax.errors import Interrupted, UserError, set_spelling
+from qpr_jax.extras import needs
 
 log = logging.getLogger("qpr_jax")
 
@@ -89,12 +90,14 @@ def train(
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: parse_value(name, text)})
     if dry_run:
-        from qpr_jax.training.costs import dry_run_of
+        with needs("`qpr train`", "qpr_jax[train]"):
+            from qpr_jax.training.costs import dry_run_of
 
         estimate = dry_run_of(settings)
         log.info("%s", estimate.line())
         return asdict(estimate)
-    from qpr_jax.training.main import train_and_evaluate
+    with needs("`qpr train`", "qpr_jax[train]"):
+        from qpr_jax.training.main import train_and_evaluate
 
     watch = Stopwatch(workdir)
     try:

@@ -22,19 +22,22 @@ def transitive_clusters(count: int, duplicates: np.ndarray) -> np.ndarray:
 def connect(count: int, links: np.ndarray) -> np.ndarray:
     """The connected component of each of `count` nodes by their `links`, int [P, 2].
 
-    Returns int64 [count], numbers in order of first appearance.
+    Returns int64 [count], numbers in order of first appearance. A component takes its least node as
+    its root: each round hooks roots to the least root that a link joins them to, then shortens the
+    paths (Shiloach and Vishkin, 1982, "An O(log n) parallel connectivity algorithm"). As fast as
+    SciPy's, without which duplicates can be found.
     """
-    # Imported late: it is slow to import, and each start of `qpr` and each completion imports this.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ones = np.ones(len(links), np.int8)
-    graph = coo_array((ones, (links[:, 0], links[:, 1])), shape=(count, count))
-    _, labels = connected_components(graph, directed=False)
-    _, first, labels = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[labels]
+    roots = np.arange(count)
+    left, right = links[:, 0], links[:, 1]
+    while True:
+        a, b = roots[left], roots[right]
+        apart = a != b
+        if not apart.any():
+            return np.unique(roots, return_inverse=True)[1]
+        left, right, a, b = left[apart], right[apart], a[apart], b[apart]
+        np.minimum.at(roots, np.maximum(a, b), np.minimum(a, b))
+        while ((shorter := roots[roots]) != roots).any():
+            roots = shorter
 
 
 def dense_clusters(clusters: np.ndarray) -> np.ndarray:

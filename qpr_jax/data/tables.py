@@ -17,6 +17,7 @@ from qpr_jax.data.cells import NOT_UTF8, Cells, csv_rows, fit_header, read_lines
 from qpr_jax.data.columns import TEXT_NAMES
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 STANDARD_INPUT = "-"
@@ -170,12 +171,9 @@ def open_input(path: str) -> Iterator[BinaryIO]:
 
 def import_pyarrow(path: str) -> Any:
     """The package that reads Parquet and Arrow; UserError where it is missing."""
-    try:
+    with needs(f"{input_name(path)}: Parquet, Arrow and zstd", "qpr_jax[parquet]"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        what = f"{input_name(path)}: Parquet, Arrow and zstd need another package"
-        raise UserError(what, remedy="pip install 'qpr_jax[parquet]'") from None
     return pyarrow
 
 

@@ -8,7 +8,6 @@ deduplicated   id, question, rows (how many it stands for), and its payload
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import itertools
 import json
@@ -21,6 +20,7 @@ from qpr_jax.data.quoted_tsv import tsv_cell
 from qpr_jax.duplicates.result import OTHER, Group, groups_of, kept_of, pairs_of
 from qpr_jax.duplicates.search import Found
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.files import read_object, write_atomically
 from qpr_jax.results import payload_names
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -153,15 +153,8 @@ def _cell(value: object) -> str:
 def check_output(output: str) -> None:
     """UserError where the package for an output is missing."""
     if output == "parquet":
-        with contextlib.suppress(ImportError):
+        with needs("Parquet", "qpr_jax[parquet]", setting="output"):
             import pyarrow.parquet  # noqa: F401
-
-            return
-        raise UserError(
-            "expected the package pyarrow, found none",
-            setting="output",
-            remedy="pip install 'qpr_jax[parquet]'",
-        )
 
 
 def _type(name: str, field: str | None, kinds: Mapping[str, Sequence[str]]) -> str:

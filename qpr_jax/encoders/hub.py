@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 
 PREFIX = "hf://"
 _ADDRESS = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
@@ -24,13 +25,8 @@ def fetch_model(address: str) -> pathlib.Path:
     match = _ADDRESS.fullmatch(address)
     if not match:
         raise UserError(f"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION, got {address!r}")
-    try:
+    with needs(address, "qpr_jax[hub]"):
         import huggingface_hub
-    except ImportError:
-        raise UserError(
-            f"{address}: expected the package huggingface_hub, found none",
-            remedy="pip install 'qpr_jax[hub]'",
-        ) from None
     try:
         folder = huggingface_hub.snapshot_download(
             match["repo"], revision=match["revision"], allow_patterns=[*_PATTERNS]

@@ -24,6 +24,7 @@ from qpr_jax.encoders.sentence_transformers import (
     serialize_weights,
 )
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
 from qpr_jax.old_names import rename_settings
 from qpr_jax.precision import HIGHEST, PRECISIONS
@@ -158,7 +159,8 @@ class TransformerEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        from qpr_jax.encoders.transformer_runtime import compile_layers
+        with needs("a transformer", "qpr_jax[transformer]"):
+            from qpr_jax.encoders.transformer_runtime import compile_layers
 
         model = self.model
         return compile_layers(model.shape, model.weights, self.compute_dtype, self.precision)

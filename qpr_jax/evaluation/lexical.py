@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn
+from qpr_jax.extras import needs
 from qpr_jax.reranking.lexical import K1, B
 from qpr_jax.text.tokenizer import tokenize
 
@@ -22,12 +22,8 @@ _BLOCK = 64  # queries scored at once
 
 def bm25_text_search(questions: Sequence[str], *, k1: float = K1, b: float = B) -> TextSearch:
     """BM25 of any texts over `questions`; it never finds one without a word of the text."""
-    try:
+    with needs("BM25", "qpr_jax[lexical]"):
         import bm25s
-    except ImportError as error:
-        raise UserError(
-            f"BM25 needs the package bm25s ({error})", remedy="pip install 'qpr_jax[lexical]'"
-        ) from error
     model = bm25s.BM25(k1=k1, b=b)
     model.index([tokenize(question) for question in questions], show_progress=False)
 

@@ -10,6 +10,7 @@ import numpy as np
 from qpr_jax.data.clusters import pair_count, transitive_clusters
 from qpr_jax.data.labeled_pairs import LabeledPairs
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.index.mining import Pairs, closest_pairs, pair_distances
 
 NO_THRESHOLD = -1.0  # below every distance
@@ -94,7 +95,8 @@ def classification_scores(
       `non_duplicates`. With few non-duplicates F1, precision, recall and average precision are
       high for any encoder: compare `accuracy` with `majority_accuracy`, and use `mcc` or `roc_auc`.
     """
-    from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
+    with needs("scores of labeled pairs", "qpr_jax[train]"):
+        from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
     require_both_labels(duplicates)
     count = int(duplicates.sum())

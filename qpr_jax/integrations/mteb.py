@@ -20,6 +20,7 @@ from qpr_jax.encoders import hub
 from qpr_jax.encoders.base import Encoder, encode_in_parts, parse_tensors
 from qpr_jax.encoders.sentence_transformers import WEIGHTS
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.files import StrPath
 from qpr_jax.index.run import run_encoder
 
@@ -66,14 +67,10 @@ class MtebEncoder:
         Release, licence and training data are not known. UserError where mteb is missing, or knows
         no such language.
         """
-        try:
+        with needs("the facts of a model", "qpr_jax[mteb]"):
             from mteb.languages import check_language_code
             from mteb.models import ModelMeta
             from mteb.models.model_meta import ScoringFunction
-        except ImportError:
-            raise UserError(
-                "expected the package mteb, found none", remedy="pip install 'qpr_jax[mteb]'"
-            ) from None
         for code in self.languages or ():
             try:
                 check_language_code(code)

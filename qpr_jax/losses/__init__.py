@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from qpr_jax.extras import needs
+
 if TYPE_CHECKING:
     from qpr_jax.losses.contrastive import contrastive_loss, online_contrastive_loss
     from qpr_jax.losses.imitation import imitation_loss, similarities_loss
@@ -29,7 +31,8 @@ if not TYPE_CHECKING:  # else a type checker would find every name
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = _MODULES.get(name, name.removesuffix("_loss"))
-        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        with needs("the losses", "qpr_jax[train]"):
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -23,6 +23,7 @@ from qpr_jax.encoders.sentence_transformers import (
 )
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, length_blocks, prefetch
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.files import (
     StrPath,
     manifest_format,
@@ -145,8 +146,9 @@ class CrossEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        from qpr_jax.encoders.transformer_runtime import compile_layers
-        from qpr_jax.models.cross_encoder import PairScorer
+        with needs("a cross-encoder", "qpr_jax[transformer]"):
+            from qpr_jax.encoders.transformer_runtime import compile_layers
+            from qpr_jax.models.cross_encoder import PairScorer
 
         return compile_layers(self.shape, self.weights, "float32", model=PairScorer)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from qpr_jax.errors import UserError
 from qpr_jax.reranking.light import calibrate
@@ -165,8 +166,6 @@ def _compose(curve: np.ndarray, moved: Map) -> np.ndarray:
 
 def _fit_logistic(x: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Fit slope, at least 0, and shift of logistic regression on x, float64 [P]; float64 [2]."""
-    from scipy.optimize import minimize
-
     sign = np.where(labels, 1.0, -1.0)
 
     def loss(found: np.ndarray) -> tuple[float, np.ndarray]:

@@ -1,43 +1,49 @@
-"""The HTTP service: search, encode, add, remove, health, metrics, and one page to try it."""
+"""The HTTP service: search, encode, questions, and what those need who run it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
-import functools
 import json
 import logging
-import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from fastapi.security import HTTPBearer
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import qpr_jax
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.base import Rerank
-from qpr_jax.retriever import Hit, Retriever
+from qpr_jax.ids import Id
+from qpr_jax.index.base import StoredQuestion
+from qpr_jax.retriever import Retriever
 from qpr_jax.serving import models
-from qpr_jax.serving.batching import Batcher, BusyError
-from qpr_jax.serving.guard import LOOPBACK, Guard, ServerMetrics
-from qpr_jax.serving.models import LIMITS, Limits
-from qpr_jax.serving.page import make_page
+from qpr_jax.serving.batching import BusyError
+from qpr_jax.serving.guard import LOOPBACK, Guard
+from qpr_jax.serving.limits import LIMITS, Limits
+from qpr_jax.serving.live import LiveIndex
+from qpr_jax.serving.observer import REQUEST_ID, Observer, ServerMetrics
+from qpr_jax.serving.operations import add_operations, bearer, require_token
 
 log = logging.getLogger("qpr_jax")
-
-_BATCH_QUERIES = 256
-_WAITING_WRITERS = 32  # of the concurrent requests; the rest is left for searches
 
 
 class _IdConvertor(PathConvertor):
@@ -56,17 +62,51 @@ def make_app(
     limits: Limits = LIMITS,
     threads: int = 1,
     allowed_hosts: Collection[str] = LOOPBACK,
+    allowed_origins: Collection[str] = (),
+    access_log: Callable[[str], object] | None = None,
+    open_again: Callable[[], Retriever] | None = None,
+    reload_signal: int = 0,
+    on_ready: Callable[[], object] = bool,
 ) -> Any:
-    """The ASGI application.
+    """The ASGI application, which warms up when its server starts it.
 
     Args:
-      token: clients must send it to write; without one nobody can.
+      token: clients must send it to write and to reload; without one nobody can.
       threads: threads of FAISS.
       allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
+      allowed_origins: of web pages that may read the answers in a browser (CORS), as
+        https://shop.example; none otherwise.
+      access_log: gets a line of JSON for each request.
+      open_again: reads the index of the folder, for a reload; None: there is none.
+      reload_signal: a signal that reloads, too; the server must run in the main thread then.
+      on_ready: called once it is warm.
     """
     metrics = ServerMetrics()
-    metrics.questions.set_function(lambda: len(retriever))
-    # FastAPI only describes the routes; Starlette answers them, which takes half the time.
+    live = LiveIndex(retriever, open_again, limits=limits, threads=threads, metrics=metrics)
+    routes = _describe(live, token, limits, metrics)
+    paths = sorted({route.path_format for route in routes})
+    app: Any = Starlette(
+        routes=_by_path(routes),
+        exception_handlers=error_handlers(paths),
+        lifespan=_lifespan(live, reload_signal, on_ready),
+    )
+    app.router.redirect_slashes = False
+    app = Guard(app, hosts=allowed_hosts, limits=limits)
+    if allowed_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=[*allowed_origins],
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
+            expose_headers=["Retry-After", "X-QPR-Version", "X-Request-ID"],
+        )
+    return Observer(app, metrics, paths=paths, access_log=access_log)
+
+
+def _describe(
+    live: LiveIndex, token: str, limits: Limits, metrics: ServerMetrics
+) -> list[APIRoute]:
+    """All routes; FastAPI describes them, and Starlette answers, which takes half the time."""
     described = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -74,150 +114,163 @@ def make_app(
         openapi_url=None,
     )
     requests = models.requests(limits)
-    _add_searches(described, retriever, requests, threads, metrics)
-    _add_changes(described, retriever, token, requests)
-    _add_state(described, retriever, metrics, limits)
+    _add_searches(described, live, requests, limits)
+    _add_questions(described, live, token, requests)
+    add_operations(described, live, token, metrics)
     document = json.dumps(described.openapi()).encode()
 
     @described.get("/openapi.json")
     async def openapi(request: Request) -> Response:
         return _json(document)
 
-    routes = [route for route in described.routes if isinstance(route, APIRoute)]
-    paths = sorted({route.path_format for route in routes})
-    answers = [Route(r.path, r.endpoint, methods=[*(r.methods or ())]) for r in routes]
-    app = Starlette(routes=answers, exception_handlers=error_handlers(paths))
-    app.router.redirect_slashes = False
-    return Guard(app, metrics, paths=paths, hosts=allowed_hosts, limits=limits)
+    return [route for route in described.routes if isinstance(route, APIRoute)]
+
+
+def _lifespan(live: LiveIndex, reload_signal: int, on_ready: Callable[[], object]) -> Any:
+    """What the server does before its first request, and after its last."""
+    running: set[asyncio.Task[Any]] = set()  # else they might be collected
+
+    def start(work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    async def warm_up() -> None:
+        await live.warm_up()
+        on_ready()
+
+    async def reload() -> None:
+        with contextlib.suppress(HTTPException):  # which is logged
+            await live.reload()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        start(warm_up())
+        if reload_signal:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(reload_signal, lambda: start(reload()))
+        yield
+        for task in running:
+            task.cancel()
+
+    return lifespan
+
+
+def _by_path(routes: Sequence[APIRoute]) -> list[Route]:
+    """One route for each path, so that a wrong method is told all the right ones."""
+    endpoints: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        for method in route.methods or ():
+            endpoints.setdefault(route.path, {})[method] = route.endpoint
+
+    def answer_by(methods: Mapping[str, Any]) -> Any:
+        async def answer(request: Request) -> Response:
+            found = methods["GET" if request.method == "HEAD" else request.method]
+            response: Response = await found(request)
+            return response
+
+        return answer
+
+    return [Route(p, answer_by(methods), methods=[*methods]) for p, methods in endpoints.items()]
 
 
 def _add_searches(
-    described: FastAPI,
-    retriever: Retriever,
-    requests: models.Requests,
-    threads: int,
-    metrics: ServerMetrics,
+    described: FastAPI, live: LiveIndex, requests: models.Requests, limits: Limits
 ) -> None:
-    def batcher(rerank: Rerank) -> Batcher:
-        return Batcher(
-            functools.partial(retriever.search, rerank=rerank),
-            _search_json,
-            max_queries=models.CROSS_QUERIES if rerank == "cross_encoder" else _BATCH_QUERIES,
-            threads=threads,
-            on_batch=metrics.batches.observe,
-        )
+    async def in_time(work: Awaitable[bytes]) -> Response:
+        try:
+            async with asyncio.timeout(limits.seconds) as limit:
+                return _json(await work)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            line = f"not answered within {limits.seconds:g} s; wait, or send less"
+            raise HTTPException(503, line, {"Retry-After": "1"}) from None
 
-    # One for each order, so that no batch has two, and none waits for a cross-encoder.
-    batchers: dict[Rerank, Batcher] = {}
-
-    def encode_json(questions: list[str]) -> bytes:
+    def encode_json(retriever: Retriever, questions: list[str]) -> bytes:
         return json.dumps({"vectors": retriever.encode(questions).tolist()}).encode()
 
-    @described.post("/search", **_bodies(requests.search, models.SearchResponse, 429))
+    @described.post("/search", **_bodies(requests.search, models.SearchResponse, 429, 503))
     async def search(request: Request) -> Response:
         """The best questions for each query."""
         body = requests.search.model_validate_json(await request.body())
+        served = live.served
         try:
-            word = retriever.second_stages.choose(body.rerank, retriever.index)
+            word = served.choose(body.rerank)
         except UserError as error:
             raise HTTPException(422, f"`rerank`: {error.what}") from None
-        if word not in batchers:
-            batchers[word] = batcher(word)
-        return _json(await batchers[word].search(body.queries, body.k))
+        return await in_time(served.search(body.queries, body.k, word))
 
-    @described.post("/encode", **_bodies(requests.encode, models.EncodeResponse, 429))
+    @described.post("/encode", **_bodies(requests.encode, models.EncodeResponse, 429, 503))
     async def encode(request: Request) -> Response:
         """The vector of each question."""
         body = requests.encode.model_validate_json(await request.body())
-        return _json(await asyncio.to_thread(encode_json, body.questions))
+        retriever = live.served.retriever
+        return await in_time(asyncio.to_thread(encode_json, retriever, body.questions))
 
 
-def _add_changes(
-    described: FastAPI, retriever: Retriever, token: str, requests: models.Requests
+def _add_questions(
+    described: FastAPI, live: LiveIndex, token: str, requests: models.Requests
 ) -> None:
-    writer = asyncio.Lock()  # so that writers queue here and not in a thread each
-    waiting = 0
-
-    async def write(change: Callable[[], Any]) -> Any:
-        nonlocal waiting
-        if waiting >= _WAITING_WRITERS:
-            raise BusyError
-        waiting += 1
-        try:
-            async with writer:
-                return await asyncio.to_thread(change)
-        finally:
-            waiting -= 1
-
-    security = [Depends(HTTPBearer(scheme_name="token"))]  # only described; see `_require_token`
     refused = (401, 403, 429, 503, 507)
     id_parameter = {"name": "id", "in": "path", "required": True, "schema": models.ID}
-
     bodies = _bodies(requests.add, models.AddResponse, *refused)
 
-    @described.post("/questions", dependencies=security, **bodies)
+    @described.post("/questions", dependencies=bearer(), **bodies)
     async def add(request: Request) -> Response:
         """Add questions; on disk, and found by searches, before this answers. Needs the token."""
-        _require_token(request, token)
+        require_token(request, token)
         body = requests.add.model_validate_json(await request.body())
-        ids = await write(lambda: retriever.add(body.questions, body.ids, body.payload))
+        ids = await live.write(lambda now: now.add(body.questions, body.ids, body.payload))
         return _json(json.dumps({"ids": ids}).encode())
+
+    @described.get(
+        "/questions/{id:id}",
+        response_model=models.Question,
+        responses=models.errors(404, 422, 429, 503),
+        openapi_extra={"parameters": [id_parameter]},
+    )
+    async def get(request: Request) -> Response:
+        """The question of an id, and its payload."""
+        given = _id_of(request)
+        found = await asyncio.to_thread(_stored, live.served.retriever, given)
+        if found is None:
+            raise _unknown(given)
+        return _json(json.dumps(found._asdict()).encode())
 
     @described.delete(
         "/questions/{id:id}",
         status_code=204,
-        dependencies=security,
+        dependencies=bearer(),
         responses=models.errors(404, 422, *refused),
         openapi_extra={"parameters": [id_parameter]},
     )
     async def remove(request: Request) -> Response:
         """Remove a question; on disk, and from searches, before this answers. Needs the token."""
-        _require_token(request, token)
-        given = request.path_params["id"]
-        try:
-            models.check_id(given)
-        except PydanticCustomError as error:
-            line = f"`id`: {error.message()}, got {models.shorten(given)}"
-            raise HTTPException(422, line) from None
-        if not await write(lambda: retriever.remove([given], ignore_missing=True)):
-            raise HTTPException(404, f"no question has the id {models.shorten(given)}")
+        require_token(request, token)
+        given = _id_of(request)
+        if not await live.write(lambda now: now.remove([given], ignore_missing=True)):
+            raise _unknown(given)
         return Response(status_code=204)
 
 
-def _require_token(request: Request, token: str) -> None:
-    """Raise the exception for 401 or 403 unless the request has the server's token."""
-    if not token:
-        raise HTTPException(403, "writing is off: the server was started without a token")
-    given = request.headers.getlist("authorization")
-    scheme, _, value = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    same = secrets.compare_digest(value.strip().encode(), token.encode())
-    if scheme.lower() != "bearer" or not same:
-        line = "expected `Authorization: Bearer TOKEN` with the server's token"
-        raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
+def _id_of(request: Request) -> Id:
+    """The id at the end of the path, with whatever it has: slashes, blanks, quotes."""
+    given = request.path_params["id"]
+    try:
+        return models.check_id(given)
+    except PydanticCustomError as error:
+        raise HTTPException(422, f"`id`: {error.message()}, got {models.shorten(given)}") from None
 
 
-def _add_state(
-    described: FastAPI, retriever: Retriever, server_metrics: ServerMetrics, limits: Limits
-) -> None:
-    words = retriever.second_stages.words(retriever.index)
-    page, headers = make_page(k=limits.k, characters=limits.characters, rerank=words)
+def _stored(retriever: Retriever, given: Id) -> StoredQuestion | None:
+    store = retriever.index.store
+    rows = store.rows_of([given])
+    return store.get(rows)[0] if rows[0] >= 0 else None
 
-    @described.get("/health", response_model=models.Health)
-    async def health(request: Request) -> Response:
-        """The state of the server and the number of questions it can find."""
-        return JSONResponse({"status": "ok", "questions": len(retriever)})
 
-    text = {200: {"content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}}}}
-
-    @described.get("/metrics", response_class=Response, responses=text)  # type: ignore[arg-type]
-    async def metrics(request: Request) -> Response:
-        """Counts and times in the format of Prometheus."""
-        report = await asyncio.to_thread(generate_latest, server_metrics.registry)
-        return Response(report, media_type=CONTENT_TYPE_LATEST)
-
-    @described.get("/", include_in_schema=False)
-    async def root(request: Request) -> Response:
-        return Response(page, headers=headers, media_type="text/html")
+def _unknown(given: Id) -> HTTPException:
+    return HTTPException(404, f"no question has the id {models.shorten(given)}")
 
 
 def _bodies(
@@ -230,11 +283,6 @@ def _bodies(
         "openapi_extra": {"requestBody": body | {"required": True}},
         "responses": models.errors(408, 413, 422, *refused),
     }
-
-
-def _search_json(results: Sequence[Sequence[Hit]]) -> bytes:
-    # ASCII, because any string is a question, even one with a lone surrogate.
-    return json.dumps({"results": [[hit._asdict() for hit in hits] for hits in results]}).encode()
 
 
 def _json(body: bytes) -> Response:
@@ -260,8 +308,8 @@ def _describe_error(
         case ValidationError():
             return 422, models.describe(error), None
         case HTTPException(status_code=405):
-            line = f"expected {(error.headers or {}).get('Allow')}, got {request.method}"
-            return 405, line, error.headers
+            allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
+            return 405, f"expected {', '.join(allowed)}, got {request.method}", error.headers
         case HTTPException(detail="Not Found"):
             got = models.shorten(request.url.path)
             return 404, f"expected one of {', '.join(paths)}; got {got}", error.headers
@@ -271,7 +319,8 @@ def _describe_error(
             return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
         case UserError() | OSError():
             # The request was valid: the fault is in the index folder or the disk.
-            log.error("%s %s: %s", request.method, request.url.path, error)
+            name = request.scope.get(REQUEST_ID, "")
+            log.error("%s %s %s: %s", name, request.method, request.url.path, error)
             if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                 return 507, "not written, because the server's disk is full", None
             return 503, "the server cannot use its index; see its log", None

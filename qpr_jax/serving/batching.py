@@ -16,8 +16,6 @@ from qpr_jax.retriever import Hit
 SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]
 FormatFn = Callable[[Sequence[Sequence[Hit]]], bytes]
 
-_WAITING_BATCHES = 16  # bounds how long a request waits
-
 
 class BusyError(Exception):
     """Too many queries wait."""
@@ -44,6 +42,7 @@ class Batcher:
         to_json: FormatFn,
         *,
         max_queries: int,
+        max_waiting: int,
         threads: int = 1,
         on_batch: Callable[[int], object] = lambda size: None,
     ) -> None:
@@ -53,11 +52,13 @@ class Batcher:
           search: (queries, k) -> hits of each query.
           to_json: makes the answer to a request from its hits, in the thread that searched.
           max_queries: most queries in a batch, unless a single request has more.
+          max_waiting: most queries that wait for a batch, which bounds how long one waits.
           threads: threads of FAISS.
           on_batch: called with the number of queries of each batch.
         """
         self._search, self._to_json = search, to_json
-        self._max_queries, self._on_batch = max_queries, on_batch
+        self._max_queries, self._max_waiting = max_queries, max_waiting
+        self._on_batch = on_batch
         self._pool = ThreadPoolExecutor(1, "search", lambda: faiss.omp_set_num_threads(threads))
         self._lock = threading.Lock()  # guards the three below
         self._waiting: deque[_Request] = deque()
@@ -69,7 +70,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         request = _Request(queries, k, loop.create_future())
         with self._lock:
-            if self._waiting_queries >= _WAITING_BATCHES * self._max_queries:
+            if self._waiting_queries >= self._max_waiting:
                 raise BusyError
             self._waiting.append(request)
             self._waiting_queries += len(queries)

@@ -3,7 +3,6 @@
 # No `from __future__ import annotations`: pydantic must resolve types defined inside `requests`.
 
 import reprlib
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import (
@@ -23,6 +22,7 @@ from qpr_jax import ids
 from qpr_jax.errors import UserError
 from qpr_jax.ids import LARGEST_BYTES, LARGEST_ID, id_key
 from qpr_jax.index.payloads import payload_json
+from qpr_jax.serving.limits import Limits
 
 _EXPECTED_ID = (
     f"expected a whole number from 0 to 2^63 - 1, or a string of 1 to {LARGEST_BYTES:,} bytes"
@@ -36,41 +36,18 @@ ID: dict[str, Any] = {
     'print alike, as 7 and "7", are one.',
     "examples": [7, "a-17"],
 }
-_MAX_HITS = 10_000  # of one request
-CROSS_QUERIES = 16  # of one request to a cross-encoder, and of a batch of them
 _ERRORS = {
     401: "The token is missing or wrong.",
     403: "The server has no token, so writing is off.",
     404: "No question has the id.",
     408: "The body did not arrive in time.",
+    409: "The server has no folder to read again.",
     413: "The body is too large.",
     422: "The request does not match this document.",
     429: "The server is busy; wait and try again.",
-    503: "The server cannot use its index.",
+    503: "The server cannot use its index, or not in time.",
     507: "The server's disk is full.",
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits on requests; a request beyond one is answered with a status of 4xx.
-
-    Attributes:
-      body: bytes of a body.
-      k: hits of a query.
-      characters: characters of a question.
-      questions: questions of a request.
-      concurrent: requests answered at a time.
-    """
-
-    body: int = 1 << 20
-    k: int = 100
-    characters: int = 2000
-    questions: int = 1000
-    concurrent: int = 256
-
-
-LIMITS = Limits()
 
 
 class Model(BaseModel):
@@ -146,11 +123,34 @@ class AddResponse(Model):
     ids: list[Id] = Field(description="One for each question, in their order, as it was given.")
 
 
+class Question(Model):
+    """A question that is indexed."""
+
+    id: Id
+    question: str = Field(description="The text that is indexed.")
+    payload: Payload | None = Field(
+        description="What was given with the question; null where nothing was."
+    )
+
+
 class Health(Model):
     """The state of the server."""
 
     status: str = Field(description='"ok".', examples=["ok"])
     questions: int = Field(description="How many questions can be found.")
+
+
+class Ready(Model):
+    """That the server can search."""
+
+    status: str = Field(description='"ready".', examples=["ready"])
+
+
+class Reloaded(Model):
+    """The index that took the place of the one before."""
+
+    questions: int = Field(description="How many questions can be found now.")
+    seconds: float = Field(description="How long it took.")
 
 
 class Error(Model):
@@ -194,11 +194,11 @@ def requests(limits: Limits) -> Requests:
 
         @model_validator(mode="after")
         def limit_work(self) -> Self:
-            if (hits := len(self.queries) * self.k) > _MAX_HITS:
-                line = f"expected at most {_MAX_HITS:,} hits, queries times k; got {hits:,}; send "
-                raise PydanticCustomError("many", f"{line}several requests")
-            if self.rerank == "cross_encoder" and len(self.queries) > CROSS_QUERIES:
-                line = f"expected at most {CROSS_QUERIES} queries for a cross-encoder, got "
+            if (hits := len(self.queries) * self.k) > limits.hits:
+                line = f"expected at most {limits.hits:,} hits, queries times k; got {hits:,}"
+                raise PydanticCustomError("many", f"{line}; send several requests")
+            if self.rerank == "cross_encoder" and len(self.queries) > limits.cross_queries:
+                line = f"expected at most {limits.cross_queries} queries for a cross-encoder, got "
                 raise PydanticCustomError("many", f"{line}{len(self.queries)}")
             return self
 

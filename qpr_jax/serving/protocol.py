@@ -8,10 +8,8 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_HEAD_BYTES = 1 << 16
-_HEAD_SECONDS = 10.0
-_UNREAD_SECONDS = 30.0
-_CONNECTIONS = 900  # a process may usually open 1,024 files
+from qpr_jax.serving.limits import LIMITS, Limits
+from qpr_jax.serving.observer import VERSION_HEADER, make_request_id
 
 
 class Protocol(HttpToolsProtocol):
@@ -21,12 +19,19 @@ class Protocol(HttpToolsProtocol):
     errors are.
     """
 
+    limits: Limits = LIMITS
+
+    @classmethod
+    def limited(cls, limits: Limits) -> type[Protocol]:
+        """The protocol with these limits."""
+        return type(cls.__name__, (cls,), {"limits": limits})
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # noqa: D102
         super().connection_made(transport)
         self._head_bytes = 0  # received since the last complete head, body part or request
         self._unread_timer: asyncio.TimerHandle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        if len(self.connections) > _CONNECTIONS:
+        if len(self.connections) > self.limits.connections:
             transport.abort()
         else:
             self._start_head_timer()
@@ -39,10 +44,9 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:  # noqa: D102
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes > _HEAD_BYTES and not self.transport.is_closing():
-            self._send_error(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "expected a head of at most 64 KiB"
-            )
+        if self._head_bytes > self.limits.head and not self.transport.is_closing():
+            line = f"expected a head of at most {self.limits.head:,} bytes"
+            self._send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, line)
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that uvicorn cannot parse; uvicorn's own answer is plain text."""
@@ -65,7 +69,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:  # noqa: D102
-        self._unread_timer = self.loop.call_later(_UNREAD_SECONDS, self.transport.abort)
+        self._unread_timer = self.loop.call_later(self.limits.unread_seconds, self.transport.abort)
         super().pause_writing()
 
     def resume_writing(self) -> None:  # noqa: D102
@@ -76,7 +80,7 @@ class Protocol(HttpToolsProtocol):
 
     def _start_head_timer(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+            self._head_timer = self.loop.call_later(self.limits.head_seconds, self.transport.close)
 
     def _stop_head_timer(self) -> None:
         self._head_bytes = 0
@@ -86,9 +90,11 @@ class Protocol(HttpToolsProtocol):
 
     def _send_error(self, status: HTTPStatus, line: str) -> None:
         body = json.dumps({"error": line}).encode()
+        name, version = VERSION_HEADER
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
+            f"x-request-id: {make_request_id()}\r\n{name.decode()}: {version.decode()}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
         self.transport.close()

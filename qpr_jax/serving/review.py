@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from qpr_jax.duplicates.review import Review, describe_review
-from qpr_jax.serving.guard import LOOPBACK, Guard, ServerMetrics
-from qpr_jax.serving.models import Limits
+from qpr_jax.serving.guard import LOOPBACK, Guard
+from qpr_jax.serving.limits import Limits
 from qpr_jax.serving.page import page_headers
 
 _WORDS = {"yes": True, "no": False, "skip": None}
@@ -75,8 +75,7 @@ def make_review_app(
         Route("/undo", undo, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _answer, OSError: _answer})
-    paths = [route.path for route in routes]
-    return Guard(app, ServerMetrics(), paths=paths, hosts=allowed_hosts, limits=_LIMITS)
+    return Guard(app, hosts=allowed_hosts, limits=_LIMITS)
 
 
 def _state(review: Review) -> Response:

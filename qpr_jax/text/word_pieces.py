@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
 from qpr_jax.text.tokenizer import replace_surrogates, tokenize
 
@@ -78,13 +79,8 @@ class PairPieces:
 
 
 def _load_tokenizer(tokenizer: bytes) -> Any:
-    try:
+    with needs("a transformer", "qpr_jax[transformer]"):
         from tokenizers import Tokenizer
-    except ImportError as error:
-        raise UserError(
-            f"a transformer needs more packages ({error.name})",
-            remedy="pip install 'qpr_jax[transformer]'",
-        ) from None
     try:
         return Tokenizer.from_str(tokenizer.decode())
     except Exception as error:  # the library raises no narrower class

@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.cli.serve import host_names
+from qpr_jax.cli.serve import host_names, origin_names
 from qpr_jax.errors import UserError
 from tests.cli.conftest import QUESTIONS
 from tests.runs import write_reranker
+from tests.serving.conftest import wait_until
 
 
 @pytest.fixture
@@ -22,6 +23,7 @@ def serving(index):
     write_reranker(index)
     command = [sys.executable, "-m", "qpr_jax.cli.main", "serve", str(index), "--port", "0"]
     command += ["--allowed-host", "search.example", "--json"]
+    command += ["--access-log", str(index.parent / "access.jsonl"), "--max-k", "7"]
     environment = os.environ | {"QPR_TOKEN": "secret"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, **pipes, text=True, env=environment)
@@ -46,9 +48,15 @@ def test_a_server_answers_allowed_hosts_and_stops_after_a_write(serving, index):
         f"{address}/questions", json={"questions": ["new"], "ids": [77]}, headers=bearer
     )
     assert answer.json() == {"ids": [77]}
+    Retriever.load(index).add(["from elsewhere"], [88])
+    assert httpx.get(f"{address}/questions/88").status_code == 404
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: httpx.get(f"{address}/questions/88").status_code == 200)
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM
-    assert dict(Retriever.load(index).index) == QUESTIONS | {77: "new"}
+    assert dict(Retriever.load(index).index) == QUESTIONS | {77: "new", 88: "from elsewhere"}
+    logged = (index.parent / "access.jsonl").read_text().splitlines()
+    assert [json.loads(line)["path"] for line in logged][3:5] == ["/search", "/questions"]
 
 
 def test_an_address_that_is_taken(qpr, index):
@@ -92,6 +100,20 @@ def test_a_token_that_is_none(qpr, index, tmp_path, monkeypatch, token):
     assert said in qpr("serve", index, "--token-file", tmp_path / "token")[2]
     monkeypatch.setenv("QPR_TOKEN", token)
     assert f"error: $QPR_TOKEN: {said}" in qpr("serve", index)[2]
+
+
+@pytest.mark.parametrize("origin", ["*", "shop.example", "https://a/b", "https://", "null"])
+def test_an_origin_that_is_none(origin):
+    with pytest.raises(UserError, match=r"expected an origin, as https://shop\.example, got"):
+        origin_names([origin])
+    names = ["https://shop.example", "http://localhost:3000", "http://[::1]:80"]
+    assert origin_names(names) == names
+
+
+def test_an_access_log_that_cannot_be_written(qpr, index, tmp_path):
+    status, _, err = qpr("serve", index, "--access-log", tmp_path / "none" / "log")
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith("error: `--access-log`: expected a file that can be written, got ")
 
 
 @pytest.mark.parametrize("host", ["", "no.such.host.invalid"])

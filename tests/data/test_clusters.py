@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from qpr_jax.data.clusters import (
     cluster_pairs,
@@ -37,6 +39,17 @@ def test_a_long_chain_is_one_cluster():
 
 def test_linked_numbers_by_first_appearance():
     assert connect(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
+
+
+def test_linked_against_scipy():
+    generator = np.random.default_rng(0)
+    for _ in range(100):
+        count, links = generator.integers(1, 60), generator.integers(0, 60)
+        pairs = generator.integers(0, count, (links, 2), np.int32)
+        graph = coo_array((np.ones(links), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+        expected = connected_components(graph, directed=False)[1]
+        same = expected[:, None] == expected
+        assert (connect(count, pairs) == np.unique(same.argmax(1), return_inverse=True)[1]).all()
 
 
 def test_ids_of_64_bits_are_numbered_and_minus_one_stays():

@@ -11,7 +11,8 @@ import uvicorn
 
 from qpr_jax import Retriever
 from qpr_jax.serving.app import make_app
-from qpr_jax.serving.models import Limits
+from qpr_jax.serving.limits import LIMITS as DEFAULTS
+from qpr_jax.serving.limits import Limits
 from qpr_jax.serving.protocol import Protocol
 from tests.runs import write_encoder
 
@@ -48,10 +49,10 @@ def shared_retriever(folder):
 
 
 @contextlib.contextmanager
-def running(app):
+def running(app, limits=DEFAULTS):
     """A server of an application: its address."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=Protocol, log_level="error", access_log=False)
+    config = uvicorn.Config(app, http=Protocol.limited(limits), log_level="error", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
@@ -66,9 +67,9 @@ def running(app):
 
 @pytest.fixture
 def serve():
-    """app -> the address of a server of its own."""
+    """app and its limits -> the address of a server of its own."""
     with contextlib.ExitStack() as servers:
-        yield lambda app: servers.enter_context(running(app))
+        yield lambda *app: servers.enter_context(running(*app))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@ import threading
 
 import pytest
 
-from qpr_jax.serving import batching
 from qpr_jax.serving.batching import Batcher, BusyError
 
 
@@ -28,7 +27,7 @@ def searched():
 
 
 def batcher(searched):
-    return Batcher(searched, lambda hits: repr(hits).encode(), max_queries=4)
+    return Batcher(searched, lambda hits: repr(hits).encode(), max_queries=4, max_waiting=16)
 
 
 async def waiting(made, requests):
@@ -87,9 +86,7 @@ def test_an_error_is_of_its_batch_alone(searched):
     assert (right, later) == (b"[['a0']]", b"[['b0']]")
 
 
-def test_too_many_that_wait(searched, monkeypatch):
-    monkeypatch.setattr(batching, "_WAITING_BATCHES", 2)
-
+def test_too_many_that_wait(searched):
     async def run():
         made = batcher(searched)
         tasks = await waiting(made, [(["a"], 1), (["b"] * 7, 1), (["c"] * 9, 1)])

@@ -1,13 +1,15 @@
 """Requests that are too large, too slow, broken off, or not HTTP, and clients that do not read."""
 
 import json
+import re
 import socket
 import time
 
 import pytest
 
-from qpr_jax.serving import guard, protocol
+import qpr_jax
 from qpr_jax.serving.app import make_app
+from qpr_jax.serving.limits import Limits
 from tests.serving.conftest import LIMITS, QUESTIONS, TOKEN, connect, wait_until
 
 
@@ -50,6 +52,8 @@ def test_malformed_http_is_answered_in_json(exchange, request_bytes):
     assert b"content-type: application/json" in headers
     assert b"content-length: %d" % len(body) in headers
     assert b"connection: close" in headers
+    assert b"x-qpr-version: %s" % qpr_jax.__version__.encode() in headers
+    assert any(re.fullmatch(rb"x-request-id: [0-9a-f]{32}", header) for header in headers)
     assert json.loads(body) == {"error": "expected an HTTP/1.1 request, got other bytes"}
 
 
@@ -73,10 +77,10 @@ def test_a_request_that_breaks_off_is_not_carried_out(connection, client, shared
     assert dict(shared_retriever.index) == QUESTIONS
 
 
-def test_a_body_that_does_not_come(connection, monkeypatch):
-    monkeypatch.setattr(guard, "_BODY_SECONDS", 0.2)
-    connection.sendall(HALF)
-    answer = b"".join(iter(lambda: connection.recv(1000), b""))
+def test_a_body_that_does_not_come(retriever, serve):
+    with connect(serve(make_app(retriever, limits=Limits(body_seconds=0.2)))) as connection:
+        connection.sendall(HALF)
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
@@ -87,18 +91,16 @@ def test_a_head_without_end(connection, head):
 
 
 @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nX: "])
-def test_a_head_that_does_not_come(head, retriever, serve, monkeypatch):
-    monkeypatch.setattr(protocol, "_HEAD_SECONDS", 0.2)
-    with connect(serve(make_app(retriever))) as connection:
+def test_a_head_that_does_not_come(head, retriever, serve):
+    with connect(serve(make_app(retriever), Limits(head_seconds=0.2))) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" if head else b"")
         connection.sendall(head)
         answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.count(b"HTTP/1.1 200 ") == (head != b"")
 
 
-def test_an_answer_that_is_not_read(retriever, serve, monkeypatch):
-    monkeypatch.setattr(protocol, "_UNREAD_SECONDS", 0.2)
-    address = serve(make_app(retriever, limits=LIMITS))
+def test_an_answer_that_is_not_read(retriever, serve):
+    address = serve(make_app(retriever, limits=LIMITS), Limits(unread_seconds=0.2))
     host, port = address.removeprefix("http://").split(":")
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

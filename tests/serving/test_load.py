@@ -5,9 +5,9 @@ import threading
 
 import httpx
 
-from qpr_jax.serving import app
 from qpr_jax.serving.app import make_app
 from qpr_jax.serving.batching import Batcher
+from qpr_jax.serving.limits import Limits
 from tests.serving.conftest import BEARER, LIMITS, TOKEN
 
 
@@ -16,6 +16,8 @@ def test_requests_that_arrive_together_are_searched_together(retriever, serve, m
     whole = retriever.search
 
     def search(queries, k=5, rerank=None):
+        if not queries[0].startswith("learn"):  # of the warm-up
+            return whole(queries, k)
         sizes.append(len(queries))
         if not first.is_set():
             first.set()
@@ -79,7 +81,6 @@ def test_more_requests_than_it_answers_at_a_time_get_429(retriever, serve, monke
 
 
 def test_more_writers_than_wait_get_429(retriever, serve, monkeypatch):
-    monkeypatch.setattr(app, "_WAITING_WRITERS", 3)
     go, running, most = threading.Event(), [], []
     whole = retriever.add
 
@@ -91,7 +92,7 @@ def test_more_writers_than_wait_get_429(retriever, serve, monkeypatch):
         return whole(questions, ids)
 
     monkeypatch.setattr(retriever, "add", add)
-    address = serve(make_app(retriever, token=TOKEN))
+    address = serve(make_app(retriever, token=TOKEN, limits=Limits(writers=3)))
 
     def send(i):
         body = {"questions": ["a"], "ids": [100 + i]}
@@ -113,7 +114,7 @@ def test_a_search_that_fails_is_an_error_of_the_server_and_not_the_end(
     failing = [True]
 
     def search(queries, k=5, rerank=None):
-        if failing.pop() if failing else False:
+        if queries == ["a"] and failing and failing.pop():
             raise RuntimeError("a bug")
         return whole(queries, k)
 
