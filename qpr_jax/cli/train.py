@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -110,16 +111,26 @@ def train(
 @click.command(cls=Command, stopped="the same command resumes {out}")
 @click.argument("folder", type=NamedPath())
 @click.argument("questions", default="-")
-@click.option("--out", type=NamedPath(dir_okay=False), required=True, help="Output file, .npy.")
+@click.option("--out", type=NamedPath(), required=True, help="Output file, .npy, or folder.")
+@click.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @dry_run
 @questions_input
-def encode(folder: str, questions: str, out: str, dry_run: bool, **how: Any) -> dict[str, Any]:
+def encode(
+    folder: str, questions: str, out: str, spark: str | None, dry_run: bool, **how: Any
+) -> dict[str, Any]:
     """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
 
-    np.load(OUT, mmap_mode="r") opens it in NumPy. The same command resumes after a kill.
+    np.load(OUT, mmap_mode="r") opens it in NumPy. Of a folder of Parquet files, OUT is a folder of
+    Parquet files: the same rows, with a column `vector`. The same command resumes after a kill.
 
+    \b
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
+             qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
+    if os.path.isdir(questions):
+        return _encode_folder(folder, questions, out, spark or "", dry_run, **how)
+    if spark is not None:
+        raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
     from qpr_jax.costs.encoding import encode_estimate
     from qpr_jax.index.vectors_file import encode_to_file
     from qpr_jax.retriever import run_encoder
@@ -137,6 +148,26 @@ def encode(folder: str, questions: str, out: str, dry_run: bool, **how: Any) -> 
     costs.end()
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
+
+
+def _encode_folder(
+    run: str, questions: str, out: str, spark: str, dry_run: bool, **how: Any
+) -> dict[str, Any]:
+    """Encode a folder of Parquet files into another."""
+    from qpr_jax.index.parquet_vectors import encode_parquet
+
+    if dry_run or how["format"] not in (None, "parquet"):
+        raise click.UsageError("a folder of Parquet files takes neither --dry-run nor --format")
+    watch = Stopwatch(out)
+    rows = encode_parquet(
+        *(questions, out, run),
+        text_column=how["text_column"] or "",
+        skip_bad_rows=how["skip_bad_rows"],
+        spark=spark,
+        log=log.info,
+    )
+    log.info("%s: %s vectors. %s", out, f"{rows:,}", watch.line())
+    return {"out": out, "vectors": rows}
 
 
 @click.command(cls=Command, stopped="{to} is whole, or not there")

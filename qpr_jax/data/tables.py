@@ -157,7 +157,7 @@ def open_input(path: str) -> Iterator[BinaryIO]:
             what = f"{input_name(path)}: expected text, Parquet or Arrow, got {other}"
             raise UserError(what, remedy="decompress it; gzip and zstd are read as they are")
         elif kind == "zstd":
-            arrow = _pyarrow(path)
+            arrow = import_pyarrow(path)
             stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
             file = io.BufferedReader(stack.enter_context(stream))
         try:
@@ -169,7 +169,8 @@ def open_input(path: str) -> Iterator[BinaryIO]:
             raise UserError(what, remedy="fetch it again") from None
 
 
-def _pyarrow(path: str) -> Any:
+def import_pyarrow(path: str) -> Any:
+    """The package that reads Parquet and Arrow; UserError where it is missing."""
     with needs(f"{input_name(path)}: Parquet, Arrow and zstd", "qpr_jax[parquet]"):
         import pyarrow
         import pyarrow.parquet
@@ -178,7 +179,7 @@ def _pyarrow(path: str) -> Any:
 
 def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
     """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
-    arrow, source = _pyarrow(path), input_name(path)
+    arrow, source = import_pyarrow(path), input_name(path)
     try:
         data = arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
         if kind == "parquet":

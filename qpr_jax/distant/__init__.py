@@ -35,7 +35,8 @@ def make_folder(
         result = local_engine.make_clusters(logs, method, skip_bad_rows=skip_bad_rows)
         return write_clusters(folder, result, method)
     from qpr_jax.distant import spark_engine
+    from qpr_jax.spark_session import session
 
-    with spark_engine.session(spark) as session:
-        result = spark_engine.make_clusters(session, logs, method, skip_bad_rows=skip_bad_rows)
+    with session(spark, "qpr clusters") as opened:
+        result = spark_engine.make_clusters(opened, logs, method, skip_bad_rows=skip_bad_rows)
         return write_clusters(folder, result, method)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
 import os
-import re
-import signal
-import sys
-import threading
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,108 +29,14 @@ from qpr_jax.distant.method import (
     words_of,
 )
 from qpr_jax.distant.report import LARGEST, SAMPLE
-from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
+from qpr_jax.spark_session import Rows, arrow_map
 
-_ROWS, _CHARACTERS = 1000, 1 << 24  # of a batch between Java and Python
-_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 _WORDS = 1_000_000  # most words that a task counts in memory
 _PARTITION = 100_000  # rows, about
 _CLUSTER = (
     "answer string, size bigint, coherence double, kept boolean, split_draw bigint, "
     "sample_draw bigint, shown array<string>, questions array<string>"
 )
-_SETTINGS = {
-    "spark.log.level": "OFF",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * _CHARACTERS),
-    # The driver reads partitions one by one; merged ones would be too large for its memory.
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    # Each partition is a job; the blocks of finished jobs would take most of the memory.
-    "spark.memory.fraction": "0.4",
-    # Otherwise a driver that is out of memory waits forever.
-    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
-}
-_LOCAL = {
-    "spark.ui.enabled": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-
-Rows = Iterator[tuple[Any, ...]]
-
-
-@contextlib.contextmanager
-def session(master: str) -> Iterator[Any]:
-    """Start a Spark session on a master: `local[2]`, `spark://host:7077`, `yarn`, ...
-
-    Raises UserError if Spark fails. Only the settings that are necessary are set here; the others
-    come from the installation of Spark (`spark-defaults.conf`).
-    """
-    if not _MASTER.fullmatch(master):
-        raise UserError(
-            f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
-            setting="spark",
-        )
-    with needs("Spark", "qpr_jax[spark]", setting="spark"):
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # repeats errors
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all workers together
-    builder = SparkSession.builder.master(master).appName("qpr clusters")
-    for name, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
-        builder = builder.config(name, value)
-    try:
-        with _own_interrupts():
-            spark = builder.getOrCreate()
-        try:
-            yield spark
-        finally:
-            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may still run
-                warnings.simplefilter("ignore", RuntimeWarning)
-                spark.stop()
-    except (PySparkException, Py4JError) as error:
-        raise UserError(
-            f"{master}: {_reason(error):.300}",
-            setting="spark",
-            remedy="install Java 17 or newer (JAVA_HOME), give Spark enough memory "
-            "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the logs and import "
-            "qpr_jax",
-        ) from error
-
-
-@contextlib.contextmanager
-def _own_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C until the end of the block, and restore the handler of Ctrl-C after it.
-
-    A Java process that loses its parent while it starts would never end, and PySpark leaves its
-    own handler of Ctrl-C behind, which logs stack traces.
-    """
-    root = logging.getLogger()
-    if not root.handlers:
-        root.addHandler(logging.NullHandler())  # otherwise PySpark prints stack traces
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if received:
-        raise KeyboardInterrupt
-
-
-def _reason(error: Exception) -> str:
-    """Return the message of an error in Java, or the last line of a Python traceback."""
-    java = getattr(error, "java_exception", None)
-    lines = str(java or error).strip().splitlines()
-    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
-    return (raised or lines or [type(error).__name__])[-1]
 
 
 def make_clusters(
@@ -155,7 +54,7 @@ def make_clusters(
     spark.conf.set("spark.sql.shuffle.partitions", partitions)
     questions = _persist(
         _sort_partitions(rows, "key").mapInArrow(
-            *_arrow_map(
+            *arrow_map(
                 lambda rows: distinct_questions(itertools.starmap(LogRow, rows)),
                 "text string, answer string, rows bigint, answers bigint",
             )
@@ -171,7 +70,7 @@ def make_clusters(
     decided = questions.where(f"answer != '{UNDECIDED}'").select("answer", "text")
     found = _persist(
         _sort_partitions(decided, "answer", "text").mapInArrow(
-            *_arrow_map(lambda rows: group_clusters(rows, method, weights), _CLUSTER)
+            *arrow_map(lambda rows: group_clusters(rows, method, weights), _CLUSTER)
         )
     )
     sizes, coherences, kept, draws = _columns(found, "size", "coherence", "kept", "split_draw")
@@ -181,14 +80,14 @@ def make_clusters(
     bounds = split_bounds(draws[kept])
     kept_clusters = found.where("kept")
     words = kept_clusters.mapInArrow(
-        *_arrow_map(
+        *arrow_map(
             lambda rows: (row for values in rows for row in overlap_keys(Cluster(*values), bounds)),
             "words string, split bigint, answer string, text string",
         )
     )
     dropped = _persist(
         _sort_partitions(words, "words", "split", "answer", "text").mapInArrow(
-            *_arrow_map(find_overlap, "answer string, text string")
+            *arrow_map(find_overlap, "answer string, text string")
         )
     )
     counts["overlapping_questions"] = dropped.count()
@@ -210,7 +109,7 @@ def make_clusters(
         largest_kept=_first_clusters(kept_clusters, LARGEST, *by_size),
         sample=_first_clusters(kept_clusters, SAMPLE, "sample_draw", "answer"),
         clusters=itertools.starmap(
-            FinishedCluster, with_dropped.mapInArrow(*_arrow_map(finish, columns)).toLocalIterator()
+            FinishedCluster, with_dropped.mapInArrow(*arrow_map(finish, columns)).toLocalIterator()
         ),
         texts=(text for (text,) in questions.select("text").orderBy("text").toLocalIterator()),
     )
@@ -231,7 +130,7 @@ def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -
     columns = "key string, answer string, text string, "
     columns += "number bigint, line bigint, reason string, remedy string"
     numbers = spark.range(len(files)).repartitionByRange(len(files), "id")
-    rows = _persist(numbers.mapInArrow(*_arrow_map(read, columns)))
+    rows = _persist(numbers.mapInArrow(*arrow_map(read, columns)))
     bad = rows.where("reason is not null").select("number", "line", "reason", "remedy")
     refused = bad.where(f"line = {WHOLE_FILE}") if skip_bad_rows else bad
     for number, *row in _order_by(refused, "number", f"line = {WHOLE_FILE}", "line").take(1):
@@ -252,7 +151,7 @@ def _word_uses(questions: Any) -> list[tuple[str, int]]:
                 uses.clear()
         yield from uses.items()
 
-    parts = questions.select("text").mapInArrow(*_arrow_map(count, "word string, uses bigint"))
+    parts = questions.select("text").mapInArrow(*arrow_map(count, "word string, uses bigint"))
     uses = parts.groupBy("word").agg({"uses": "sum"}).toDF("word", "uses")
     most = uses.orderBy(uses["uses"].desc(), "word").limit(WEIGHTED_WORDS)
     return [(word, used) for word, used in most.collect()]
@@ -289,41 +188,3 @@ def _first_clusters(frame: Any, count: int, *order: str) -> list[Cluster]:
     """Return the first clusters in an order, without their questions."""
     rows = _order_by(frame.drop("questions"), *order).limit(count).collect()
     return [Cluster(**row.asDict(), questions=[]) for row in rows]
-
-
-def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """Yield batches of rows, smaller ones of long rows: a cluster may have a million questions."""
-    chunk: list[Any] = []
-    characters = 0
-    for row in rows:
-        chunk.append(row)
-        characters += sum(sum(map(len, cell)) for cell in row if isinstance(cell, list))
-        if len(chunk) == _ROWS or characters > _CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
-    """Return the arguments of `mapInArrow` for a function from rows to rows with `columns`."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        types = {
-            "string": pyarrow.string(),
-            "bigint": pyarrow.int64(),
-            "double": pyarrow.float64(),
-            "boolean": pyarrow.bool_(),
-            "array<string>": pyarrow.list_(pyarrow.string()),
-        }
-        fields = (column.split() for column in columns.split(", "))
-        schema = pyarrow.schema((name, types[kind]) for name, kind in fields)
-        tables = ([column.to_pylist() for column in batch.columns] for batch in batches)
-        rows = (row for table in tables for row in zip(*table, strict=True))
-        for chunk in _chunks(function(rows)):
-            arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
-            yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
-
-    return run, columns

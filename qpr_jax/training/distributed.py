@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.errors import Interrupted, UserError, format_error, ref
 from qpr_jax.training.machine_config import DistributedConfig
+from qpr_jax.training.rendezvous import meet
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +129,13 @@ def disconnect() -> None:
 
 
 def _initialize(distributed: DistributedConfig) -> None:
-    options: dict[str, Any] = {"heartbeat_timeout_seconds": distributed.heartbeat}
+    options: dict[str, Any] = {
+        "heartbeat_timeout_seconds": distributed.heartbeat,
+        "initialization_timeout": distributed.timeout,
+    }
     if distributed.coordinator:
+        number, count = distributed.process_id, distributed.num_processes
+        meet(distributed.coordinator, count, number, distributed.timeout)
         options |= {"coordinator_address": distributed.coordinator}
         options |= {
             "num_processes": distributed.num_processes,

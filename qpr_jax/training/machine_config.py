@@ -17,6 +17,9 @@ class DistributedConfig:
     )
     num_processes: int = setting(0, "number of processes; 0: JAX finds it", min=0, result=False)
     process_id: int = setting(-1, "number of this process, from 0; -1: JAX finds it", result=False)
+    timeout: int = setting(
+        300, "seconds to wait for all processes at the start", min=1, result=False
+    )
     heartbeat: int = setting(
         30, "seconds of silence after which a process counts as lost", min=1, result=False
     )

@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from qpr_jax import spark_session
 from qpr_jax.distant import local_engine, spark_engine
 from qpr_jax.distant.folder import write_clusters
 from qpr_jax.distant.logs import Logs
@@ -22,7 +23,7 @@ METHODS = [Method(least=0.2), Method("paper", least=0.1, pairs=7, seed=5)]
 def session(spark_master):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # most time is compilation
-        with spark_engine.session(spark_master) as session:
+        with spark_session.session(spark_master, "test") as session:
             yield session
 
 
@@ -85,7 +86,7 @@ def test_spark_gives_what_memory_gives(
 ):
     rows = len(log_rows())
     monkeypatch.setattr(spark_engine, "_PARTITION", rows // partitions if partitions else 10 * rows)
-    monkeypatch.setattr(spark_engine, "_CHARACTERS", 500)
+    monkeypatch.setattr(spark_session, "CHARACTERS_AT_ONCE", 500)
     session.conf.set("spark.sql.adaptive.enabled", "false" if partitions else "true")
     made = made_in_memory(tmp_path / "a", shuffled, method)
     assert made_on_spark(session, tmp_path / "b", shuffled, method) == made

@@ -1,0 +1,149 @@
+"""Apache Spark: a session on a master, and functions from rows to rows on its workers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from qpr_jax.errors import UserError
+from qpr_jax.extras import needs
+
+ROWS_AT_ONCE, CHARACTERS_AT_ONCE = 1000, 1 << 24  # of a batch between Java and Python
+_MASTER = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
+_SETTINGS = {
+    "spark.log.level": "OFF",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_ONCE),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * CHARACTERS_AT_ONCE),
+    # The driver reads partitions one by one; merged ones would be too large for its memory.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    # Each partition is a job; the blocks of finished jobs would take most of the memory.
+    "spark.memory.fraction": "0.4",
+    # Otherwise a driver that is out of memory waits forever.
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+Rows = Iterator[tuple[Any, ...]]
+
+
+@contextlib.contextmanager
+def session(master: str, name: str) -> Iterator[Any]:
+    """Start a Spark session of this name on a master: `local[2]`, `spark://host:7077`, `yarn`, ...
+
+    Raises UserError if Spark fails. Only the settings that are necessary are set here; the others
+    come from the installation of Spark (`spark-defaults.conf`).
+    """
+    if not _MASTER.fullmatch(master):
+        raise UserError(
+            f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
+            setting="spark",
+        )
+    with needs("Spark", "qpr_jax[spark]", setting="spark"):
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # repeats errors
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", "4g")  # in local mode, of all workers together
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in (_SETTINGS | (_LOCAL if master.startswith("local") else {})).items():
+        builder = builder.config(key, value)
+    try:
+        with _own_interrupts():
+            spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            with warnings.catch_warnings():  # after Ctrl-C it warns that Java may still run
+                warnings.simplefilter("ignore", RuntimeWarning)
+                spark.stop()
+    except (PySparkException, Py4JError) as error:
+        raise UserError(
+            f"{master}: {_reason(error):.300}",
+            setting="spark",
+            remedy="install Java 17 or newer (JAVA_HOME), give Spark enough memory "
+            "(SPARK_DRIVER_MEMORY), and make sure that all machines can read the files and import "
+            "qpr_jax",
+        ) from error
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Delay Ctrl-C until the end of the block, and restore the handler of Ctrl-C after it.
+
+    A Java process that loses its parent while it starts would never end, and PySpark leaves its
+    own handler of Ctrl-C behind, which logs stack traces.
+    """
+    root = logging.getLogger()
+    if not root.handlers:
+        root.addHandler(logging.NullHandler())  # otherwise PySpark prints stack traces
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if received:
+        raise KeyboardInterrupt
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error in Java, or the last line of a Python traceback."""
+    java = getattr(error, "java_exception", None)
+    lines = str(java or error).strip().splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    return (raised or lines or [type(error).__name__])[-1]
+
+
+def _chunks(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield batches of rows, smaller ones of long rows: a cluster may have a million questions."""
+    chunk: list[Any] = []
+    characters = 0
+    for row in rows:
+        chunk.append(row)
+        characters += sum(sum(map(len, cell)) for cell in row if isinstance(cell, list))
+        if len(chunk) == ROWS_AT_ONCE or characters > CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def arrow_map(function: Callable[[Rows], Iterable[Any]], columns: str) -> tuple[Any, str]:
+    """Return the arguments of `mapInArrow` for a function from rows to rows with `columns`."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        types = {
+            "string": pyarrow.string(),
+            "bigint": pyarrow.int64(),
+            "double": pyarrow.float64(),
+            "boolean": pyarrow.bool_(),
+            "array<string>": pyarrow.list_(pyarrow.string()),
+        }
+        fields = (column.split() for column in columns.split(", "))
+        schema = pyarrow.schema((name, types[kind]) for name, kind in fields)
+        tables = ([column.to_pylist() for column in batch.columns] for batch in batches)
+        rows = (row for table in tables for row in zip(*table, strict=True))
+        for chunk in _chunks(function(rows)):
+            arrays = map(pyarrow.array, zip(*chunk, strict=True), schema.types)
+            yield pyarrow.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+    return run, columns

@@ -1,0 +1,137 @@
+"""A standalone cluster of Spark on loopback: a master and two workers, each a process."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from qpr_jax.index.run import run_encoder
+from tests.distant.rows import log_rows, write_rows
+from tests.runs import write_encoder
+
+_CLASS = "org.apache.spark.deploy"
+_SECONDS = 240
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(spark_master, tmp_path_factory):
+    """The address of the master, when both workers have registered; they cannot import JAX."""
+    import pyspark
+
+    folder = tmp_path_factory.mktemp("spark")
+    no_jax = folder / "path" / "jax"
+    no_jax.mkdir(parents=True)
+    (no_jax / "__init__.py").write_text("raise ImportError('no JAX on a worker')\n")
+    home = pathlib.Path(pyspark.__file__).parent
+    path = os.pathsep.join([str(no_jax.parent), str(pathlib.Path(__file__).parent.parent.parent)])
+    workers = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "PYTHONPATH": path}
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    of_master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    of_worker = ["worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+    commands = {"master": of_master} | {
+        f"worker{i}": [*of_worker, "--work-dir", str(folder / str(i)), master] for i in (1, 2)
+    }
+    started = []
+    try:
+        for name, (main, *arguments) in commands.items():
+            with open(folder / f"{name}.log", "w") as log:
+                command = [home / "bin" / "spark-class", f"{_CLASS}.{main}", *arguments]
+                started.append(
+                    subprocess.Popen(
+                        command, stderr=log, env=os.environ | workers, start_new_session=True
+                    )
+                )
+        until = time.monotonic() + _SECONDS
+        while (folder / "master.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < until, (folder / "master.log").read_text()
+            time.sleep(0.2)
+        yield master
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def on_cluster(qpr, monkeypatch):
+    """The program, as a driver on loopback; it must succeed."""
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+
+    def call(*arguments, expected=0):
+        status, _, stderr = qpr(*arguments)
+        assert status == expected, stderr
+        return stderr
+
+    return call
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.slow
+def test_clusters_are_those_of_memory_to_the_byte(cluster, tmp_path, on_cluster):
+    logs = write_rows(tmp_path / "log.jsonl", log_rows())
+    on_cluster("clusters", str(logs), "--out", str(tmp_path / "memory"))
+    on_cluster("clusters", str(logs), "--out", str(tmp_path / "spark"), "--spark", cluster)
+    assert contents(tmp_path / "spark") == contents(tmp_path / "memory")
+
+
+@pytest.mark.slow
+def test_vectors_are_those_of_one_process_and_an_error_of_a_worker_is_a_line(
+    cluster, tmp_path, on_cluster
+):
+    run = tmp_path / "run"
+    write_encoder(run)
+    texts = [f"how to cook rice {i}" for i in range(2000)]
+    (tmp_path / "questions").mkdir()
+    source = tmp_path / "questions" / "a.parquet"
+    parquet.write_table(pyarrow.table({"question": texts}), source, row_group_size=600)
+    command = ["encode", str(run), str(source.parent), "--spark", cluster, "--out"]
+    on_cluster(*command, str(tmp_path / "out"))
+    found = parquet.read_table(tmp_path / "out")
+    assert found["question"].to_pylist() == texts
+    vectors = np.stack(found["vector"].to_numpy())
+    np.testing.assert_array_equal(vectors, run_encoder(run).encode(texts))
+
+    texts[700] = None
+    parquet.write_table(pyarrow.table({"question": texts}), source, row_group_size=600)
+    stderr = on_cluster(*command, str(tmp_path / "other"), expected=1)
+    assert re.search(
+        r"^error: .*a.parquet, row 100 of row group 1: expected a question", stderr, re.M
+    )
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "other" / "_SUCCESS").exists()
+
+
+def test_a_folder_in_this_process(tmp_path, qpr):
+    run, out = tmp_path / "run", tmp_path / "out"
+    write_encoder(run)
+    (tmp_path / "questions").mkdir()
+    table = pyarrow.table({"id": [7], "question": ["what is rice"]})
+    parquet.write_table(table, tmp_path / "questions" / "a.parquet")
+    command = ["encode", run, tmp_path / "questions", "--out", out]
+    status, stdout, stderr = qpr(*command, "--json")
+    assert status == 0, stderr
+    assert json.loads(stdout) == {"out": str(out), "vectors": 1}
+    assert parquet.read_table(out).column_names == ["id", "question", "vector"]
+    assert qpr(*command, "--dry-run")[0] == 2
+    status, _, stderr = qpr("encode", run, "x.tsv", "--out", "y.npy", "--spark", "local[1]")
+    assert status == 2
+    assert "--spark needs QUESTIONS to be a folder of Parquet files" in stderr
