@@ -215,6 +215,10 @@ class Index(Protocol):
         """Those of the ids that no question has."""
         ...
 
+    def stored(self, ids: Sequence[Id]) -> list[StoredQuestion | None]:
+        """The question of each id with its payload, None where no question has it."""
+        ...
+
     def questions(self, ids: Sequence[Id]) -> list[str | None]:
         """The question of each id, None where no question has it."""
         ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Hit, Reorder, StoredQuestion
 from qpr_jax.index.milvus_entities import (
@@ -71,7 +71,8 @@ class MilvusIndex:
         self.statistics = statistics
         self._lock = threading.Lock()  # guards the four below
         self._written = 1  # Milvus's time of the last write of this process; 1: none
-        self._size, self._size_at = 0, -np.inf
+        self._size: int | None = None
+        self._size_at = -np.inf
         self._reserved = 0  # numbers below it are given to no question without an id
 
     @property
@@ -98,18 +99,23 @@ class MilvusIndex:
         return f"<MilvusIndex: {self.server.address}, {self.requested.factory}>"
 
     def __len__(self) -> int:
-        """How many questions there are, as of the last second."""
+        """How many questions there are, as of the last second, or when Milvus last answered."""
         with self._lock:
-            if time.monotonic() - self._size_at < _COUNTED:
+            if self._size is not None and time.monotonic() - self._size_at < _COUNTED:
                 return self._size
-        size = self.count_where("")
+        try:
+            size = self.count_where("", timeout=min(_COUNTED, self.server.settings.timeout))
+        except UnavailableError:
+            if self._size is None:
+                raise
+            size = self._size
         with self._lock:
             self._size, self._size_at = size, time.monotonic()
         return size
 
-    def count_where(self, condition: str) -> int:
-        """How many entities there are of a condition."""
-        (found,) = self._query(condition, ["count(*)"])
+    def count_where(self, condition: str, **how: Any) -> int:
+        """How many entities there are of a condition; how: as of `Server.call`."""
+        (found,) = self._query(condition, ["count(*)"], **how)
         return int(found["count(*)"])
 
     def questions_encoder(self, queries: Encoder) -> Encoder:
@@ -201,11 +207,9 @@ class MilvusIndex:
             return {"consistency_level": level}
         return {"consistency_level": "Customized", "guarantee_timestamp": self._written}
 
-    def _query(self, where: str, fields: list[str]) -> list[dict[str, Any]]:
-        found = self.server.call(
-            "query", self.build, filter=where, output_fields=fields, **self._level()
-        )
-        return [*found]
+    def _query(self, where: str, fields: list[str], **how: Any) -> list[dict[str, Any]]:
+        how |= {"filter": where, "output_fields": fields, **self._level()}
+        return [*self.server.call("query", self.build, **how)]
 
     def _by_key(self, ids: Sequence[Id], fields: list[str]) -> Iterator[dict[str, Any]]:
         for where in conditions(ids):

@@ -38,6 +38,7 @@ STATISTICS = "statistics.safetensors"  # among the files of a version
 LOADING, COMPLETE = "loading", "complete"
 _QUERIES, _AT = 200, 10  # of the recall that is measured
 _LOOKED_UP = 64  # digests
+_INDEXED = 1024  # questions; Milvus compares fewer one by one, whatever the index
 
 Log = Callable[[str], object]
 
@@ -115,7 +116,8 @@ class Load:
         numbers, statistics, recall = array("q"), Statistics(), _Recall(self.recipe.metric)
         self._write(questions, numbers, statistics, recall, log)
         check(len(numbers), self._repeated(numbers))
-        self.server.settle(self.build)
+        if len(numbers) >= _INDEXED:
+            self.server.settle(self.build)
         self.server.load(self.build, index_parameters(self.recipe))
         self._check_whole(len(numbers))
         files = {**files, STATISTICS: statistics.to_bytes()}

@@ -36,7 +36,7 @@ _FIELDS = (
     ("vector", "FLOAT_VECTOR", {"dim": 2}),  # Milvus has no collection without one
 )
 _INDEX = {"index_type": "FLAT", "metric_type": "L2"}
-_PART = 48 << 10  # bytes, which base64 makes a third more
+_PART = 48_000  # bytes, which are 64,000 in base64
 _AT_ONCE = 64  # records of a call: 4 MiB, as Milvus's limit of a message is
 _PATIENCE = 30  # times that a writer looks for numbers of its own
 

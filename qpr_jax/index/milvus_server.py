@@ -159,10 +159,9 @@ class Server:
         )
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of pymilvus's client."""
-        return self._answer(
-            getattr(self._client, method), *args, timeout=self.settings.timeout, **kwargs
-        )
+        """Call a method of pymilvus's client; `timeout`: other seconds than of the settings."""
+        seconds = {"timeout": self.settings.timeout}
+        return self._answer(getattr(self._client, method), *args, **(seconds | kwargs))
 
     def now(self) -> int:
         """The server's present timestamp: a search of this guarantee sees all writes before it.
@@ -231,6 +230,8 @@ class Server:
         A segment has lists of its own, so that more of them cost more time a search.
         """
         self.call("flush", name)
+        if len(self.call("list_persistent_segments", name)) < 2:
+            return
         # Milvus compacts what is indexed, and an index that is none takes no time.
         self._index(name, {"index_type": "FLAT", "metric_type": "L2"})
         job = self._compact(name)

@@ -256,11 +256,15 @@ class QuestionIndex:
         rows = self.store.rows_of(ids).tolist()
         return [value for value, row in zip(ids, rows, strict=True) if row < 0]
 
-    def questions(self, ids: Sequence[Id]) -> list[str | None]:
-        """The question of each id, None where no question has it."""
+    def stored(self, ids: Sequence[Id]) -> list[StoredQuestion | None]:
+        """The question of each id with its payload, None where no question has it."""
         rows = self.store.rows_of(ids)
         found = iter(self.store.get(rows[rows >= 0]))
-        return [next(found).question if row >= 0 else None for row in rows.tolist()]
+        return [next(found) if row >= 0 else None for row in rows.tolist()]
+
+    def questions(self, ids: Sequence[Id]) -> list[str | None]:
+        """The question of each id, None where no question has it."""
+        return [None if found is None else found.question for found in self.stored(ids)]
 
 
 def build_vectors(
