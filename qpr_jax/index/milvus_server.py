@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from qpr_jax.errors import UnavailableError, UserError
+from qpr_jax.extras import needs
 
 PREFIX = "milvus://"
 CONSISTENCY = ("session", "strong", "bounded", "eventual")
@@ -126,14 +127,9 @@ class Server:
     def __init__(self, address: Address) -> None:
         """Connect."""
         self.address, self.settings = address, Settings.read()
-        try:
+        with needs(f"{address}", "qpr_jax[milvus]"):
             import grpc
             import pymilvus
-        except ImportError as error:
-            raise UserError(
-                f"{address}: needs the package {error.name}",
-                remedy="pip install 'qpr_jax[milvus]'",
-            ) from None
         # It logs every failed call with a traceback; the errors that are raised say the same.
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
         self.types = pymilvus.DataType
@@ -224,13 +220,17 @@ class Server:
         level = {"consistency_level": "Session", "properties": properties}
         self.call("create_collection", name, schema=schema, **level)
 
+    def segments(self, name: str) -> int:
+        """How many segments a collection has on disk."""
+        return len(self.call("list_persistent_segments", name))
+
     def settle(self, name: str) -> None:
         """Have what was inserted in as few segments as the server makes, before it is indexed.
 
         A segment has lists of its own, so that more of them cost more time a search.
         """
         self.call("flush", name)
-        if len(self.call("list_persistent_segments", name)) < 2:
+        if self.segments(name) < 2:
             return
         # Milvus compacts what is indexed, and an index that is none takes no time.
         self._index(name, {"index_type": "FLAT", "metric_type": "L2"})

@@ -32,7 +32,7 @@ def host(tmp_path_factory, request):
     address, log = folder / "milvus-address", folder / "milvus-log"
     with locked(folder / "milvus-lock", wait=True):
         if not address.exists():
-            command = [sys.executable, "-m", "tests.milvus.server", folder / "milvus", address]
+            command = [sys.executable, "-m", "benchmarks.milvus_server", folder / "milvus", address]
             with log.open("w") as out:
                 process = subprocess.Popen(
                     [*command, str(parent)],

@@ -1,6 +1,6 @@
 """A Milvus server of the package `milvus`, for as long as another process lives.
 
-    python -m tests.milvus.server FOLDER ADDRESS PARENT
+    python -m benchmarks.milvus_server FOLDER ADDRESS PARENT
 
 Writes HOST:PORT to the file ADDRESS when it answers.
 """
