@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from qpr_jax.encoders.base import Encoder
@@ -158,14 +158,15 @@ def load_collection(
     source = default_folder() if run is None else run
     encoder, stages = read_stages(source)
     name = pathlib.Path(source).name
-    return _load(address, questions, (encoder, stages, name), recipe, check, cross_encoder, log)
+    own = encoder, stages, name
+    return _load(address, questions, own, recipe, check, 0, cross_encoder=cross_encoder, log=log)
 
 
 def save_collection(address: str, retriever: Retriever) -> None:
     """Load the questions of a retriever, with its encoder and its re-rankers."""
     own = retriever.encoder, retriever.second_stages, retriever.encoder.summary().library
-    recipe = retriever.index.requested
-    _load(address, retriever.index.store, own, recipe, accept, None, lambda line: None)
+    index = retriever.index
+    _load(address, index.store, own, index.requested, accept, index.next_id)
 
 
 def _load(
@@ -174,15 +175,19 @@ def _load(
     own: tuple[Encoder, SecondStages, str],
     recipe: Recipe | None,
     check: Check,
-    cross_encoder: StrPath | None,
-    log: Callable[[str], object],
+    next_id: int,
+    *,
+    cross_encoder: StrPath | None = None,
+    log: Log = lambda line: None,
 ) -> MilvusRetriever:
+    """Load questions; own: the encoder, its re-rankers, and its name."""
     encoder, stages, name = own
     server = Server(Address.parse(address))
     how = milvus_recipe(
         recipe or run_recipe(encoder), encoder.dimension, assignments_given=recipe is not None
     )
-    Load(server, encoder, how, name).run(questions, check, run_files(encoder, stages), log)
+    files = run_files(encoder, stages)
+    Load(server, encoder, how, name).run(questions, check, files, next_id, log)
     return MilvusRetriever(server, cross_encoder)
 
 

@@ -100,7 +100,7 @@ class Searcher(abc.ABC):
 
     def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
         """Vectors of strings or of the questions of a table, float32 [n, d]; see `build`."""
-        return self._newest().encoder.encode(as_queries(queries, text_column))
+        return self.encoder.encode(as_queries(queries, text_column))
 
     def __len__(self) -> int:
         """How many questions can be found."""

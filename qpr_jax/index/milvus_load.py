@@ -102,11 +102,17 @@ class Load:
         }
 
     def run(
-        self, questions: Iterable[StoredQuestion], check: Check, files: Files, log: Log
+        self,
+        questions: Iterable[StoredQuestion],
+        check: Check,
+        files: Files,
+        next_id: int,
+        log: Log,
     ) -> None:
         """Write the questions and the files of the run, and replace the collection of before.
 
-        check: of the ids, as of `stored_entries`.
+        check: of the ids, as of `stored_entries`. next_id: questions without an id get numbers from
+        here on, or from the greatest id on.
         """
         self.records.create()
         self._remove_leftovers()
@@ -126,7 +132,7 @@ class Load:
             "qpr.count": str(len(numbers)),
             "qpr.recall": "null",
         }
-        self.records.reserve_ids(self.build, max(0, 1 + max(numbers)))
+        self.records.reserve_ids(self.build, max(next_id, 1 + max(numbers, default=-1)))
         self.server.set_properties(self.build, facts)
         found = recall.measure(self._index(statistics))
         done = {"qpr.recall": json.dumps(found), "qpr.state": COMPLETE}
@@ -216,7 +222,7 @@ class Load:
 
     def _repeated(self, numbers: array[int]) -> tuple[int, Id] | None:
         """The first row whose id an earlier one has, and the id, as of `Check`."""
-        values = np.frombuffer(numbers, np.int64)
+        values = np.array(numbers, np.int64)
         order = np.argsort(values, kind="stable")
         same = values[order][1:] == values[order][:-1]
         for row in np.sort(order[1:][same]).tolist():

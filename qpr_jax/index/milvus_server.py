@@ -30,6 +30,7 @@ _ADDRESS = re.compile(
 _MISSING = 100  # the code of a collection that is not there
 _REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED", "auth check failure", "permission deny")
 _POLL = 0.2  # seconds between two looks at a work of the server
+_PATIENCE = 60  # times that a call is repeated which the server does not finish in time
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class Server:
 
         A segment has lists of its own, so that more of them cost more time a search.
         """
-        self.call("flush", name)
+        self._flush(name)
         if self.segments(name) < 2:
             return
         # Milvus compacts what is indexed, and an index that is none takes no time.
@@ -237,8 +238,19 @@ class Server:
         job = self._compact(name)
         for state in self._poll("get_compaction_state", job):
             if "Completed" in str(state):
-                break
-        self.call("drop_index", name, "vector")
+                return
+
+    def _flush(self, name: str) -> None:
+        """Have what was inserted written to segments, which may take longer than a call."""
+        for left in reversed(range(_PATIENCE)):
+            try:
+                self.call("flush", name)
+            except UnavailableError:
+                self.call("list_collections")  # an error where the server is gone
+                if not left:
+                    raise
+            else:
+                return
 
     def _compact(self, name: str) -> int:
         """Begin a compaction. Milvus before 2.4 asks for the number of a collection."""
@@ -250,11 +262,19 @@ class Server:
         return int(self._answer(call, request, timeout=self.settings.timeout).compactionID)
 
     def _index(self, name: str, index: dict[str, Any]) -> None:
-        """Index `vector`, and wait until that is done."""
+        """Index `vector`, in place of another index, and wait until that is done."""
+        if self.call("list_indexes", name):
+            present = self.call("describe_index", name, "vector")
+            asked = {"index_type": index["index_type"], **index.get("params", {})}
+            if any(present.get(key) != str(value) for key, value in asked.items()):
+                self.call("release_collection", name)
+                self.call("drop_index", name, "vector")
         how = self._client.prepare_index_params()
         how.add_index("vector", **index)
         self.call("create_index", name, index_params=how, sync=False)
         for facts in self._poll("describe_index", name, "vector"):
+            if facts.get("state") == "Failed":
+                raise UserError(f"{self.address}: Milvus cannot build the index {index}")
             if not facts.get("pending_index_rows") and facts.get("state") != "InProgress":
                 return
 

@@ -9,6 +9,7 @@ import pytest
 
 from qpr_jax import Recipe, Retriever, UserError
 from qpr_jax.extend import extend_index
+from qpr_jax.index.milvus_load import Load
 from qpr_jax.index.milvus_records import Records
 from tests.milvus.test_without_a_server import PAYLOADS
 from tests.runs import write_encoder, write_reranker
@@ -163,7 +164,7 @@ def test_a_load_goes_on_after_a_kill_and_replaces_at_once(host, run, monkeypatch
     monkeypatch.setattr("qpr_jax.index.milvus_entities.BATCH_BYTES", 2000)
     encoded = []
     kind = type(Retriever.load(run / "export").encoder)
-    encode = kind.encode
+    encode, publish = kind.encode, Load._publish
     monkeypatch.setattr(
         kind, "encode", lambda self, texts: encoded.append(len(texts)) or encode(self, texts)
     )
@@ -178,9 +179,14 @@ def test_a_load_goes_on_after_a_kill_and_replaces_at_once(host, run, monkeypatch
         Retriever.load(address)
     before = sum(encoded)
     encoded.clear()
+    monkeypatch.setattr(Load, "_publish", lambda *_: 1 / 0)
     entries = [(i, r["id"], r["question"], None) for i, r in enumerate(ROWS)]
-    loaded = Retriever.build_in(address, entries, run, recipe=Recipe("Flat"))
+    with pytest.raises(ZeroDivisionError):
+        Retriever.build_in(address, entries, run, recipe=Recipe("Flat"))
     assert 0 < before <= 60
+    assert sum(encoded) == len(ROWS) - before
+    monkeypatch.setattr(Load, "_publish", publish)
+    loaded = Retriever.build_in(address, entries, run, recipe=Recipe("Flat"))
     assert sum(encoded) == len(ROWS) - before
     first = facts_of(loaded.search(QUERIES, 200))
     loaded.add(["not of the load"], ["extra"])
