@@ -219,7 +219,7 @@ def kill_and_restart(
 
     os.environ["QPR_MILVUS_TIMEOUT"] = "5"
     with serving(address) as (host, port):
-        writer = threading.Thread(target=change, args=(host, port))
+        writer = threading.Thread(target=change, args=(host, port), daemon=True)
         writer.start()
         for _ in range(kills):
             time.sleep(seconds)

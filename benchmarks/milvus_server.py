@@ -24,6 +24,19 @@ def free_ports(count):
     return ports
 
 
+def bind(port):
+    """A socket that listens at a port, which a server that was killed may have had; None: taken."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+    except OSError:
+        listening.close()
+        return None
+    return listening
+
+
 def make_server(folder, port=None, **settings):
     """A server that is not started yet; on `port`, or any one. settings: dots are written `__`."""
     folder = pathlib.Path(folder).absolute()
@@ -33,6 +46,7 @@ def make_server(folder, port=None, **settings):
     if not (folder / "bin").exists():
         (folder / "bin").symlink_to(unpacked / "bin")
     config = MilvusServerConfig(data_dir=str(folder))
+    config.try_bind_port = bind
     names = [name for name in config.configurable_items if name.endswith("_port")]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     config.update(**(ports | ({"proxy_port": port} if port else {})))
