@@ -18,7 +18,13 @@ from qpr_jax.files import StrPath
 from qpr_jax.index.base import Check, StoredQuestion
 from qpr_jax.index.built_questions import accept
 from qpr_jax.index.milvus_index import MilvusIndex
-from qpr_jax.index.milvus_load import STATISTICS, Load, find_collection, require_encoder
+from qpr_jax.index.milvus_load import (
+    STATISTICS,
+    Load,
+    find_collection,
+    require_collection,
+    require_encoder,
+)
 from qpr_jax.index.milvus_recipe import milvus_recipe
 from qpr_jax.index.milvus_records import Records
 from qpr_jax.index.milvus_server import Address, MissingError, Server
@@ -56,13 +62,7 @@ class MilvusRetriever(Retriever):
     def _read(self) -> Parts:
         cross_encoder, half = self._options
         while True:
-            facts = find_collection(self._server)
-            if facts is None:
-                raise UserError(
-                    f"{self._server.address}: expected a collection, found none",
-                    setting="run",
-                    remedy="make it with `qpr index`, or name another one",
-                )
+            facts = require_collection(self._server)
             properties = facts["properties"]
             try:
                 folder = self._records.fetch_files(properties["qpr.version"])
@@ -212,9 +212,7 @@ def renew_run(address: str, run: StrPath) -> bool:
     """
     server = Server(Address.parse(address))
     records = Records(server)
-    facts = find_collection(server)
-    if facts is None:
-        raise UserError(f"{address}: expected a collection, found none", setting="folder")
+    facts = require_collection(server)
     encoder, stages = read_stages(run)
     require_encoder(server, facts, encoder)
     before = facts["properties"]["qpr.version"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import pathlib
 import re
 import secrets
 from array import array
@@ -27,8 +28,9 @@ from qpr_jax.index.milvus_entities import as_id, batches, fields_of, write_entit
 from qpr_jax.index.milvus_index import MilvusIndex
 from qpr_jax.index.milvus_recipe import index_parameters
 from qpr_jax.index.milvus_records import Files, Records
-from qpr_jax.index.milvus_server import Server
+from qpr_jax.index.milvus_server import Address, Server
 from qpr_jax.index.payloads import payload_json
+from qpr_jax.index.question_index import GOOD_RECALL
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.records import number_of
 from qpr_jax.index.statistics import Statistics
@@ -58,6 +60,18 @@ def find_collection(server: Server) -> dict[str, Any] | None:
     return found
 
 
+def require_collection(server: Server) -> dict[str, Any]:
+    """As `find_collection`; UserError where there is none."""
+    found = find_collection(server)
+    if found is None:
+        raise UserError(
+            f"{server.address}: expected a collection, found none",
+            setting="run",
+            remedy="make it with `qpr index`, or name another one",
+        )
+    return found
+
+
 def require_encoder(server: Server, found: Mapping[str, Any], encoder: Encoder) -> None:
     """UserError, with both hashes, where another encoder made the vectors of a collection."""
     made = found["properties"]["qpr.encoder"]
@@ -67,6 +81,13 @@ def require_encoder(server: Server, found: Mapping[str, Any], encoder: Encoder) 
             f"{encoder.identity}",
             remedy="use that encoder, or name another collection",
         )
+
+
+def run_folder(address: str) -> pathlib.Path:
+    """The folder of the run's files of a collection, in the cache of this machine."""
+    server = Server(Address.parse(address))
+    found = require_collection(server)
+    return Records(server).fetch_files(found["properties"]["qpr.version"])
 
 
 class Load:
@@ -140,6 +161,8 @@ class Load:
         self._publish(facts["qpr.version"])
         said = "not measured, as the load was resumed" if found is None else f"{found:.3f}"
         log(f"index: {self.recipe.factory}, {len(numbers):,} questions, recall@10 {said}")
+        if found is not None and found < GOOD_RECALL:
+            log(f"warning: recall@10 is {found:.3f} ({GOOD_RECALL} wanted); raise `probes`")
 
     def _create(self) -> None:
         """Make the collection; it gets its index when all questions are there."""
