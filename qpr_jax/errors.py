@@ -48,6 +48,10 @@ class UserError(ValueError):
         return self.line(python_spelling)
 
 
+class UnavailableError(UserError):
+    """A server that does not answer now; the same call may succeed later."""
+
+
 class Interrupted(Exception):
     """SIGTERM or Ctrl-C came and the state is saved; `args[0]` is the signal's number."""
 

@@ -9,7 +9,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.index.documents import query_encoder
 from qpr_jax.index.folder import new_build, read_manifest, replace_encoder
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.run import run_encoder
+from qpr_jax.milvus_retriever import renew_run
 from qpr_jax.retriever import Retriever
 
 
@@ -18,7 +20,8 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
 
     Where the questions have an encoder of their own, that of the queries is replaced.
     The files of the index stay to the byte, but for the manifest, which names the encoder: a kill
-    leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too.
+    leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too; a
+    collection of Milvus gets those of `run`, whose encoder may be its own.
 
     Returns:
       Whether there was anything to do: False if `folder` has this encoder already.
@@ -26,6 +29,8 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
     Raises:
       UserError: `run` does not extend the encoder of `folder`, or one is missing or damaged.
     """
+    if is_address(folder):
+        return renew_run(str(folder), run)
     encoder = run_encoder(run)
     index = pathlib.Path(folder, "index").absolute()
     retriever = _load(folder)

@@ -7,15 +7,13 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
-from qpr_jax.data.questions import as_entries, as_queries, given_ids
+from qpr_jax.data.questions import as_entries
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.encoders.load import encoder_folder, is_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id, check_ids, unknown_ids
-from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, check_k, stored_entries
+from qpr_jax.ids import Id
+from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, stored_entries
 from qpr_jax.index.built_questions import accept
 from qpr_jax.index.documents import describe_fit, query_encoder
 from qpr_jax.index.folder import (
@@ -27,22 +25,21 @@ from qpr_jax.index.folder import (
     write_index,
     write_store,
 )
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import run_encoder, run_recipe
 from qpr_jax.locks import WriteLock
-from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.opening import empty_index, open_encoders, open_index, save_documents
 from qpr_jax.reranking.second_stage import SecondStages, read_stages
-from qpr_jax.reranking.stage import Explanation
-from qpr_jax.results import Results
+from qpr_jax.searcher import Parts, Searcher
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
 
 Log = Callable[[str], object]
 
 
-class Retriever:
+class Retriever(Searcher):
     """Finds the indexed questions that mean the same as a query.
 
     Any number of threads may search and encode while one changes the questions. A retriever that
@@ -64,8 +61,7 @@ class Retriever:
         second_stages: SecondStages | None = None,
     ) -> None:
         """folder: where changes are kept, in files of `build`; in memory alone where None."""
-        self.encoder, self.index = encoder, index
-        self.second_stages = second_stages or SecondStages(encoder, {})
+        super().__init__(Parts(encoder, index, second_stages or SecondStages(encoder, {})))
         # A relative one would mean another after a change of the working directory.
         self._lock = WriteLock(folder.absolute() if folder else None)
         self._build = build
@@ -83,14 +79,18 @@ class Retriever:
         """The encoder, its re-ranker and the index of a folder; UserError where one is damaged.
 
         Args:
-          run: or, unless it must be `indexed`, what has an encoder alone (see
-            `encoders.load.encoder_folder`), to which questions are added, in memory until it is
-            saved: a folder of `qpr publish` or its name, an address `hf://ORG/NAME`, `minilm`,
-            `open_student`.
+          run: or the address of a collection, milvus://HOST:19530/NAME; or, unless it must be
+            `indexed`, what has an encoder alone (see `encoders.load.encoder_folder`), to which
+            questions are added, in memory until it is saved: a folder of `qpr publish` or its
+            name, an address `hf://ORG/NAME`, `minilm`, `open_student`.
           indexed: whether there must be an index.
           cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
           half: encode in half precision, as of `encoders.load.read_encoder`.
         """
+        if is_address(run):
+            from qpr_jax.milvus_retriever import open_collection
+
+            return open_collection(str(run), cross_encoder, half=half)
         if not indexed:
             run = encoder_folder(run)
             if is_encoder(run) and not pathlib.Path(run, "index").exists():
@@ -158,14 +158,22 @@ class Retriever:
         """An index in `folder` of more questions than memory holds; see `build`.
 
         Args:
-          folder: gets index/ and, where it has none, the encoder; None: in memory.
+          folder: gets index/ and, where it has none, the encoder; None: in memory. Or the address
+            of a collection, as of `load`.
           entries: (line, id, question, payload), as of `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
           run, documents_by, cross_encoder, recipe, log: as of `build`.
           where: what a UserError says before the line, as `tickets.csv, line`.
         """
-        encoder, stages, empty = open_encoders(run, documents_by, cross_encoder, recipe)
         questions, check = stored_entries(entries, where)
+        if is_address(folder):
+            from qpr_jax.milvus_retriever import load_collection
+
+            if documents_by is not None:
+                raise UserError("a collection of Milvus has one encoder", setting="documents_by")
+            source = str(folder), questions, run, cross_encoder
+            return load_collection(*source, recipe=recipe, check=check, log=log)
+        encoder, stages, empty = open_encoders(run, documents_by, cross_encoder, recipe)
         retriever = cls(encoder, empty, second_stages=stages)
         path = pathlib.Path(folder, "index") if folder is not None else None
         with retriever._lock.hold(path):
@@ -174,94 +182,15 @@ class Retriever:
             log(describe_fit(retriever.index, encoder.encode))
         return retriever
 
-    def search(
-        self, queries: Any, k: int = 5, *, text_column: str | None = None, rerank: Rerank = None
-    ) -> Results:
-        """Find the `k` best questions of each query, best first; all if there are fewer.
-
-        queries, text_column: as `questions` of `build`.
-        rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
-          hits are sorted by distance; None: light, if there is one.
-        """
-        count = check_k(k)
-        texts, index = as_queries(queries, text_column), self.index
-        stage = self.second_stages.stage(rerank, index)
-        vectors = self.encoder.encode(texts)
-        hits = stage.search(texts, vectors, count) if stage else index.find(vectors, count)
-        return Results.of(texts, hits)
-
-    def explain(
-        self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
-    ) -> Explanation:
-        """What the stages of a search for `text` think of another text, or of a question by `id`.
-
-        It is looked at among the hits of the search, as if it were one of them.
-        """
-        return self.second_stages.explain(rerank, self.index, text, other, id)
-
-    def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
-        """Vectors of strings or of the questions of a table, float32 [n, d]; see `build`."""
-        return self.encoder.encode(as_queries(queries, text_column))
-
-    @property
-    def state(self) -> str:
-        """Names the questions as this retriever sees them; each change gives another name."""
-        return f"{self._build} {self.index.store.sequence}"
-
-    def __len__(self) -> int:
-        """How many questions can be found."""
-        return len(self.index)
-
     def __repr__(self) -> str:
         where = self._lock.folder.parent if self._lock.folder else "memory"
         parts = f"{self.encoder!r}, {self.index.vectors!r}, {self.second_stages!r}"
         return f"<Retriever of {len(self):,} questions in {where}: {parts}>"
 
-    def add(
-        self,
-        questions: Any,
-        ids: Iterable[Id] | None = None,
-        payload: bool | Iterable[Any] = True,
-        *,
-        text_column: str | None = None,
-        id_column: str | None = None,
-        skip_bad_rows: bool = False,
-        state: str | None = None,
-    ) -> list[Id]:
-        """Add questions; one whose id is there replaces the old one. Returns the ids.
-
-        Arguments as of `build`; questions without ids get numbers that no question has had.
-        state: the `state` that they were made for; UserError, and no change, where it is another.
-        """
-        entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
-        with self.changing():
-            if state is not None and state != self.state:
-                raise UserError(
-                    "the index was changed meanwhile, so nothing was added",
-                    remedy="do the same again",
-                )
-            checked = check_ids(given_ids(entries), len(entries), self.index.next_id)
-            if checked:
-                texts = [entry.question for entry in entries]
-                payloads = [entry.payload for entry in entries]
-                added = [*map(StoredQuestion, checked, texts, payloads)]
-                self.index.put(added, self.index.questions_encoder(self.encoder).encode(texts))
-            return checked
-
-    def remove(self, ids: Iterable[Id], *, ignore_missing: bool = False) -> int:
-        """Remove the questions of these ids; UserError, and no change, where one is not there.
-
-        ignore_missing: pass over those that are not there instead. Returns how many are removed.
-        """
-        with self.changing():
-            checked = check_ids(ids, None, 0)
-            missing = {*self.index.missing(checked)}
-            if missing and not ignore_missing:
-                raise unknown_ids([value for value in checked if value in missing])
-            checked = [value for value in checked if value not in missing]
-            if checked:
-                self.index.remove(checked)
-            return len(checked)
+    @property
+    def state(self) -> str:
+        """Names the questions as this retriever sees them; each change gives another name."""
+        return f"{self._build} {self.index.store.sequence}"
 
     def compact(self, log: Log = lambda line: None) -> None:
         """Build the index again from its present questions, with lists and codes made for them.
@@ -274,8 +203,14 @@ class Retriever:
     def save(self, folder: StrPath) -> None:
         """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads.
 
-        Later changes are kept there.
+        Later changes are kept there. The address of a collection, as of `load`, gets the questions
+        as they are now; load it to change them there.
         """
+        if is_address(folder):
+            from qpr_jax.milvus_retriever import save_collection
+
+            save_collection(str(folder), self)
+            return
         where = pathlib.Path(folder, "index").absolute()
         with self._lock.hold(where):
             if self._lock.folder and where.resolve() == self._lock.folder.resolve():

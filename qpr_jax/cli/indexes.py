@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,10 @@ from qpr_jax.cli.options import (
 )
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, check_each, id_key, parse_key
+from qpr_jax.index.milvus_server import is_address
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Hit
@@ -95,6 +97,8 @@ def index(
 
     source = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
+    if is_address(folder):
+        return _index_in_milvus(folder, questions, source, documents_by, dry_run, given, how)
     encoder = run_encoder(source)
     recipe = run_recipe(encoder, **given)
     other = read_documents(documents_by, encoder) if documents_by is not None else None
@@ -115,6 +119,37 @@ def index(
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
     facts = {name: getattr(retriever.index.recipe, name) for name in _RECIPE}
     return {"folder": folder, "questions": len(retriever), **facts}
+
+
+def _index_in_milvus(
+    address: str,
+    questions: str,
+    source: StrPath,
+    documents_by: str | None,
+    dry_run: bool,
+    given: dict[str, Any],
+    how: dict[str, Any],
+) -> dict[str, Any]:
+    """As of `index`; the work is the server's, so what it takes is not estimated."""
+    from qpr_jax.index.milvus_recipe import milvus_recipe
+    from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+
+    if dry_run:
+        raise UserError("expected a folder, got a collection of Milvus", setting="dry_run")
+    encoder = run_encoder(source)
+    # A run may ask for several lists a question, which a user has not asked Milvus for.
+    more = {"assignments_given": "assignments" in given}
+    recipe = milvus_recipe(run_recipe(encoder, **given), encoder.dimension, **more)
+    retriever = Retriever.build_in(
+        *(address, progress.count(read_input(questions, say=log.info, **how), "read"), source),
+        documents_by=documents_by,
+        recipe=recipe,
+        where=f"{input_name(questions)}, line",
+        log=log.info,
+    )
+    log.info("%s: %s questions", address, f"{len(retriever):,}")
+    facts = {name: getattr(recipe, name) for name in _RECIPE}
+    return {"folder": address, "questions": len(retriever), **facts}
 
 
 @click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
@@ -277,6 +312,9 @@ def compact(folder: str, dry_run: bool) -> dict[str, Any]:
     from qpr_jax.costs.rows import sample_store
     from qpr_jax.upgrade import upgrade_index
 
+    if is_address(folder):
+        load_index(folder).compact(log.info)
+        return {"folder": folder, "upgraded": False}
     if not dry_run and upgrade_index(folder, log.info):
         return {"folder": folder, "upgraded": True}
     retriever = load_index(folder)
@@ -298,31 +336,7 @@ def info(folder: str) -> Output:
 
     Example: qpr info my_index
     """
-    from qpr_jax.index.folder import verify_index
-    from qpr_jax.reranking.second_stage import SecondStages
+    from qpr_jax.facts import index_facts
 
-    retriever = load_index(folder)
-    index, encoder, recipe = retriever.index, retriever.encoder, retriever.index.recipe
-    verify_index(pathlib.Path(folder, "index"))
-    index.store.check_integrity()
-    stages = retriever.second_stages
-    if index.documents is not None:
-        index.questions_encoder(encoder)  # which is read, and so checked
-        stages = SecondStages(encoder, {})  # what is there is of distances of one encoder
-    removed, added = index.store.counts()
-    size = sum(p.stat().st_size for p in pathlib.Path(folder, "index").iterdir() if p.is_file())
-    facts = {
-        **{"questions": len(retriever), "removed": removed, "added": added},
-        **{name: getattr(recipe, name) for name in _RECIPE},
-        "recall@10": round(index.vectors.recall, 4),
-        "dimension": encoder.dimension,
-        "vocabulary": encoder.summary().vocabulary_size,
-        "encoder": encoder.identity,
-        "documents_by": index.documents and index.documents.identity,
-        "extends": list(encoder.extends),
-        "rerankers": stages.facts(),
-        "calibration": stages.calibration_facts(),
-        "index_bytes": size,
-        "integrity_check": "ok",
-    }
+    facts = index_facts(folder)
     return Output(json.dumps(facts, indent=2) + "\n", [facts])

@@ -6,7 +6,7 @@ import array
 import operator
 import pathlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -18,7 +18,10 @@ from qpr_jax.ids import Id, number_entries, repeated_id
 from qpr_jax.text.base import as_texts
 
 if TYPE_CHECKING:
+    from qpr_jax.encoders.base import Encoder
+    from qpr_jax.index.documents import Documents
     from qpr_jax.index.recipe import Recipe
+    from qpr_jax.index.statistics import Statistics
 
 # Called with the number of questions and the first row, with its id, that has the id of an earlier
 # row; None where all ids differ.
@@ -150,6 +153,86 @@ class VectorIndex(Protocol):
     @classmethod
     def read(cls, path: StrPath, recipe: Recipe, recall: float, dimension: int) -> Self:
         """The index of a file that `save` wrote; its bytes are verified, or those of SUMS."""
+        ...
+
+
+class Found(Protocol):
+    """The questions of what a search found, by its rows, int64; -1 for none."""
+
+    def fields(self, rows: np.ndarray) -> tuple[list[Id], list[str]]:
+        """The ids and texts of rows [n], all of which were found."""
+        ...
+
+    def payloads(self, rows: np.ndarray) -> list[Payload | None]:
+        """The payloads of rows [n], all of which were found."""
+        ...
+
+    def hits(self, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+        """The hits of distances float32 and rows, [n, k]."""
+        ...
+
+
+# The hits of some queries, made of the number of the first of them, of the distances and the rows,
+# [n, k], of what was found for each, and of the questions of these rows.
+Reorder = Callable[[int, np.ndarray, np.ndarray, Found], list[list[Hit]]]
+
+
+class Index(Protocol):
+    """What a retriever and its second stages need of an index; safe to use from several threads.
+
+    Attributes:
+      requested, recipe: how it was asked to index, and how it does.
+      encoder: the identity of the encoder of the questions.
+      documents: this encoder, where another one encodes the queries; otherwise None.
+    """
+
+    requested: Recipe
+    encoder: str
+    documents: Documents | None
+
+    @property
+    def recipe(self) -> Recipe: ...  # noqa: D102
+
+    def __len__(self) -> int: ...
+
+    def find(
+        self, vectors: np.ndarray, k: int, reorder: Reorder | None = None, *, locked: bool = True
+    ) -> list[list[Hit]]:
+        """For each vector its `k` nearest questions, nearest first; all where there are fewer.
+
+        reorder: makes the hits of what was found. If `locked`, no change of this process comes
+          between it and the search, so that it may read `keep_statistics`.
+        """
+        ...
+
+    def put(self, questions: Sequence[StoredQuestion], vectors: np.ndarray) -> None:
+        """Add questions with distinct ids; one whose id is there replaces the old one."""
+
+    def remove(self, ids: Sequence[Id]) -> None:
+        """Remove the questions of these ids; those that are not there change nothing."""
+
+    def missing(self, ids: Sequence[Id]) -> list[Id]:
+        """Those of the ids that no question has."""
+        ...
+
+    def stored(self, ids: Sequence[Id]) -> list[StoredQuestion | None]:
+        """The question of each id with its payload, None where no question has it."""
+        ...
+
+    def questions(self, ids: Sequence[Id]) -> list[str | None]:
+        """The question of each id, None where no question has it."""
+        ...
+
+    def first_id(self, count: int) -> int:
+        """The first of `count` consecutive numbers that are the ids of no question, nor were."""
+        ...
+
+    def questions_encoder(self, queries: Encoder) -> Encoder:
+        """The encoder of the questions: that of the `queries`, if it has no other."""
+        ...
+
+    def keep_statistics(self) -> Statistics:
+        """Document frequencies of the words of its questions."""
         ...
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id, check_ids, id_key
-from qpr_jax.index.base import Check, Hit, StoredQuestion, VectorIndex, backend
+from qpr_jax.index.base import Check, Hit, Reorder, StoredQuestion, VectorIndex, backend
 from qpr_jax.index.built_questions import accept, write_questions
 from qpr_jax.index.question_store import Changes, QuestionStore
 from qpr_jax.index.recipe import Recipe, check_recipe, fit_recipe
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Encode = Callable[[Sequence[str]], np.ndarray]
-# The hits of some queries, made of the number of the first of them, and of the distances and the
-# rows, [n, k], of what was found for each.
-Reorder = Callable[[int, np.ndarray, np.ndarray], list[list[Hit]]]
 
 GOOD_RECALL = 0.95
 DEFAULT = Recipe()
@@ -65,6 +62,7 @@ class QuestionIndex:
         """built_statistics: reads those of the questions of the build, where they were kept."""
         self.vectors, self.store, self.requested, self.encoder = vectors, store, requested, encoder
         self.documents = documents
+        self.fields, self.payloads = store.fields, store.payloads  # of `Found`
         self.statistics: Statistics | None = None
         self.stale = False
         self._built_statistics = built_statistics
@@ -129,19 +127,25 @@ class QuestionIndex:
         with self._lock.reading():
             return self._search(vectors, k)
 
-    def find(self, vectors: np.ndarray, k: int, reorder: Reorder | None = None) -> list[list[Hit]]:
-        """For each vector its `k` nearest questions, nearest first; all where there are fewer.
+    def first_id(self, count: int) -> int:
+        """As of `Index`."""
+        return self.next_id
 
-        reorder: makes the hits of what was found. No change comes between it and the search, so
-          that it may read `statistics`.
-        """
+    def find(
+        self, vectors: np.ndarray, k: int, reorder: Reorder | None = None, *, locked: bool = True
+    ) -> list[list[Hit]]:
+        """As of `Index`."""
+        if reorder is not None and not locked:
+            return reorder(0, *self.search(vectors, min(k, max(1, len(self)))), self)
         with self._lock.reading():
             distances, rows = self._search(vectors, min(k, max(1, len(self))))
             if reorder is not None:
                 starts = range(0, len(rows), _REORDERED)
                 parts = [(start, slice(start, start + _REORDERED)) for start in starts]
                 return [
-                    hit for at, part in parts for hit in reorder(at, distances[part], rows[part])
+                    hit
+                    for at, part in parts
+                    for hit in reorder(at, distances[part], rows[part], self)
                 ]
         return self.hits(distances, rows)
 
@@ -252,11 +256,15 @@ class QuestionIndex:
         rows = self.store.rows_of(ids).tolist()
         return [value for value, row in zip(ids, rows, strict=True) if row < 0]
 
-    def questions(self, ids: Sequence[Id]) -> list[str | None]:
-        """The question of each id, None where no question has it."""
+    def stored(self, ids: Sequence[Id]) -> list[StoredQuestion | None]:
+        """The question of each id with its payload, None where no question has it."""
         rows = self.store.rows_of(ids)
         found = iter(self.store.get(rows[rows >= 0]))
-        return [next(found).question if row >= 0 else None for row in rows.tolist()]
+        return [next(found) if row >= 0 else None for row in rows.tolist()]
+
+    def questions(self, ids: Sequence[Id]) -> list[str | None]:
+        """The question of each id, None where no question has it."""
+        return [None if found is None else found.question for found in self.stored(ids)]
 
 
 def build_vectors(

@@ -13,6 +13,7 @@ from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
 from qpr_jax.index.documents import query_encoder
+from qpr_jax.index.milvus_server import is_address
 from qpr_jax.index.recipe import Recipe
 
 EXPORT = "export"
@@ -39,7 +40,14 @@ def run_encoder(run: StrPath) -> Encoder:
 
 
 def run_encoder_folder(run: StrPath) -> pathlib.Path:
-    """The folder of the encoder of a run: its files, its manifest, and its re-rankers."""
+    """The folder of the encoder of a run: its files, its manifest, and its re-rankers.
+
+    run: or the address of a collection of Milvus.
+    """
+    if is_address(run):
+        from qpr_jax.index.milvus_load import run_folder
+
+        return run_folder(str(run))
     folder = pathlib.Path(encoder_folder(run))
     if not folder.is_dir():
         raise UserError(

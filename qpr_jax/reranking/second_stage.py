@@ -17,8 +17,7 @@ from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, parse_key
-from qpr_jax.index.base import Hit
-from qpr_jax.index.question_index import QuestionIndex
+from qpr_jax.index.base import Hit, Index
 from qpr_jax.index.run import export_name, run_encoder_folder
 from qpr_jax.reranking.base import Rerank, Reranker
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
@@ -70,7 +69,7 @@ class SecondStages:
         self.calibration = calibration
         self._encoder = encoder
         self._lock = threading.Lock()  # guards the two below
-        self._index: QuestionIndex | None = None
+        self._index: Index | None = None
         self._made: dict[str, Stage] = {}  # for `_index`
 
     @classmethod
@@ -174,14 +173,14 @@ class SecondStages:
         facts = {"light": known.light is not None, "reach": known.reach, **known.settings}
         return {name: without_curves(value) for name, value in facts.items()}
 
-    def words(self, index: QuestionIndex | None) -> list[Rerank]:
+    def words(self, index: Index | None) -> list[Rerank]:
         """List what `choose` accepts for this index, the default first."""
         default = self.choose(None, index)
         found: list[Rerank] = [default] if default is False else [default, False]
         return [*found, "cross_encoder"] if self.cross_encoder is not None else found
 
     def choose(
-        self, rerank: Rerank, index: QuestionIndex | None
+        self, rerank: Rerank, index: Index | None
     ) -> Literal[False, "light", "cross_encoder"]:
         """Resolve `rerank` for an index; None: light if possible, else False.
 
@@ -228,7 +227,7 @@ class SecondStages:
             )
         return "light"
 
-    def stage(self, rerank: Rerank, index: QuestionIndex) -> Stage | None:
+    def stage(self, rerank: Rerank, index: Index) -> Stage | None:
         """Return the second stage for an index; None if `rerank` means one stage."""
         word = self.choose(rerank, index)
         if not word:
@@ -243,7 +242,7 @@ class SecondStages:
             return self._made[word]
 
     def explain(
-        self, rerank: Rerank, index: QuestionIndex, text: str, other: str | None, id: Id | None
+        self, rerank: Rerank, index: Index, text: str, other: str | None, id: Id | None
     ) -> Explanation:
         """Implement `Retriever.explain`."""
         if (other is None) is (id is None):
@@ -265,11 +264,11 @@ class SecondStages:
         differences = find_differences(text, question, index.keep_statistics())
         return found._replace(pair_probability=known, differences=differences)
 
-    def _made_by_ours(self, index: QuestionIndex) -> bool:
+    def _made_by_ours(self, index: Index) -> bool:
         """Whether our encoder, that of the queries, is that of the questions, too."""
         return index.encoder in accepted_identities(self._encoder)
 
-    def _reranker(self, word: str, index: QuestionIndex, *, squares: bool) -> Reranker:
+    def _reranker(self, word: str, index: Index, *, squares: bool) -> Reranker:
         statistics = index.keep_statistics()
         if word == "light" or self.cross_encoder is None:
             return LightReranker(self.models[LIGHT], self._encoder, statistics)

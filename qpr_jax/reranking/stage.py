@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.ids import id_key, parse_key
-from qpr_jax.index.base import Hit
+from qpr_jax.index.base import Found, Hit, Index
 from qpr_jax.index.question_index import QuestionIndex
 from qpr_jax.reranking.base import Reranker, none_if_unknown, starts_of
 from qpr_jax.reranking.differences import Differences
@@ -45,32 +45,32 @@ class Explanation(NamedTuple):
 class Stage:
     """A re-ranker of the hits of one index."""
 
-    def __init__(
-        self, reranker: Reranker, encoder: Encoder, index: QuestionIndex, *, quick: bool
-    ) -> None:
+    def __init__(self, reranker: Reranker, encoder: Encoder, index: Index, *, quick: bool) -> None:
         """quick: the index is locked during a search, so that its statistics cannot change."""
         self._reranker, self._encoder, self._index, self._quick = reranker, encoder, index, quick
         self._products = index.recipe.metric == "ip"
-        self._lexical = LexicalIndex(index) if reranker.lexical_candidates else None
+        self._lexical = None
+        if reranker.lexical_candidates and isinstance(index, QuestionIndex):
+            self._lexical = LexicalIndex(index)
 
     def search(self, queries: Sequence[str], vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """Find the first `k` hits of each query; `vectors`, float32 [n, d], encode the queries."""
 
-        def reorder(start: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
+        def reorder(
+            start: int, distances: np.ndarray, rows: np.ndarray, found: Found
+        ) -> list[list[Hit]]:
             some = slice(start, start + len(rows))
-            near, pool = self._pool(queries[some], vectors[some], distances, rows)
-            best = self._best(queries[some], near, pool, k)
+            near, pool = self._pool(queries[some], vectors[some], distances, rows, found)
+            best = self._best(queries[some], near, pool, k, found)
             first = self._reranker.candidates  # the rest keeps its order
             if k <= first:
                 return best
             rest = np.where(_is_in(rows[:, first:], pool[:, first:]), -1, rows[:, first:])
-            others = self._index.hits(distances[:, first:], rest)
+            others = found.hits(distances[:, first:], rest)
             return [(hits + more)[:k] for hits, more in zip(best, others, strict=True)]
 
         most = max(k, self._reranker.candidates)
-        if self._quick:
-            return self._index.find(vectors, most, reorder)
-        return reorder(0, *self._index.search(vectors, min(most, max(1, len(self._index)))))
+        return self._index.find(vectors, most, reorder, locked=self._quick)
 
     def explain(self, query: str, given: Hit) -> Explanation:
         """Explain the score of one question among the hits that the re-ranker would reorder.
@@ -80,8 +80,10 @@ class Stage:
         vectors = self._encoder.encode([query])
         parts: dict[str, Any] = {}
 
-        def reorder(_: int, distances: np.ndarray, rows: np.ndarray) -> list[list[Hit]]:
-            (pool,) = self._index.hits(*self._pool([query], vectors, distances, rows))
+        def reorder(
+            _: int, distances: np.ndarray, rows: np.ndarray, found: Found
+        ) -> list[list[Hit]]:
+            (pool,) = found.hits(*self._pool([query], vectors, distances, rows, found))
             by_id = given.id != UNKNOWN
             keys = [id_key(hit.id) if by_id else hit.question for hit in pool]
             key = given.id if by_id else given.question
@@ -101,7 +103,12 @@ class Stage:
         return Explanation(given.distance, raw, probability, parts)
 
     def _pool(
-        self, queries: Sequence[str], vectors: np.ndarray, distances: np.ndarray, rows: np.ndarray
+        self,
+        queries: Sequence[str],
+        vectors: np.ndarray,
+        distances: np.ndarray,
+        rows: np.ndarray,
+        questions: Found,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return distances and rows, [n, c], of the hits to reorder; row -1 for none."""
         first = self._reranker.candidates
@@ -111,7 +118,7 @@ class Stage:
         more = self._lexical.search(queries, self._reranker.lexical_candidates)
         more[_is_in(more, rows)] = -1
         found = more >= 0
-        others = self._encoder.encode(self._index.store.fields(more[found])[1])
+        others = self._encoder.encode(questions.fields(more[found])[1])
         own = vectors[np.nonzero(found)[0]]
         products = self._products
         near = -(others * own).sum(axis=1) if products else ((others - own) ** 2).sum(axis=1)
@@ -120,7 +127,12 @@ class Stage:
         return np.hstack([distances, far]), np.hstack([rows, more])
 
     def _best(
-        self, queries: Sequence[str], distances: np.ndarray, rows: np.ndarray, k: int
+        self,
+        queries: Sequence[str],
+        distances: np.ndarray,
+        rows: np.ndarray,
+        k: int,
+        questions: Found,
     ) -> list[list[Hit]]:
         """Sort the rows, [n, c], of each query by the re-ranker, and return the first `k` hits.
 
@@ -129,7 +141,7 @@ class Stage:
         found = rows >= 0
         if not found.any():
             return [[] for _ in rows]
-        ids, texts = self._index.store.fields(rows[found])
+        ids, texts = questions.fields(rows[found])
         near = distances[found]
         starts = starts_of(found.sum(axis=1))
         squares = 2 + 2 * near if self._products else near
@@ -137,7 +149,7 @@ class Stage:
         order = rank_hits(raw, near, ids, starts).tolist()
         best = [order[at : min(at + k, stop)] for at, stop in itertools.pairwise(starts.tolist())]
         chosen = [i for some in best for i in some]
-        payloads = self._index.store.payloads(rows[found][chosen])
+        payloads = questions.payloads(rows[found][chosen])
         distances, scores = near.tolist(), none_if_unknown(known)
         hits = (
             Hit(ids[i], texts[i], distances[i], scores[i], payload)
@@ -146,7 +158,7 @@ class Stage:
         return [[*itertools.islice(hits, len(some))] for some in best]
 
 
-def text_of(index: QuestionIndex, id: object) -> str:
+def text_of(index: Index, id: object) -> str:
     """Return the question of an id; UserError if there is none."""
     key = parse_key(id)
     (found,) = (None,) if key is None else index.questions([key])

@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import qpr_jax
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.ids import Id
 from qpr_jax.index.base import StoredQuestion
 from qpr_jax.retriever import Retriever
@@ -264,9 +264,7 @@ def _id_of(request: Request) -> Id:
 
 
 def _stored(retriever: Retriever, given: Id) -> StoredQuestion | None:
-    store = retriever.index.store
-    rows = store.rows_of([given])
-    return store.get(rows)[0] if rows[0] >= 0 else None
+    return retriever.index.stored([given])[0]
 
 
 def _unknown(given: Id) -> HTTPException:
@@ -317,6 +315,9 @@ def _describe_error(
             return error.status_code, error.detail, error.headers
         case BusyError():
             return 429, "too many queries or writes are waiting; wait", {"Retry-After": "1"}
+        case UnavailableError():
+            log.error("%s %s: %s", request.method, request.url.path, error)
+            return 503, "the index does not answer; try again", {"Retry-After": "1"}
         case UserError() | OSError():
             # The request was valid: the fault is in the index folder or the disk.
             name = request.scope.get(REQUEST_ID, "")

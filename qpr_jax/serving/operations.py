@@ -24,7 +24,9 @@ def add_operations(described: FastAPI, live: LiveIndex, token: str, metrics: Ser
     @described.get("/health", response_model=models.Health)
     async def health(request: Request) -> Response:
         """That the process lives, and the number of questions it has; see also `/ready`."""
-        return JSONResponse({"status": "ok", "questions": len(live.served.retriever)})
+        # Of an index on a server it may take a second.
+        count = await asyncio.to_thread(len, live.served.retriever)
+        return JSONResponse({"status": "ok", "questions": count})
 
     @described.get("/ready", response_model=models.Ready, responses=models.errors(503))
     async def ready(request: Request) -> Response:
