@@ -58,6 +58,11 @@ class Searcher(abc.ABC):
         """The re-rankers of the encoder."""
         return self._parts.second_stages
 
+    def use_encoder(self, encoder: Encoder) -> None:
+        """Encode by this one, of the same identity, whose tables may be made already."""
+        stages = self._parts.second_stages.with_encoder(encoder)
+        self._parts = dataclasses.replace(self._parts, encoder=encoder, second_stages=stages)
+
     @property
     @abc.abstractmethod
     def state(self) -> str:

@@ -187,8 +187,7 @@ class LiveIndex:
     def _open_warm(self, open_again: Callable[[], Retriever]) -> Served:
         retriever, old = open_again(), self.served.retriever
         if retriever.encoder.identity == old.encoder.identity:  # its tables are made
-            retriever.encoder = old.encoder
-            retriever.second_stages = retriever.second_stages.with_encoder(old.encoder)
+            retriever.use_encoder(old.encoder)
         new = self._make(retriever)
         new.warm_up()
         return new
