@@ -9,8 +9,11 @@ import pickle
 import shutil
 from collections.abc import Callable
 
+from tests import bytecode
 from tests.xla import QUICK_XLA
 
+os.environ["PYTHONPYCACHEPREFIX"] = bytecode.keep()
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 # Before JAX, FAISS and numba are imported; programs that tests start inherit all of it.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = (
