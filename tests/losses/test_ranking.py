@@ -114,7 +114,7 @@ def test_of_vectors_of_length_1_it_is_sdml_of_a_scale(batch):
     options = {"smoothing": 0.3, "symmetric": True, "clusters": clusters}
     units = [jnp.asarray(np.sqrt(20 / 2) * unit(side)[0], jnp.float32) for side in (x, y)]
     expected = float(jax.jit(lambda x, y: sdml_loss(x, y, **options))(*units))
-    value = jax.jit(with_options(scale=20.0, **options))(x, y)
+    value = jax.jit(lambda x, y: ranking_loss(x, y, scale=20.0, **options))(x, y)
     assert float(value) == pytest.approx(expected, rel=1e-5)
 
 
