@@ -69,7 +69,7 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
         "teacher.epochs": 3,
         "teacher.learning_rate": 0.02,
         "teacher.cache": str(folder / "teacher"),
-        "devices": 1,
+        "devices": 4,
     }
     return override(load_config("add_language"), given | changes)
 

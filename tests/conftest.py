@@ -9,13 +9,16 @@ import pickle
 import shutil
 from collections.abc import Callable
 
-from tests.xla import QUICK_XLA
+from tests import bytecode
+from tests.xla import TEST_XLA
 
+os.environ["PYTHONPYCACHEPREFIX"] = bytecode.keep()
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 # Before JAX, FAISS and numba are imported; programs that tests start inherit all of it.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + f" --xla_force_host_platform_device_count=8 {QUICK_XLA}"
-)
+# Once: a worker of pytest-xdist inherits them, and flags that stand twice are another key in the
+# cache of what is compiled.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "").removesuffix(TEST_XLA) + TEST_XLA
 # What one run of the tests compiles, the next reads.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ.get(
     "JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parent.parent / ".cache" / "jax")

@@ -14,17 +14,22 @@ from qpr_jax.cli.spelling import setting_of
 from qpr_jax.errors import _MARKUP
 
 ROOT = pathlib.Path(__file__).parent.parent
-SOURCES = {
-    str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
-    for room in ("qpr_jax", "experiments", "benchmarks")
-    for path in (ROOT / room).rglob("*.py")
-}
 PARAMETERS = {
     parameter.name for command in qpr.commands.values() for parameter in command.params
 } | {"config", "workdir"}
 MESSAGES = {"UserError", "spell", "log", "debug", "info", "warning", "error", "exception"}
 PIP = ast.unparse(ast.parse('f"pip install {shlex.quote(install)}"'))  # in `extras.needs`
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """The trees of all files; it takes seconds, so no other test of a worker waits for it."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8"))
+        for room in ("qpr_jax", "experiments", "benchmarks")
+        for path in (ROOT / room).rglob("*.py")
+    }
 
 
 def called(node):
@@ -82,8 +87,11 @@ def literals(node, function, tree):
     return None
 
 
-def name_errors(tree):
-    """What is wrong with the remedies, settings and references of a file."""
+def name_errors(tree, passing_on=()):
+    """What is wrong with the remedies, settings and references of a file.
+
+    `passing_on` are the names of functions that pass a remedy on to an error.
+    """
     own = {*own_flags(tree), "rebuild"}  # the last is a flag of every study
 
     def unknown(names):
@@ -99,7 +107,7 @@ def name_errors(tree):
             continue
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         markup = []
-        if "remedy" in given and called(node) in ("UserError", *REMEDIES):
+        if "remedy" in given and called(node) in ("UserError", *passing_on):
             found = literals(given["remedy"], function, tree)
             if found is None:
                 yield node.lineno, "a remedy is no literal"
@@ -115,20 +123,6 @@ def name_errors(tree):
             yield node.lineno, f"{name}: no program has it"
 
 
-def functions_with_remedies():
-    """Functions that pass a remedy on to an error."""
-    return {
-        node.name
-        for tree in SOURCES.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        and "remedy" in {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
-    }
-
-
-REMEDIES = functions_with_remedies()
-
-
 def flag_errors(tree):
     """Errors and log lines that name a flag of a program."""
     for node in ast.walk(tree):
@@ -140,14 +134,23 @@ def flag_errors(tree):
                     yield node.lineno, text
 
 
-def test_every_remedy_is_a_literal_and_names_what_a_program_has():
-    found = {(path, *error) for path, tree in SOURCES.items() for error in name_errors(tree)}
+def test_every_remedy_is_a_literal_and_names_what_a_program_has(sources):
+    passing_on = {
+        node.name
+        for tree in sources.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and "remedy" in {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+    }
+    found = {
+        (path, *error) for path, tree in sources.items() for error in name_errors(tree, passing_on)
+    }
     assert found == set()
 
 
-def test_no_message_of_the_library_names_a_flag():
+def test_no_message_of_the_library_names_a_flag(sources):
     allowed = ("qpr_jax/cli/", "experiments/main.py")
-    library = {path: tree for path, tree in SOURCES.items() if not path.startswith(allowed)}
+    library = {path: tree for path, tree in sources.items() if not path.startswith(allowed)}
     assert {(p, *error) for p, tree in library.items() for error in flag_errors(tree)} == set()
     docs = {
         ast.get_docstring(n, clean=False)

@@ -20,6 +20,7 @@ def test_the_reference_is_the_formula():
         np.testing.assert_allclose(found, expected_gradient, atol=1e-12)
 
 
+@pytest.mark.slow  # compiles steps as a benchmark does
 def test_it_measures_and_writes_each_precision(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         sys, "argv", ["precision", "--pairs", "64", "--dim", "32", "--out", str(tmp_path)]

@@ -50,9 +50,11 @@ COMMAND = (
 STEPS = 60
 
 
-def start(workdir, *flags, **variables):
+def start(workdir, *flags, teacher=None, **variables):
+    """Start the training; `teacher`: a finished run whose teacher's vectors are read."""
+    cache = f"--config.teacher.cache={teacher or workdir}_teacher"
     return subprocess.Popen(
-        [*COMMAND, f"--workdir={workdir}", f"--config.teacher.cache={workdir}_teacher", *flags],
+        [*COMMAND, f"--workdir={workdir}", cache, *flags],
         env=os.environ | {"XLA_FLAGS": QUICK_XLA, "GLIBC_TUNABLES": ""} | variables,
         cwd=ROOT,
         stderr=subprocess.PIPE,
@@ -99,7 +101,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
     workdir = tmp_path / "run"
     rng = random.Random(0)
     for kill in range(kills):
-        process = start(workdir)
+        process = start(workdir, teacher=unbroken)
         # Every other kill falls into the writing of a checkpoint, the others anywhere.
         target = lines(workdir) + rng.randrange(1, 26)
         while process.poll() is None:
@@ -110,7 +112,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(unbroken, tmp_path,
         time.sleep(rng.random() * 0.05)
         process.kill()
         process.communicate()
-    finish(workdir)
+    finish(workdir, teacher=unbroken)
     expected = result(unbroken)
     assert expected["steps"] == list(range(1, STEPS + 1))
     assert result(workdir) == expected
@@ -127,7 +129,7 @@ def test_without_the_compilation_cache_it_ends_with_the_same_bits(unbroken, tmp_
 )
 def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number):
     workdir = tmp_path / "run"
-    process = start(workdir, "--config.checkpoint_every=1000")
+    process = start(workdir, "--config.checkpoint_every=1000", teacher=unbroken)
     while lines(workdir) < 2 and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(number)
@@ -138,7 +140,7 @@ def test_a_signal_saves_and_the_same_command_resumes(unbroken, tmp_path, number)
     assert 2 <= saved < STEPS
     if number == signal.SIGTERM:  # whose run resumes like the other's, and like a killed one
         return
-    errors = finish(workdir, "--config.checkpoint_every=1000")
+    errors = finish(workdir, "--config.checkpoint_every=1000", teacher=unbroken)
     assert f"resuming from step {saved}" in errors
     assert result(workdir) == result(unbroken)
 

@@ -21,6 +21,7 @@ LEARNED = {
     "batch.translations": 0.5,
     "batch.subword_dropout": 0.1,
     "max_steps": 8,
+    "devices": 4,
 }
 
 

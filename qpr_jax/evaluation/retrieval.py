@@ -141,16 +141,17 @@ def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> f
 
     That is how often a random positive pair is closer than a random negative one.
     """
-    # Imported here because it is slow to import and only training needs it.
-    from sklearn.metrics import roc_auc_score
-
     if len(positive_distances) == 0 or len(negative_distances) == 0:
         raise UserError(
             "ROC AUC: expected pairs of both kinds, got one kind", remedy="hold out more pairs"
         )
-    labels = np.repeat([1, 0], [len(positive_distances), len(negative_distances)])
-    distances = np.concatenate([positive_distances, negative_distances])
-    return float(roc_auc_score(labels, -distances))
+    # scikit-learn's is the same, but takes two seconds to import, in every training.
+    ordered = np.sort(negative_distances)
+    not_farther = np.searchsorted(ordered, positive_distances, "right")
+    closer = np.searchsorted(ordered, positive_distances, "left")
+    count = len(positive_distances) * len(negative_distances)
+    # Of two negatives as far as a positive, one counts as farther.
+    return 1 - float((closer + not_farther).sum()) / (2 * count)
 
 
 def time_queries(

@@ -272,21 +272,3 @@ def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> 
     weights = encoder.model.weights | parse_head(known, shape, where)
     activation = parse_activation(contents, where)
     return CrossEncoder(shape, limit, weights, activation, contents)
-
-
-def calibrate(logits: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """Fit the isotonic regression of `CrossEncoder.calibration`, float64 [2, c].
-
-    Args:
-      logits: float [n].
-      same: bool [n], whether the two questions of a pair mean the same.
-
-    Source: Zadrozny and Elkan (2002).
-    """
-    # Imported here because only training needs it.
-    from sklearn.isotonic import IsotonicRegression
-
-    fitted = IsotonicRegression(y_min=0, y_max=1).fit(logits, same)
-    points = np.stack([fitted.X_thresholds_, fitted.y_thresholds_]).astype(np.float64)
-    # Rounding may leave the thresholds unsorted in the last bit.
-    return np.maximum.accumulate(points, axis=1)

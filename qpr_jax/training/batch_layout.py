@@ -22,6 +22,8 @@ from qpr_jax.text.base import NO_PARTS, Parts
 from qpr_jax.training.distributed import AXIS, put
 
 MAX_BLOCKS = 8
+# On the mean. A smaller block takes as long to compile, and saves hardly any padding.
+BLOCK_ROWS = 16
 SAMPLED_BATCHES = 256
 
 
@@ -200,7 +202,8 @@ def plan_shapes(
     The tightest holds the batches sampled from the `steps` of an epoch, with a little room; a batch
     that does not fit takes the next one, which compiles once more. `token_ids_at` is a function
     from a step to the token ids of its questions, int32 [devices, rows, L]. Each of at most
-    `blocks` blocks is compiled separately. `parts` are of the token ids from `vocabulary_size`.
+    `blocks` blocks, fewer of few rows, is compiled separately. `parts` are of the token ids from
+    `vocabulary_size`.
     """
     sampled = np.linspace(0, steps - 1, min(steps, SAMPLED_BATCHES)).astype(int)
     devices, rows, widest = token_ids_at(0).shape
@@ -215,7 +218,7 @@ def plan_shapes(
         all_rows = max(all_rows, len(_table_rows(shares)))
 
     longest = np.minimum(longest + 1, widest)
-    ends = _cheapest_ends(longest, blocks)
+    ends = _cheapest_ends(longest, min(blocks, max(1, rows // BLOCK_ROWS)))
     sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
     widths = [int(longest[end - 1]) for end in ends[:-1]] + [widest]
     any_share = min(vocabulary_size + parts.tokens, rows * widest + 1)

@@ -26,6 +26,11 @@ FORMAT = "qpr_jax checkpoint 2"
 _OLD_FORMAT = "qpr_jax checkpoint 1"
 # Orbax writes these two after the manifest; restoring reads neither.
 _UNVERIFIED = {"_CHECKPOINT_METADATA", "commit_success.txt"}
+# Each of several devices has the whole state, and one writes it. Orbax would cut every array into a
+# part for each device, and compile every cut.
+_ARRAYS = ocp.type_handlers.create_type_handler_registry(
+    (jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False))
+)
 
 
 class State(Protocol):
@@ -67,7 +72,11 @@ class Checkpoints:
             cleanup_tmp_directories=True,
             lightweight_initialize=True,  # reads no file whose hash is not checked
         )
-        self._manager = ocp.CheckpointManager(folder, options=options)
+        handlers = {
+            "state": ocp.PyTreeCheckpointHandler(type_handler_registry=_ARRAYS),
+            "stopping": ocp.JsonCheckpointHandler(),
+        }
+        self._manager = ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
 
     @property
     def steps(self) -> list[int]:
@@ -86,7 +95,7 @@ class Checkpoints:
         self.wait()
         self._saving, self._best.step = step, stopping.best_step
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(state._asdict()),
+            state=ocp.args.PyTreeSave(state._asdict()),
             stopping=ocp.args.JsonSave(dataclasses.asdict(stopping)),
         )
         with self._failed_write():
@@ -107,8 +116,10 @@ class Checkpoints:
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
         try:
             _verify(folder)
+            wanted = ocp.checkpoint_utils.construct_restore_args(target)
             args = ocp.args.Composite(
-                state=ocp.args.StandardRestore(target), stopping=ocp.args.JsonRestore()
+                state=ocp.args.PyTreeRestore(target, restore_args=wanted),
+                stopping=ocp.args.JsonRestore(),
             )
             saved: Any = self._manager.restore(step, args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:

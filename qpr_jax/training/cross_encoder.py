@@ -23,12 +23,12 @@ from qpr_jax.files import StrPath, read_json, write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.reranking.cross_encoder import (
     CrossEncoder,
-    calibrate,
     cross_encoder_folder,
     from_encoder,
     read_cross_encoder,
     save_cross_encoder,
 )
+from qpr_jax.reranking.light import calibrate
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity

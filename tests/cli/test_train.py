@@ -72,6 +72,8 @@ kernel_sizes = [1, 3]
 learning_rate = 1
 [data]
 held_out_pairs = 200
+[rerank]
+kind = "none"
 """
 
 

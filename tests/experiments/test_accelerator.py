@@ -164,6 +164,7 @@ def test_without_a_gpu_it_says_so_in_one_line(monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow  # compiles steps as a benchmark does
 def test_steps_and_encoding_of_a_generated_log():
     datasets = {"cnn": accelerator_step.generated(60)}
     sizes = {"embedding_dim": 8, "filters": 8, "output_dim": 8, "kernel_sizes": (3,)}

@@ -82,6 +82,7 @@ def test_flags_choose_sizes_and_rules():
     assert trial.config.optimizer.learning_rate_scaling == "sqrt"
 
 
+@pytest.mark.slow  # compiles steps as a benchmark does
 def test_steps_are_measured_and_the_page_is_made_of_them(tmp_path, generated_data, monkeypatch):
     plain = study.bench_config
 

@@ -13,6 +13,24 @@ from tests.losses.references import slow
 UNIFORM, DISTANCE = {"prior": "uniform"}, {"prior": "distance", "temperature": 0.7}
 
 
+# Distance, prior, symmetric, extra candidates and clusters.
+CASES = (
+    ("ssd", UNIFORM, False, 8, 0),
+    ("ssd", UNIFORM, True, 8, 13),
+    ("ssd", DISTANCE, True, 8, 21),
+    ("euc", UNIFORM, True, 8, 21),
+    ("euc", DISTANCE, False, 0, 13),
+    ("dot", UNIFORM, False, 0, 0),
+    ("dot", DISTANCE, True, 8, 21),
+)
+MORE_CASES = (
+    ("ssd", UNIFORM, True, 0, 0),
+    ("ssd", DISTANCE, False, 0, 0),
+    ("euc", UNIFORM, False, 0, 0),
+    ("dot", UNIFORM, True, 8, 13),
+)
+
+
 def compiled(loss):
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
 
@@ -27,22 +45,14 @@ def with_options(**options):
 
 
 @pytest.mark.parametrize(
-    ("distance", "prior", "symmetric", "extra", "clustered"),
+    ("distance", "prior", "symmetric", "extra", "clustered", "tile"),
     [
-        ("ssd", UNIFORM, False, 8, 0),
-        slow("ssd", UNIFORM, True, 0, 0),
-        ("ssd", UNIFORM, True, 8, 13),
-        slow("ssd", DISTANCE, False, 0, 0),
-        ("ssd", DISTANCE, True, 8, 21),
-        slow("euc", UNIFORM, False, 0, 0),
-        ("euc", UNIFORM, True, 8, 21),
-        ("euc", DISTANCE, False, 0, 13),
-        ("dot", UNIFORM, False, 0, 0),
-        slow("dot", UNIFORM, True, 8, 13),
-        ("dot", DISTANCE, True, 8, 21),
+        *((*case, 5) for case in CASES),
+        (*CASES[-1], None),
+        *(slow(*case, None) for case in CASES[:-1]),
+        *(slow(*case, tile) for case in MORE_CASES for tile in (None, 5)),
     ],
 )
-@pytest.mark.parametrize("tile", [None, 5])
 def test_value_and_gradient_are_those_of_the_reference(
     distance, prior, symmetric, extra, clustered, tile, batch
 ):

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, PartitionSpec
 from qpr_jax.errors import UserError
 from qpr_jax.losses import similarities_loss
 from qpr_jax.tuning import Tuning
-from tests.losses.references import DEVICES, check
+from tests.losses.references import DEVICES, check, slow
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,14 @@ def reference(vectors, targets, temperature):
     return value, pulls / np.where(lengths == 0, np.inf, lengths)
 
 
-@pytest.mark.parametrize("temperature", [0.02, 0.05, 1.0])
-@pytest.mark.parametrize("tile_rows", [0, 1, 7, 24])
+@pytest.mark.parametrize(
+    ("temperature", "tile_rows"),
+    [
+        *((0.05, tile_rows) for tile_rows in (0, 1, 7, 24)),
+        *((temperature, 7) for temperature in (0.02, 1.0)),
+        *(slow(temperature, rows) for temperature in (0.02, 1.0) for rows in (0, 1, 24)),
+    ],
+)
 def test_value_and_gradient_are_those_of_float64(both, temperature, tile_rows):
     tuning = Tuning("cpu", tile_rows=tile_rows)
     loss = functools.partial(similarities_loss, temperature=temperature, tuning=tuning)
@@ -65,7 +71,7 @@ def test_value_and_gradient_are_those_of_float64(both, temperature, tile_rows):
 def test_in_64_bits_it_is_exact(both):
     with jax.enable_x64(True):
         arrays = [jnp.asarray(side, jnp.float64) for side in both]
-        value, gradient = jax.value_and_grad(similarities_loss)(*arrays)
+        value, gradient = jax.jit(jax.value_and_grad(similarities_loss))(*arrays)
         expected, slope = reference(*both, 0.05)
         assert value.dtype == jnp.float64
         assert float(value) == pytest.approx(expected, rel=1e-12)
@@ -81,8 +87,8 @@ def test_any_number_of_devices_gives_the_same(both, devices):
         in_specs=(split, split),
         out_specs=PartitionSpec(),
     )
-    value, gradient = jax.value_and_grad(mapped)(*both)
-    expected, slope = jax.value_and_grad(similarities_loss)(*both)
+    value, gradient = jax.jit(jax.value_and_grad(mapped))(*both)
+    expected, slope = jax.jit(jax.value_and_grad(similarities_loss))(*both)
     check((value, [gradient]), (float(expected), slope))
 
 

@@ -18,12 +18,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
 from qpr_jax.reranking.cross_encoder import (
     CrossReranker,
-    calibrate,
     cross_encoder_folder,
     from_encoder,
     read_cross_encoder,
     save_cross_encoder,
 )
+from qpr_jax.reranking.light import calibrate
 
 TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
 TINY_BERT = TINY.parent.parent / "encoders" / "tiny_bert"

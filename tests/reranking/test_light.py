@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from sklearn.isotonic import IsotonicRegression
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, write_manifest
@@ -216,3 +217,14 @@ def test_calibration_is_isotonic():
     assert found[0] < 0.2
     assert found[-1] > 0.8
     assert np.mean(made.probabilities(scores)) == pytest.approx(labels.mean(), abs=1e-6)
+
+
+def test_calibration_is_that_of_scikit_learn():
+    """Of scores that repeat, counted by weights, some of them 0."""
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 90, 400) / 7
+    labels, weights = rng.random(400) < scores / 13, rng.integers(0, 3, 400).astype(float)
+    expected = IsotonicRegression(out_of_bounds="clip").fit(scores, labels, weights)
+    places, values = calibrate(scores, labels, weights)
+    assert places.tolist() == expected.X_thresholds_.tolist()
+    np.testing.assert_allclose(values, expected.y_thresholds_, rtol=1e-12, atol=1e-12)

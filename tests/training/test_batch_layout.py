@@ -51,8 +51,9 @@ def without_padding(words):
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_batch_holds_each_question_whole_and_in_order(devices):
-    words_at = words_of_steps(questions(), 128 // devices, devices)
+    words_at = words_of_steps(questions(), 256 // devices, devices)
     shapes = plan_shapes(words_at, steps=4, vocabulary_size=VOCABULARY)
+    assert len(shapes[0].blocks) == (2 if devices == 8 else 8)
     for step in range(8):
         words = words_at(step)
         clusters = np.arange(words.shape[0] * 70, dtype=np.int32).reshape(devices, 70)
@@ -66,11 +67,11 @@ def test_a_batch_holds_each_question_whole_and_in_order(devices):
 
 def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
     words = questions()
-    shapes = plan_shapes(words_of_steps(words, 32, 1), steps=18, vocabulary_size=VOCABULARY)
+    shapes = plan_shapes(words_of_steps(words, 64, 1), steps=18, vocabulary_size=VOCABULARY)
     longest = words[lengths_of(words).argmax()]
-    odd = np.tile(longest, (1, 32, 1))
+    odd = np.tile(longest, (1, 64, 1))
     batch = lay_out(odd, np.zeros((1, 16), np.int32), shapes, vocabulary_size=VOCABULARY)
-    assert [block.shape for block in batch.blocks] == [(32, 30)]
+    assert [block.shape for block in batch.blocks] == [(64, 30)]
     assert rows_of(batch, 1) == without_padding(odd)
 
 

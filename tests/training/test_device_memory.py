@@ -7,7 +7,7 @@ from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan
 
-CONFIG = override(load_config("synthetic_sdml:smoke"), {"batch_size": 128, "devices": 1})
+CONFIG = override(load_config("synthetic_sdml:smoke"), {"batch_size": 32, "devices": 1})
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
             "early_stopping.every_steps": 100,
             "checkpoint_every": 100,
             "rerank.kind": "light",
+            "devices": 2,
         },
     )
     config.teacher.vectors = str(listed / "no.npy")

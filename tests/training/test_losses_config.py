@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -45,6 +47,11 @@ def parts_of(vectors):
 def value_of(settings, vectors, clusters, **given):
     """The sum of what the objective of the settings gives, on one device."""
     return sum(losses_of(settings, vectors, clusters, **given).values())
+
+
+def computed(loss, *sides, **options):
+    """A loss by itself; compiled whole, since each operation alone takes longer to compile."""
+    return float(jax.jit(functools.partial(loss, **options))(*sides))
 
 
 def losses_of(settings, vectors, clusters, *, targets=None, key=None, **options):
@@ -118,10 +125,10 @@ def test_every_setting_reaches_the_loss(changes, expected, vectors, clusters):
     losses = {"sdml": sdml_loss, "triplet": triplet_loss, "ranking": ranking_loss}
     loss = losses[settings.loss.names[0]]
     queries, candidates, *_ = parts_of(vectors)
-    assert value == pytest.approx(float(loss(queries, candidates, **options)), rel=1e-5)
+    assert value == pytest.approx(computed(loss, queries, candidates, **options), rel=1e-5)
     if expected not in ({}, {"key": True}):
         plain = {"key": key} if settings.loss.names == ("triplet",) else {}
-        assert abs(value - float(loss(queries, candidates, **plain))) > 1e-3
+        assert abs(value - computed(loss, queries, candidates, **plain)) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -144,7 +151,7 @@ def test_labelled_pairs_are_those_of_contrastive_losses(
 ):
     settings = override(TrainConfig(), changes | {"loss.names": (loss,)})
     *_, left, right = parts_of(vectors)
-    expected_value = float(function(left, right, LABELS, **expected))
+    expected_value = computed(function, left, right, labels=LABELS, **expected)
     per = len(LABELS) if loss == "online_contrastive" else 1
     assert expected_value > 0
     assert value_of(settings, vectors, clusters) == pytest.approx(expected_value / per, rel=1e-5)
@@ -177,7 +184,7 @@ def test_similarities_are_weighed_by_the_imitation_they_join(vectors, clusters):
     settings.teacher.weight, settings.teacher.similarities = 3.0, 0.5
     settings.teacher.similarity_temperature = 0.2
     found = losses_of(settings, vectors, clusters, targets=targets)
-    expected = float(similarities_loss(vectors, targets, temperature=0.2))
+    expected = computed(similarities_loss, vectors, targets, temperature=0.2)
     assert expected > 0.1
     assert found["similarities"] == pytest.approx(1.5 * expected, rel=1e-5)
     alone = losses_of(settings, vectors, clusters, targets=targets, imitation_alone=True)

@@ -20,7 +20,7 @@ from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 # Outside what JAX promises to read in later versions, which no export here is for.
 KERNEL = jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
-VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 32, 8, 16
+VOCABULARY, PAIRS, EXTRAS, LABELLED = 60, 16, 8, 8
 
 
 def sdml(vectors, batch, key, axis_name):
