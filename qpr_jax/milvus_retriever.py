@@ -92,7 +92,9 @@ class MilvusRetriever(Retriever):
         facts = find_collection(self._server)
         ours = self.collection.build, self.collection.version
         if facts is None or ours != (facts["collection_name"], facts["properties"]["qpr.version"]):
+            before = self.collection
             self._parts = self._read()
+            self.collection.follow(before)
         self._looked = time.monotonic()
 
     def search(self, *args: Any, **kwargs: Any) -> Any:

@@ -256,6 +256,11 @@ class MilvusIndex:
             self.server.call("delete", self.build, filter=where)
         self._wrote()
 
+    def follow(self, before: MilvusIndex) -> None:
+        """Let searches find what this process wrote to the same collection before."""
+        if before.build == self.build:
+            self._written = before._written
+
     def _wrote(self) -> None:
         now = self.server.now()
         with self._lock:
