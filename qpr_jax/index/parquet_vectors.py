@@ -5,7 +5,9 @@
     _SUCCESS                 empty; there once all parts are
 
 A part appears when it is whole, so the same call resumes after a kill. On a cluster all machines
-need qpr_jax, but not JAX, and the encoder and both folders at the same paths.
+need qpr_jax, but not JAX, and the encoder and both folders at the same paths. Vectors are those of
+one process to rounding: BLAS, by which the encoder's tables are made, adds in another order with
+another number of threads.
 """
 
 from __future__ import annotations
