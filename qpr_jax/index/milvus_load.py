@@ -162,7 +162,7 @@ class Load:
         said = "not measured, as the load was resumed" if found is None else f"{found:.3f}"
         log(f"index: {self.recipe.factory}, {len(numbers):,} questions, recall@10 {said}")
         if found is not None and found < GOOD_RECALL:
-            log(f"warning: recall@10 is {found:.3f} ({GOOD_RECALL} wanted); raise `probes`")
+            log(f"warning: recall@10 is {found:.3f} (good: {GOOD_RECALL}); raise `probes`")
 
     def _create(self) -> None:
         """Make the collection; it gets its index when all questions are there."""

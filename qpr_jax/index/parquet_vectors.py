@@ -246,19 +246,19 @@ def _encoder(job: _Job) -> Encoder:
 
 
 def _write(part: Part, job: _Job, encoder: Encoder) -> int:
-    """Write a part beside its place, sync and rename it; return its rows."""
+    """Write a part under a name of its own, sync and rename it; return its rows."""
     import pyarrow
     from pyarrow import parquet
 
     # Spark may run a task twice at once.
-    beside = pathlib.Path(part.out).with_name(
+    hidden = pathlib.Path(part.out).with_name(
         f".{os.path.basename(part.out)}-{secrets.token_hex(4)}"
     )
     rows = at = 0
     with parquet.ParquetFile(part.source) as source, contextlib.ExitStack() as stack:
         kind = pyarrow.list_(pyarrow.float32(), encoder.dimension)
         schema = source.schema_arrow.append(pyarrow.field(VECTOR, kind, nullable=False))
-        file = stack.enter_context(write_atomically(beside))
+        file = stack.enter_context(write_atomically(hidden))
         writer = stack.enter_context(parquet.ParquetWriter(file, schema))
         for batch in source.iter_batches(_BATCH, row_groups=[part.group]):
             texts = batch.column(job.column).to_pylist()
@@ -279,7 +279,7 @@ def _write(part: Part, job: _Job, encoder: Encoder) -> int:
                 vectors = _encode(texts, encoder, job.batch)
                 column = pyarrow.FixedSizeListArray.from_arrays(vectors.ravel(), type=kind)
                 writer.write_batch(pyarrow.record_batch([*batch.columns, column], schema=schema))
-    os.replace(beside, part.out)
+    os.replace(hidden, part.out)
     return rows
 
 

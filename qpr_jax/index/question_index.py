@@ -345,6 +345,6 @@ def log_build(vectors: VectorIndex, requested: Recipe, log: Callable[[str], obje
     log(f"index: {built.factory}{note}, {len(vectors):,} questions, recall@10 {recall:.3f}")
     if recall < GOOD_RECALL:
         log(
-            f"warning: recall@10 is {recall:.3f} ({GOOD_RECALL} wanted); raise `probes` or "
+            f"warning: recall@10 is {recall:.3f} (good: {GOOD_RECALL}); raise `probes` or "
             "`assignments`, at the cost of time"
         )

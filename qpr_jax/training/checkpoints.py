@@ -116,9 +116,9 @@ class Checkpoints:
         target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like._asdict())
         try:
             _verify(folder)
-            wanted = ocp.checkpoint_utils.construct_restore_args(target)
+            restored = ocp.checkpoint_utils.construct_restore_args(target)
             args = ocp.args.Composite(
-                state=ocp.args.PyTreeRestore(target, restore_args=wanted),
+                state=ocp.args.PyTreeRestore(target, restore_args=restored),
                 stopping=ocp.args.JsonRestore(),
             )
             saved: Any = self._manager.restore(step, args=args)

@@ -68,7 +68,7 @@ def test_low_recall_gets_a_warning():
     build(4000, factory="IVF100,Flat", probes=1, log=lines.append)
     assert lines[0].startswith("index: IVF100,Flat, 4,000 questions, recall@10 0.")
     assert lines[1].startswith("warning: recall@10 is 0.")
-    assert "(0.95 wanted); raise `probes` or `assignments`, at the cost of time" in lines[1]
+    assert "(good: 0.95); raise `probes` or `assignments`, at the cost of time" in lines[1]
 
 
 def test_found_are_ids_questions_and_distances():
