@@ -82,9 +82,9 @@ def over_devices(loss, count):
     [
         slow({}, False),
         ({"symmetric": True}, True),
-        ({"distance": "euc", "symmetric": True}, True),
+        slow({"distance": "euc", "symmetric": True}, True),
         ({"distance": "euc", **DISTANCE}, False),
-        ({"symmetric": True, **DISTANCE}, True),
+        slow({"symmetric": True, **DISTANCE}, True),
         ({"distance": "dot", "symmetric": True}, True),
         slow({"distance": "dot", **DISTANCE}, False),
     ],
@@ -100,7 +100,7 @@ def test_sdml(options, clustered, tile):
 
 
 @pytest.mark.parametrize("tile", [3, slow(None)])
-@pytest.mark.parametrize("options", [{}, {"distance": "euc", "symmetric": True, **DISTANCE}])
+@pytest.mark.parametrize("options", [slow({}), {"distance": "euc", "symmetric": True, **DISTANCE}])
 def test_sdml_over_devices(options, tile):
     x, y = vectors((8, 5), (8, 5))
     loss = over_devices(functools.partial(sdml_loss, tile=tile, **options), 2)

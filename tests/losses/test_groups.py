@@ -36,7 +36,7 @@ def distance(got, want):
 @pytest.mark.parametrize("smoothing", [0.3, slow(0.0), slow(0.1)])
 @pytest.mark.parametrize("symmetric", [slow(False), True])
 @pytest.mark.parametrize(
-    ("extra", "clustered", "n", "d"), [(0, False, 250, 200), (30, True, 100, 24)]
+    ("extra", "clustered", "n", "d"), [slow(0, False, 250, 200), (30, True, 100, 24)]
 )
 def test_gradients_are_accurate(smoothing, symmetric, extra, clustered, n, d):
     x, y, clusters = groups(n, extra, d)
