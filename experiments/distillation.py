@@ -83,23 +83,20 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 # `quora_distilled_sums` without a pair, on ever more texts, in about as many steps: name -> what
 # the page calls it, its settings. The texts are those of Quora and the open ones, then made ones.
 OPEN_TEXTS = f"en-de:{os.path.join(DATA, 'parallel', 'tatoeba.en-de.tsv.gz')},{LOGS}"
+_OPEN = SUMS | NO_PAIRS | {"data.unlabeled": OPEN_TEXTS}
 TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
     "texts_quora": ("Quora, 4 epochs", SUMS | NO_PAIRS),
     "texts_open": (
         "and the logs and the English of Tatoeba, 2 epochs",
-        SUMS | NO_PAIRS | {"data.unlabeled": OPEN_TEXTS, "teacher.epochs": 2},
+        _OPEN | {"teacher.epochs": 2},
     ),
     "texts_crossed": (
         "and 300,000 made questions, 1 epoch",
-        SUMS
-        | NO_PAIRS
-        | {"data.unlabeled": OPEN_TEXTS, "data.spliced": 300_000, "teacher.epochs": 1},
+        _OPEN | {"data.spliced": 300_000, "teacher.epochs": 1},
     ),
     "texts_million": (
         "and 700,000 made questions, 1 epoch",
-        SUMS
-        | NO_PAIRS
-        | {"data.unlabeled": OPEN_TEXTS, "data.spliced": 700_000, "teacher.epochs": 1},
+        _OPEN | {"data.spliced": 700_000, "teacher.epochs": 1},
     ),
 }
 # A student without a teacher, and the transformer trained further, for as long as 2 cores allow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -25,10 +26,9 @@ def index_facts(named: str) -> dict[str, Any]:
     rerankers = stages.facts()
     if not own["lexical"]:
         rerankers = {name: facts | {"lexical_candidates": 0} for name, facts in rerankers.items()}
-    recipe = index.recipe
     return {
         **{"questions": len(retriever), "removed": own["removed"], "added": own["added"]},
-        **{name: getattr(recipe, name) for name in ("factory", "metric", "probes", "assignments")},
+        **dataclasses.asdict(index.recipe),
         "recall@10": None if own["recall"] is None else round(own["recall"], 4),
         "dimension": encoder.dimension,
         "vocabulary": encoder.summary().vocabulary_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import logging
@@ -117,7 +118,7 @@ def index(
     )
     costs.end()
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
-    facts = {name: getattr(retriever.index.recipe, name) for name in _RECIPE}
+    facts = dataclasses.asdict(retriever.index.recipe)
     return {"folder": folder, "questions": len(retriever), **facts}
 
 
@@ -148,8 +149,7 @@ def _index_in_milvus(
         log=log.info,
     )
     log.info("%s: %s questions", address, f"{len(retriever):,}")
-    facts = {name: getattr(recipe, name) for name in _RECIPE}
-    return {"folder": address, "questions": len(retriever), **facts}
+    return {"folder": address, "questions": len(retriever), **dataclasses.asdict(recipe)}
 
 
 @click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)

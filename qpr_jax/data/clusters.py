@@ -24,8 +24,8 @@ def connect(count: int, links: np.ndarray) -> np.ndarray:
 
     Returns int64 [count], numbers in order of first appearance. A component takes its least node as
     its root: each round hooks roots to the least root that a link joins them to, then shortens the
-    paths (Shiloach and Vishkin, 1982, "An O(log n) parallel connectivity algorithm"). As fast as
-    SciPy's, without which duplicates can be found.
+    paths (Shiloach and Vishkin, 1982, "An O(log n) parallel connectivity algorithm"). In NumPy, so
+    that duplicates can be found without SciPy.
     """
     roots = np.arange(count)
     left, right = links[:, 0], links[:, 1]

@@ -115,8 +115,7 @@ class MilvusIndex:
 
     def count_where(self, condition: str, **how: Any) -> int:
         """How many entities there are of a condition; how: as of `Server.call`."""
-        (found,) = self._query(condition, ["count(*)"], **how)
-        return int(found["count(*)"])
+        return self.server.count(self.build, condition, **self._level(), **how)
 
     def questions_encoder(self, queries: Encoder) -> Encoder:
         """That of the queries."""

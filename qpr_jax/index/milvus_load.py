@@ -221,11 +221,7 @@ class Load:
 
     def _begin_again(self, done: int) -> None:
         """Remove what a load of other questions left; UserError where some were passed over."""
-        for start in itertools.count(0, _LOOKED_UP):
-            keys = [self._batch(number) for number in range(start, start + _LOOKED_UP)]
-            if not (found := self.records.get(keys)):
-                break
-            self.records.remove(found)
+        self.records.remove_under(f"{self.build}/batch/")
         self.server.drop(self.build)
         if done:
             raise UserError(
@@ -267,18 +263,12 @@ class Load:
     def _check_whole(self, count: int) -> None:
         """UserError where the collection has other questions than were loaded."""
         self._check_owner()
-        (found,) = self.server.call(
-            "query",
-            self.build,
-            filter="",
-            output_fields=["count(*)"],
-            consistency_level="Strong",
-        )
-        if found["count(*)"] != count:
+        found = self.server.count(self.build, consistency_level="Strong")
+        if found != count:
             self.server.drop(self.build)
             raise UserError(
                 f"{self.server.address}: expected {count:,} questions after the load, found "
-                f"{found['count(*)']:,}; another load may have run at the same time",
+                f"{found:,}; another load may have run at the same time",
                 remedy="load them again",
             )
 
@@ -292,10 +282,9 @@ class Load:
         """Have the name of the address mean the new collection, and remove the old one."""
         name, old = self.server.address.name, self.current
         self.server.call("alter_alias" if old else "create_alias", self.build, name)
-        for prefix in ("batch", *(() if old is None else ("ids",))):
-            of = old["collection_name"] if old and prefix == "ids" else self.build
-            self.records.remove(self.records.under(f"{of}/{prefix}/"))
+        self.records.remove_under(f"{self.build}/batch/")
         if old is not None:
+            self.records.remove_under(f"{old['collection_name']}/ids/")
             self.server.drop(old["collection_name"])
             self.records.remove_files(old["properties"]["qpr.version"], version)
 
@@ -308,7 +297,7 @@ class Load:
                 found = self.server.describe(other)
                 if found and found["properties"].get("qpr.state") in (LOADING, COMPLETE):
                     self.server.drop(other)
-                    self.records.remove(self.records.under(f"{other}/"))
+                    self.records.remove_under(f"{other}/")
 
 
 class _Recall:

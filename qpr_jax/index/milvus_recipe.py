@@ -33,22 +33,27 @@ def milvus_recipe(recipe: Recipe, dimension: int, *, assignments_given: bool = T
                 remedy="raise {probes} instead",
             )
         recipe = dataclasses.replace(recipe, assignments=1)
-    match = _FACTORY.fullmatch(str(recipe.factory))
-    lists, links = (int(match[n] or 0) if match else 0 for n in ("lists", "links"))
-    if not match or lists > _LISTS or (links and links not in _LINKS):
-        raise UserError(
-            f"expected what Milvus has: {_HAS}, up to IVF{_LISTS} and HNSW{_LINKS[-1]}; got "
-            f"{recipe.factory!r}",
-            setting="factory",
-        )
+    _parse(recipe.factory)
     check_recipe(recipe, dimension)
     return recipe
 
 
+def _parse(factory: str) -> re.Match[str]:
+    """The parts of a factory; UserError for one that Milvus lacks."""
+    match = _FACTORY.fullmatch(str(factory))
+    lists, links = (int(match[n] or 0) if match else 0 for n in ("lists", "links"))
+    if not match or lists > _LISTS or (links and links not in _LINKS):
+        raise UserError(
+            f"expected what Milvus has: {_HAS}, up to IVF{_LISTS} and HNSW{_LINKS[-1]}; got "
+            f"{factory!r}",
+            setting="factory",
+        )
+    return match
+
+
 def index_parameters(recipe: Recipe) -> dict[str, Any]:
     """The index of a recipe of `milvus_recipe`, as of `Server.create`."""
-    match = _FACTORY.fullmatch(recipe.factory)
-    assert match
+    match = _parse(recipe.factory)
     kind, parameters = "FLAT", {}
     if match["lists"]:
         kind, parameters = "IVF_FLAT", {"nlist": int(match["lists"])}

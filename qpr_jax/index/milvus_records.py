@@ -72,7 +72,7 @@ class Records:
         return found
 
     def under(self, prefix: str) -> dict[str, str]:
-        """The records whose keys begin so, at most a few thousand."""
+        """The records whose keys begin so."""
         return self._query(f"key like {_quoted(prefix + '%')}", "Strong")
 
     def _query(self, where: str, level: str) -> dict[str, str]:
@@ -87,6 +87,10 @@ class Records:
         for some in _chunks(keys, 1024):
             where = f"key in [{', '.join(map(_quoted, some))}]"
             self._server.call("delete", self._name, filter=where)
+
+    def remove_under(self, prefix: str) -> None:
+        """Remove the records whose keys begin so."""
+        self.remove(self.under(prefix))
 
     def write_files(self, files: Files) -> str:
         """Write a version of the run's files; its name, which is of their content."""

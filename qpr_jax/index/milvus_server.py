@@ -196,6 +196,11 @@ class Server:
             return None
         return found
 
+    def count(self, name: str, where: str = "", **how: Any) -> int:
+        """How many entities of a collection there are for an expression; how: as of `call`."""
+        (found,) = self.call("query", name, filter=where, output_fields=["count(*)"], **how)
+        return int(found["count(*)"])
+
     def collections(self) -> list[str]:
         """The names of all collections."""
         return [*self.call("list_collections")]

@@ -20,7 +20,7 @@ import os
 import pathlib
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,6 @@ class Part:
 
     source: str
     group: int
-    rows: int
     out: str
 
 
@@ -116,10 +115,9 @@ def encode_parquet(
         if len(left) < len(parts):
             log(f"{out}: resuming after {len(parts) - len(left)} of {len(parts)} parts")
         done = len(parts) - len(left)
-        for part in _on_spark(spark, left, job) if spark else _here(left, job, encoder):
+        for part, rows in _on_spark(spark, left, job) if spark else _here(left, job, encoder):
             done += 1
-            name = os.path.basename(part.out)
-            log(f"{name}: {part.rows:,} questions; {done} of {len(parts)} parts")
+            log(f"{os.path.basename(part.out)}: {rows:,} questions; {done} of {len(parts)} parts")
         with write_atomically(out / DONE):
             pass
     return sum(_metadata(part.out).num_rows for part in parts)
@@ -133,10 +131,10 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
     if not files:
         raise UserError(f"{source}: expected a folder of *.parquet files, found none")
     parts: list[Part] = []
-    schema = _metadata(files[0]).schema.to_arrow_schema()
+    metadata = [*map(_metadata, files)]
+    schema = metadata[0].schema.to_arrow_schema()
     digest = hashlib.sha256()
-    for number, path in enumerate(files):
-        found = _metadata(path)
+    for number, (path, found) in enumerate(zip(files, metadata, strict=True)):
         if not found.schema.to_arrow_schema().equals(schema):
             raise UserError(
                 f"{path}: expected the columns of {files[0]}, with their types, got others",
@@ -146,7 +144,7 @@ def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[P
         digest.update(_footer(path))
         for group in range(found.num_row_groups):
             name = out / f"part-{number:05d}-{group:05d}.parquet"
-            parts.append(Part(str(path), group, found.row_group(group).num_rows, str(name)))
+            parts.append(Part(str(path), group, str(name)))
     try:
         chosen = Columns(column, None).choose(schema.names).text
     except UserError as error:
@@ -203,13 +201,14 @@ def _begin(out: pathlib.Path, asked: dict[str, Any]) -> None:
         )
 
 
-def _here(parts: list[Part], job: _Job, encoder: Encoder) -> Iterator[Part]:
+def _here(parts: list[Part], job: _Job, encoder: Encoder) -> Iterator[tuple[Part, int]]:
+    """Write the parts in this process; each with its rows."""
     for part in parts:
-        yield replace(part, rows=_write(part, job, encoder))
+        yield part, _write(part, job, encoder)
 
 
-def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[Part]:
-    """Write the parts on the workers of a cluster, in any order."""
+def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[tuple[Part, int]]:
+    """Write the parts on the workers of a cluster; each with its rows."""
     from qpr_jax.spark_session import Rows, arrow_map, session
 
     if not parts:
@@ -229,7 +228,7 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[Part]:
         for written in itertools.starmap(_Written, rows.toLocalIterator(prefetchPartitions=True)):
             if written.what:
                 raise UserError(written.what, remedy=written.remedy)
-            yield replace(parts[written.number], rows=written.rows)
+            yield parts[written.number], written.rows
 
 
 @functools.lru_cache(maxsize=1)

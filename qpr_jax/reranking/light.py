@@ -187,28 +187,6 @@ def features_of(cross_encoder: str = "") -> tuple[str, ...]:
     return (*FEATURES, CROSS) if cross_encoder else FEATURES
 
 
-def calibrate(
-    scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """Fit `LightModel.calibration`: isotonic regression of labels, 0 or 1, on raw scores.
-
-    weights: float [m], how often each counts; None: once.
-    """
-    # Imported here because only training needs it. scikit-learn's takes two seconds more to import.
-    from scipy.optimize import isotonic_regression
-
-    places, entry = np.unique(np.asarray(scores, np.float64), return_inverse=True)
-    if weights is None:
-        weights = np.ones(len(scores))
-    counted = np.bincount(entry, weights)
-    means = np.bincount(entry, weights * labels)[counted > 0] / counted[counted > 0]
-    values = isotonic_regression(means, weights=counted[counted > 0]).x.clip(0, 1)
-    steps = np.diff(values) != 0
-    ends = np.append(True, steps) | np.append(steps, True)  # of each level
-    # Rounding may leave the values unsorted in the last bit.
-    return np.maximum.accumulate(np.stack([places[counted > 0], values])[:, ends], axis=1)
-
-
 def rank_hits(
     scores: np.ndarray, distances: np.ndarray, ids: Sequence[Id] | np.ndarray, starts: np.ndarray
 ) -> np.ndarray:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.reranking.pair_calibration import PairCalibration
 
 ISOTONIC = 1000  # verdicts

@@ -28,7 +28,7 @@ from qpr_jax.reranking.cross_encoder import (
     read_cross_encoder,
     save_cross_encoder,
 )
-from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity

@@ -28,7 +28,7 @@ from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.index.mining import pair_distances
 from qpr_jax.index.pair_files import Pairs, join_pairs
 from qpr_jax.index.pair_search import find_pairs
-from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.reranking.pair_calibration import (
     CALIBRATION,
     PairCalibration,

@@ -34,12 +34,12 @@ from qpr_jax.files import (
 )
 from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
     LightModel,
     PairScorer,
-    calibrate,
     features_of,
     rank_hits,
     read_light,

@@ -23,7 +23,7 @@ from qpr_jax.reranking.cross_encoder import (
     read_cross_encoder,
     save_cross_encoder,
 )
-from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.isotonic import calibrate
 
 TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
 TINY_BERT = TINY.parent.parent / "encoders" / "tiny_bert"

@@ -13,11 +13,11 @@ from qpr_jax.files import MANIFEST, write_manifest
 from qpr_jax.index.base import Hit
 from qpr_jax.index.statistics import Statistics
 from qpr_jax.reranking import light
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.reranking.light import (
     WEIGHTS,
     LightModel,
     LightReranker,
-    calibrate,
     features_of,
     rank_hits,
     read_light,
