@@ -16,7 +16,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _ROOT = pathlib.Path(__file__).parent.parent
-_OTHERS = ("*.md", "deploy/*.md", "examples/*.ipynb", "results/**/*.md", "results/**/*.png")
+_OTHERS = (
+    *("*.md", "deploy/*.md"),
+    *("results/*/README.md", "results/*/report.md", "results/benchmarks/*.md", "results/**/*.png"),
+)
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 

@@ -231,6 +231,7 @@ def test_a_mistake_is_one_line(tmp_path, flags, message):
     assert "Traceback" not in answer.stderr
 
 
+@pytest.mark.slow
 def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_path):
     config = load_config("quora_sdml_smoke")
     config.rerank.kind = "none"

@@ -25,6 +25,7 @@ LEARNED = {
 }
 
 
+@pytest.mark.slow
 def test_it_finds_every_translation(tmp_path):
     config = translated_config(tmp_path, sentences=900, words=200, **LEARNED)
     report = train_and_evaluate(config, tmp_path / "run")

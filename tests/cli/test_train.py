@@ -77,6 +77,7 @@ kind = "none"
 """
 
 
+@pytest.mark.slow
 def test_trained_from_a_table_of_pairs(generated_data, tmp_path):
     (tmp_path / "mine.toml").write_text(SMALL)
     with (generated_data / "quora" / "quora_duplicate_questions.tsv").open(newline="") as file:

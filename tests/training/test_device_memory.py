@@ -22,6 +22,7 @@ def compiled_step(dataset, **changes):
     return plan, train.step.compile(plan.state, loader.batch(0, plan.mesh))
 
 
+@pytest.mark.slow
 def test_a_step_needs_its_state_and_more_for_more_filters(dataset):
     plan, small = compiled_step(dataset)
     _, large = compiled_step(dataset, **{"encoder.filters": 300})

@@ -154,12 +154,17 @@ def assert_dense_adam(model, words, draws, history, trained, whole=lambda model:
     ("devices", "objective"),
     [
         (8, sdml_of_all_options),
-        (2, several),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
                 *((devices, sdml_of_all_options) for devices in (2, 4)),
-                *((2, random_triplets), (8, random_triplets), (8, several), (8, sdml)),
+                *(
+                    (2, several),
+                    (2, random_triplets),
+                    (8, random_triplets),
+                    (8, several),
+                    (8, sdml),
+                ),
             )
         ),
     ],

@@ -102,7 +102,7 @@ def on_one_device(dataset):
     return loss_and_gradient(config_of(), dataset, 1)
 
 
-@pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 3)])
+@pytest.mark.parametrize(("devices", "chunk"), [pytest.param(2, 0, marks=pytest.mark.slow), (8, 3)])
 def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, devices, chunk):
     expected, expected_gradient, _ = on_one_device
     found, gradient, _ = loss_and_gradient(
@@ -114,6 +114,7 @@ def test_neither_chunks_nor_devices_change_the_gradient(dataset, on_one_device, 
     )
 
 
+@pytest.mark.slow
 def test_weight_decay_is_of_matrices_alone(dataset):
     """Where no gradient reaches, they shrink; biases, norms and the embedding stay."""
     config = config_of(**{"optimizer.weight_decay": 0.5, "optimizer.learning_rate": 0.1})
