@@ -1,0 +1,306 @@
+"""Check the figures of the pages against the files that they come from, or rewrite them.
+
+    python -m benchmarks.figures --check     # in the tests; changes nothing
+    python -m benchmarks.figures             # rewrites the figures that differ
+
+A figure is a number of a page that is: in a body cell of a table; a decimal number; a number with a
+thousands separator; or one before a unit (`_UNIT`: s, MiB, %, "times", "a second", ...) or before
+"of" and a number. Numbers in code, links and comments are none, nor are versions (0.10.2; after
+"version", "Python" and the like); other small numbers in prose need no source. Each figure of the
+checked pages (`PAGES`) has its source or says that it is a constant, in comments, which no reader
+of the page sees:
+
+    0.853<!--=quora.h1-->                  the value of an expression
+    <!--rows encoding.table: MiB, rate-->  a line before a table: a row's numbers in their order
+    | `x`<!--row encoding.table.x--> | 1 | the same, of this row alone
+    <!--where h = quora.test.exact-->      a name for an expression, for the whole page
+    12<!--constant-->                      a number that nobody measured: a setting, a definition
+    <!--constants: defaults-->             a line before a block: all of it that has no other tag
+
+The first name of an expression is results/benchmarks/NAME.json (its `figures`), else an entry of
+results/pending.json, else the folder results/NAME. Then `.key`, `["key"]` and `[0]` lead to the
+number; the files .json, .jsonl and .csv of a folder are keys without their suffix. Of a list of
+rows `.key` is the list of their values, and `(size=8192)` the rows with that value. + - * / and
+`min`, `max`, `mean`, `median`, `sum`, `len` compute. `rows` looks up the label of each row: its
+first cell, or the first ones joined by ", "; without columns all numbers of the found row count,
+else those of the expressions, in which the keys of the row are names.
+
+A page must show the value rounded to the digits that it shows. results/pending.json has figures
+that were measured before there were such files, as `NAME.figures`; a file results/benchmarks/NAME
+takes precedence, key by key. `files` in it says by which command, commit and machine, and when, the
+other files were made, where they do not say it themselves (`measured`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.figure_sources import Sources, Unknown, evaluate, number, numbers_in
+from qpr_jax.files import write_atomically
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+_GENERATED = ("docs/settings.md", "docs/commands.md")  # tests compare them with their programs
+_LEFT = (  # not yet tagged
+    "docs/add_language.md",
+    "docs/costs.md",
+    "docs/cross_encoder.md",
+    "docs/duplicates.md",
+    "docs/from_logs.md",
+    "docs/index_files.md",
+    "docs/install.md",
+    "docs/losses.md",
+    "docs/milvus.md",
+    "docs/mining_and_evaluation.md",
+    "docs/multilingual.md",
+    "docs/packaged.md",
+    "docs/probabilities.md",
+    "docs/publishing.md",
+    "docs/python.md",
+    "docs/reranking.md",
+    "docs/review.md",
+    "docs/serving.md",
+    "docs/tables.md",
+    "docs/train.md",
+    "docs/transformers_and_teachers.md",
+    "docs/upgrade.md",
+)
+PAGES = sorted(
+    page
+    for path in (*ROOT.glob("docs/*.md"), ROOT / "BUILD.md")
+    if (page := path.relative_to(ROOT).as_posix()) not in (*_GENERATED, *_LEFT)
+)
+
+_NUMBER = re.compile(
+    r"(?<![\w.,/^])(?<![A-Za-z]-)(?<!\d:)[-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:e[-+]?\d+)?"
+    r"(?![\w^]|\.\d|,\d{3}|-[a-z]|:\d)"
+)
+_UNIT = re.compile(
+    r"(?:(?:,| and| to| or) [\d.,]+)*"  # "11 and 23 ms"
+    r"\s?(?:%|times\b|(?:[mµun]?s|seconds?|min|minutes?|hours?|days?|[kKMGT]i?B|bytes?|G?FLOP/s)\b"
+    r"|\w+/s\b|(?:\w+ ){0,2}a second\b|of [\d])"
+)
+_VERSION = re.compile(
+    r"(?:[Vv]ersions?|Python|PyTorch|JAX|sentence-transformers|semhash|FAISS|[Mm]ilvus|mteb|Java|BY"
+    r"|pytrec_eval|HTTP|Format|format|formats|driver|Zen|TLS|SHA)[ -]$"
+)
+_HIDDEN = re.compile(r"(?ms)^```.*?^```|^    .*?$|`[^`\n]*(?:\n[^`\n]+)?`|\]\([^)]*\)|https?://\S+")
+_COMMENT = re.compile(r"(?s)<!--(.*?)-->")
+
+
+def shown_like(value: float, text: str) -> str:
+    """The value with the digits, sign and separators of `text`."""
+    if "e" in text:
+        digits = len(text.split("e")[0].partition(".")[2])
+        mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+        return f"{mantissa}e{int(exponent)}"
+    decimals = len(text.partition(".")[2])
+    plain = text.lstrip("+-").replace(",", "")
+    if not decimals and len(plain) > 3:  # 83,000 is rounded to thousands
+        for zeros in range(len(plain) - len(plain.rstrip("0")) + 1):
+            if _written(round(value, -zeros), text, 0) == text:
+                return text
+        value = round(value, -(len(plain) - len(plain.rstrip("0"))))
+    return _written(value, text, decimals)
+
+
+def _written(value: float, text: str, decimals: int) -> str:
+    comma = "" if re.search(r"\d{4}", text) else ","
+    written = f"{value:{'+' if text[0] == '+' else ''}{comma}.{decimals}f}"
+    if float(written.replace(",", "")) == 0 and text.lstrip("+-")[0] == text[0]:
+        written = written.lstrip("-")
+    return re.sub(r"(^|[+-])0\.", r"\1.", written) if re.match(r"[+-]?\.", text) else written
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A number of a page at `start`; its source, "" for a constant, None where it has no tag."""
+
+    start: int
+    text: str
+    source: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table whose numbers have one source.
+
+    labels: the first cells, joined, and where the numbers after them begin; a row with a tag of
+      its own has one, "", and its numbers begin there.
+    """
+
+    numbers: tuple[Figure, ...]
+    labels: tuple[tuple[str, int], ...]
+    source: str
+    columns: str
+
+
+def figures_of(text: str) -> Iterator[Figure | Row]:
+    """The figures of a page, in their order, and all tagged numbers."""
+    tags = {match.start(): match[1].strip() for match in _COMMENT.finditer(text)}
+    hidden = text
+    for pattern in (_COMMENT, _HIDDEN):
+        hidden = pattern.sub(lambda match: re.sub(r"[^\n]", "\x00", match[0]), hidden)
+    start, block, table_line = 0, "", 0
+    for line in text.splitlines(keepends=True):
+        end, shown = start + len(line), hidden[start : start + len(line)]
+        own = [tag for place, tag in tags.items() if start <= place < end]
+        if not line.strip():
+            block = ""
+        elif line.startswith("<!--"):
+            block = own[0]
+        table_line = table_line + 1 if shown.lstrip().startswith("|") else 0
+        rest = []
+        for match in _NUMBER.finditer(hidden, start, end):
+            tag = tags.get(match.end(), "")
+            if tag.startswith(("=", "constant")):
+                yield Figure(match.start(), match[0], tag[1:] if tag[0] == "=" else "")
+            elif table_line > 2 or (not table_line and _is_figure(hidden, match)):
+                rest.append(match)
+        by_row = next((tag for tag in own if tag.startswith("row ")), "")
+        if table_line > 2 and (by_row or block.startswith("rows ")):
+            source, _, columns = (by_row or block).partition(" ")[2].partition(":")
+            numbers = tuple(Figure(match.start(), match[0], None) for match in rest)
+            tagged = (("", start + line.index("<!--row ")),) if by_row else ()
+            labels = tagged or tuple(_labels(line, start))
+            yield Row(numbers, labels, source, columns)
+        else:
+            source = "" if block.startswith("constants") else None
+            yield from (Figure(match.start(), match[0], source) for match in rest)
+        start = end
+
+
+def _labels(line: str, start: int) -> Iterator[tuple[str, int]]:
+    cells: list[str] = []
+    place = start + line.index("|") + 1
+    for cell in line.strip().strip("|").split("|"):
+        place += len(cell) + 1
+        cells.append(re.sub(r"[*`\n]", "", _COMMENT.sub("", cell)).strip())
+        yield ", ".join(filter(None, cells)), place
+
+
+def _is_figure(hidden: str, match: re.Match[str]) -> bool:
+    """Whether a number in prose needs a source."""
+    before, after = hidden[max(0, match.start() - 40) : match.start()], hidden[match.end() :][:40]
+    if _VERSION.search(before.replace("\n", " ")):
+        return False
+    return bool("." in match[0] or "," in match[0] or _UNIT.match(after.replace("\n", " ")))
+
+
+@dataclasses.dataclass
+class Checked:
+    """A page: what is wrong with it, its text with the right figures, and counts of figures."""
+
+    problems: list[str]
+    text: str
+    sourced: int = 0
+    pending: int = 0
+
+
+def check(page: str, text: str, folder: pathlib.Path) -> Checked:
+    """Compare a page with the files of a folder like results/."""
+    measured = Sources(folder, with_pending=False)
+    earlier = Sources(folder, with_pending=True)
+    aliases: dict[str, str] = {}
+    for tag in _COMMENT.findall(text):
+        if tag.strip().startswith("where "):
+            parts = (part.partition("=") for part in tag.strip()[6:].split(";"))
+            aliases |= {name.strip(): expression for name, _, expression in parts}
+
+    def names_in(sources: Sources, row: Any = None) -> Callable[[str], Any]:
+        def find(name: str) -> Any:
+            if isinstance(row, dict) and name in row:
+                return row[name]
+            if name in aliases:
+                return evaluate(aliases[name], find)
+            return sources[name]
+
+        return find
+
+    def found(figure: Figure | Row, sources: Sources) -> list[tuple[Figure, float]]:
+        if isinstance(figure, Figure):
+            return [(figure, number(figure.source or "", names_in(sources)))]
+        value, start = evaluate(figure.source, names_in(sources)), figure.labels[0][1]
+        if figure.labels[0][0]:
+            known = [(value[label], end) for label, end in figure.labels if label in value]
+            if not known:
+                raise Unknown(f"`{figure.source}` has no row {figure.labels[0][0]!r}")
+            value, start = known[0]
+        names = names_in(sources, value)
+        parts = [part for part in figure.columns.split(",") if part.strip()]
+        numbers = numbers_in([evaluate(part, names) for part in parts] if parts else value)
+        shown = [number for number in figure.numbers if number.start >= start]
+        if len(shown) != len(numbers):
+            raise Unknown(f"{len(shown)} numbers, but `{figure.source}` has {numbers}")
+        return [*zip(shown, numbers, strict=True)]
+
+    result, changes = Checked([], text), []
+    for figure in figures_of(text):
+        first = figure if isinstance(figure, Figure) else next(iter(figure.numbers), None)
+        if first is None or (isinstance(figure, Figure) and figure.source == ""):
+            continue
+        where = f"{page}:{text.count(chr(10), 0, first.start) + 1}: {first.text}"
+        if isinstance(figure, Figure) and figure.source is None:
+            result.problems.append(f"{where}: expected its source or `<!--constant-->`, got none")
+            continue
+        try:
+            try:
+                values, pending = found(figure, measured), False
+            except Unknown:
+                values, pending = found(figure, earlier), True
+        except Unknown as error:
+            result.problems.append(f"{where}: {error}; correct the expression or measure it again")
+            continue
+        for shown, value in values:
+            result.sourced += 1
+            result.pending += pending
+            right = shown_like(value, shown.text)
+            if right != shown.text:
+                changes.append((shown, right))
+                result.problems.append(
+                    f"{page}:{text.count(chr(10), 0, shown.start) + 1}: {shown.text}: its source "
+                    f"says {right} ({value:g}); run `python -m benchmarks.figures`, or measure it "
+                    "again"
+                )
+    for shown, right in sorted(changes, key=lambda change: -change[0].start):
+        end = shown.start + len(shown.text)
+        result.text = result.text[: shown.start] + right + result.text[end:]
+    for name in sorted(measured.used | earlier.used):
+        if missing := earlier.missing_facts(name):
+            result.problems.append(f"{page}: results/{name} does not say its {missing}")
+    return result
+
+
+def main() -> int:
+    """Check or rewrite the pages; 1 where something is wrong that a rewrite does not put right."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    parser.add_argument("pages", nargs="*", default=PAGES)
+    given = parser.parse_args()
+    sourced = pending = wrong = 0
+    for page in given.pages:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        checked = check(page, text, ROOT / "results")
+        if not given.check and checked.text != text:
+            with write_atomically(ROOT / page, "w") as file:
+                file.write(checked.text)
+            print(f"{page}: rewritten")
+            checked = check(page, checked.text, ROOT / "results")
+        sourced, pending = sourced + checked.sourced, pending + checked.pending
+        wrong += len(checked.problems)
+        for problem in checked.problems:
+            print(problem, file=sys.stderr)
+    print(
+        f"{sourced} figures of {len(given.pages)} pages, {pending} of them pending (measured "
+        f"before there were result files); {wrong} wrong"
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
