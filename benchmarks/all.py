@@ -11,9 +11,10 @@ again (`--again`), so the same command goes on after a kill. Then `python -m ben
 brings the figures into the pages.
 
 A table is `table` (then `table_2`, ...): a mapping from the label of a row, its first cell, or as
-many joined by ", " as make them differ, to a mapping from the names of the columns, as identifiers,
-to a number or a list of them. A line of JSON is `json`, `json_2`, ... Of any other line with a
-number `text` has its numbers under what stands before its colon, or before its second number.
+many joined by ", " as make them differ (the first empty ones repeat the row above), to a mapping
+from the names of the columns, as identifiers, to a number or a list of them. A line of JSON is
+`json`, `json_2`, ... Of any other line with a number `text` has its numbers under what stands
+before its colon, or before its second number.
 """
 
 from __future__ import annotations
@@ -144,6 +145,9 @@ def table_of(lines: list[str]) -> dict[str, dict[str, Any]]:
     head, _, *rows = (
         [cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines
     )
+    for above, row in itertools.pairwise(rows):
+        empty = len([*itertools.takewhile(lambda cell: not cell, row)])
+        row[:empty] = above[:empty]
     for count in range(1, len(head)):
         labels = [", ".join(filter(None, map(label_of, row[:count]))) for row in rows]
         if len({*labels}) == len(rows):
@@ -227,7 +231,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also what has a file of this commit")
     options = parser.parse_args()
     if unknown := sorted({*options.jobs} - {*JOBS}):
-        raise UserError(f"expected jobs of --list, got {', '.join(unknown)}")
+        raise UserError(f"expected names of jobs, got {', '.join(unknown)}")
     if options.list:
         print("| job | command | s |\n|---|---|---:|")
         for name, job in JOBS.items():

@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+_ENDS = ("", ".json", ".jsonl", ".csv", ".tsv")
 KNOWN = ("command", "commit", "machine", "date")  # what `measured` says, null where not known
 _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -44,7 +45,7 @@ class Folder:
     path: pathlib.Path
 
     def __getitem__(self, name: str) -> Any:
-        for path in (self.path / f"{name}{end}" for end in ("", ".json", ".jsonl", ".csv")):
+        for path in (self.path / f"{name}{end}" for end in _ENDS):
             if path.exists() and path.name:
                 return Folder(path) if path.is_dir() else read(path)
         raise KeyError(name)
@@ -60,7 +61,9 @@ def read(path: pathlib.Path) -> Any:
         return [json.loads(line) for line in text.splitlines()]
     return [
         {key: _as_number(cell) for key, cell in row.items()}
-        for row in csv.DictReader(text.splitlines())
+        for row in csv.DictReader(
+            text.splitlines(), delimiter="\t" if path.suffix == ".tsv" else ","
+        )
     ]
 
 
@@ -130,6 +133,8 @@ def _value(node: ast.expr, names: Callable[[str], Any]) -> Any:
             return value
         case ast.Name(id=name):
             return names(name)
+        case ast.List(elts=parts):
+            return [of(part) for part in parts]
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -of(inner)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:

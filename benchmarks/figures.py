@@ -19,11 +19,12 @@ of the page sees:
 
 The first name of an expression is results/benchmarks/NAME.json (its `figures`), else an entry of
 results/pending.json, else the folder results/NAME. Then `.key`, `["key"]` and `[0]` lead to the
-number; the files .json, .jsonl and .csv of a folder are keys without their suffix. Of a list of
-rows `.key` is the list of their values, and `(size=8192)` the rows with that value. + - * / and
+number; the files of a folder (JSON, JSON lines, CSV, TSV) are keys without their suffix. Of a list
+of rows `.key` is the list of their values, and `(size=8192)` the rows with that value. + - * / and
 `min`, `max`, `mean`, `median`, `sum`, `len` compute. `rows` looks up the label of each row: its
-first cell, or the first ones joined by ", "; without columns all numbers of the found row count,
-else those of the expressions, in which the keys of the row are names.
+first cell, or the first ones joined by ", ", where the first ones that are empty repeat the row
+above; without columns all numbers of the found row count, else those of the expressions, in which
+the keys of the row are names.
 
 A page must show the value rounded to the digits that it shows. results/pending.json has figures
 that were measured before there were such files, as `NAME.figures`; a file results/benchmarks/NAME
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import pathlib
 import re
 import sys
@@ -46,30 +48,7 @@ from qpr_jax.files import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _GENERATED = ("docs/settings.md", "docs/commands.md")  # tests compare them with their programs
-_LEFT = (  # not yet tagged
-    "docs/add_language.md",
-    "docs/costs.md",
-    "docs/cross_encoder.md",
-    "docs/duplicates.md",
-    "docs/from_logs.md",
-    "docs/index_files.md",
-    "docs/install.md",
-    "docs/losses.md",
-    "docs/milvus.md",
-    "docs/mining_and_evaluation.md",
-    "docs/multilingual.md",
-    "docs/packaged.md",
-    "docs/probabilities.md",
-    "docs/publishing.md",
-    "docs/python.md",
-    "docs/reranking.md",
-    "docs/review.md",
-    "docs/serving.md",
-    "docs/tables.md",
-    "docs/train.md",
-    "docs/transformers_and_teachers.md",
-    "docs/upgrade.md",
-)
+_LEFT = ("docs/upgrade.md",)  # not yet tagged, as README.md
 PAGES = sorted(
     page
     for path in (*ROOT.glob("docs/*.md"), ROOT / "BUILD.md")
@@ -77,7 +56,7 @@ PAGES = sorted(
 )
 
 _NUMBER = re.compile(
-    r"(?<![\w.,/^])(?<![A-Za-z]-)(?<!\d:)[-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:e[-+]?\d+)?"
+    r"(?<![\w.,/^])(?<!\w-)(?<!\d:)[-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:e[-+]?\d+)?"
     r"(?![\w^]|\.\d|,\d{3}|-[a-z]|:\d)"
 )
 _UNIT = re.compile(
@@ -89,7 +68,9 @@ _VERSION = re.compile(
     r"(?:[Vv]ersions?|Python|PyTorch|JAX|sentence-transformers|semhash|FAISS|[Mm]ilvus|mteb|Java|BY"
     r"|pytrec_eval|HTTP|Format|format|formats|driver|Zen|TLS|SHA)[ -]$"
 )
-_HIDDEN = re.compile(r"(?ms)^```.*?^```|^    .*?$|`[^`\n]*(?:\n[^`\n]+)?`|\]\([^)]*\)|https?://\S+")
+_HIDDEN = re.compile(
+    r"(?ms)^```.*?^```|^    .*?$|`[^`\n]*(?:\n[^`\n]+){0,3}`|\]\([^)]*\)|https?://\S+"
+)
 _COMMENT = re.compile(r"(?s)<!--(.*?)-->")
 
 
@@ -147,6 +128,7 @@ def figures_of(text: str) -> Iterator[Figure | Row]:
     for pattern in (_COMMENT, _HIDDEN):
         hidden = pattern.sub(lambda match: re.sub(r"[^\n]", "\x00", match[0]), hidden)
     start, block, table_line = 0, "", 0
+    above: list[str] = []
     for line in text.splitlines(keepends=True):
         end, shown = start + len(line), hidden[start : start + len(line)]
         own = [tag for place, tag in tags.items() if start <= place < end]
@@ -160,14 +142,14 @@ def figures_of(text: str) -> Iterator[Figure | Row]:
             tag = tags.get(match.end(), "")
             if tag.startswith(("=", "constant")):
                 yield Figure(match.start(), match[0], tag[1:] if tag[0] == "=" else "")
-            elif table_line > 2 or (not table_line and _is_figure(hidden, match)):
+            elif table_line not in (1, 2) and _is_figure(hidden, match, cell=table_line > 2):
                 rest.append(match)
         by_row = next((tag for tag in own if tag.startswith("row ")), "")
         if table_line > 2 and (by_row or block.startswith("rows ")):
             source, _, columns = (by_row or block).partition(" ")[2].partition(":")
             numbers = tuple(Figure(match.start(), match[0], None) for match in rest)
             tagged = (("", start + line.index("<!--row ")),) if by_row else ()
-            labels = tagged or tuple(_labels(line, start))
+            labels = tagged or tuple(_labels(line, start, above))
             yield Row(numbers, labels, source, columns)
         else:
             source = "" if block.startswith("constants") else None
@@ -175,21 +157,25 @@ def figures_of(text: str) -> Iterator[Figure | Row]:
         start = end
 
 
-def _labels(line: str, start: int) -> Iterator[tuple[str, int]]:
-    cells: list[str] = []
+def _labels(line: str, start: int, above: list[str]) -> Iterator[tuple[str, int]]:
+    """The first cells, joined, and where they end; the first empty ones are as in the row above."""
+    cells = [_COMMENT.sub("", cell) for cell in line.strip().strip("|").split("|")]
+    shown = [re.sub(r"[*`]", "", cell).strip() for cell in cells]
+    empty = len([*itertools.takewhile(lambda cell: not cell, shown)])
+    shown[:empty] = above[:empty]
+    above[:] = shown
     place = start + line.index("|") + 1
-    for cell in line.strip().strip("|").split("|"):
+    for count, cell in enumerate(line.strip().strip("|").split("|"), start=1):
         place += len(cell) + 1
-        cells.append(re.sub(r"[*`\n]", "", _COMMENT.sub("", cell)).strip())
-        yield ", ".join(filter(None, cells)), place
+        yield ", ".join(filter(None, shown[:count])), place
 
 
-def _is_figure(hidden: str, match: re.Match[str]) -> bool:
-    """Whether a number in prose needs a source."""
+def _is_figure(hidden: str, match: re.Match[str], *, cell: bool) -> bool:
+    """Whether a number in prose or in a cell of a table needs a source."""
     before, after = hidden[max(0, match.start() - 40) : match.start()], hidden[match.end() :][:40]
     if _VERSION.search(before.replace("\n", " ")):
         return False
-    return bool("." in match[0] or "," in match[0] or _UNIT.match(after.replace("\n", " ")))
+    return bool(cell or "." in match[0] or "," in match[0] or _UNIT.match(after.replace("\n", " ")))
 
 
 @dataclasses.dataclass
@@ -232,8 +218,7 @@ def check(page: str, text: str, folder: pathlib.Path) -> Checked:
                 raise Unknown(f"`{figure.source}` has no row {figure.labels[0][0]!r}")
             value, start = known[0]
         names = names_in(sources, value)
-        parts = [part for part in figure.columns.split(",") if part.strip()]
-        numbers = numbers_in([evaluate(part, names) for part in parts] if parts else value)
+        numbers = numbers_in(evaluate(f"[{figure.columns}]", names) if figure.columns else value)
         shown = [number for number in figure.numbers if number.start >= start]
         if len(shown) != len(numbers):
             raise Unknown(f"{len(shown)} numbers, but `{figure.source}` has {numbers}")
