@@ -82,11 +82,12 @@ def shown_like(value: float, text: str) -> str:
         return f"{mantissa}e{int(exponent)}"
     decimals = len(text.partition(".")[2])
     plain = text.lstrip("+-").replace(",", "")
-    if not decimals and len(plain) > 3:  # 83,000 is rounded to thousands
-        for zeros in range(len(plain) - len(plain.rstrip("0")) + 1):
-            if _written(round(value, -zeros), text, 0) == text:
+    zeros = min(len(plain) - len(plain.rstrip("0")), len(plain) - 2)
+    if not decimals and zeros > 1:  # 83,000 is rounded to thousands, or to hundreds
+        for place in range(zeros, 1, -1):
+            if _written(round(value, -place), text, 0) == text:
                 return text
-        value = round(value, -(len(plain) - len(plain.rstrip("0"))))
+        value = round(value, -zeros)
     return _written(value, text, decimals)
 
 
