@@ -6,8 +6,8 @@
 
 Each job of `JOBS` writes results/benchmarks/JOB.json when it has ended: `measured`, with command,
 commit, machine, date and seconds; `figures`, read from the tables, the lines of JSON and the other
-lines that it printed; and `printed`, its lines. A job that has a file of this commit is not run
-again (`--again`), so the same command goes on after a kill. Then `python -m benchmarks.figures`
+lines that it printed; and `printed`, its lines. A job that has a file by the code that is here is
+not run again (`--again`), so the same command goes on after a kill. Then `python -m benchmarks.figures`
 brings the figures into the pages.
 
 A table is `table` (then `table_2`, ...): a mapping from the label of a row, its first cell, or as
@@ -31,7 +31,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from experiments.measuring import ROOT, facts_of_measurement
@@ -60,8 +59,10 @@ JOBS = {
     "against_torch": Job("against_torch"),
     "asymmetric": Job("asymmetric", "{quora_distilled} {imitation}"),
     "asymmetric_mapped": Job("asymmetric", "{quora_distilled} --map"),
+    # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`; the run
+    # {quora_sdml_50} has rerank.candidates=50, {quora_cross_encoder} is of its config.
     "costs": Job("costs", "--run {quora_sdml} --folder {new}"),
-    "cross_encoder": Job("cross_encoder", "--pairs 512"),
+    "cross_encoder": Job("cross_encoder", "--model {quora_cross_encoder} --pairs 512"),
     "distant_supervision": Job(
         "distant_supervision", "--folder {new} --rows 1000000 20000000", _HUGE_PAGES
     ),
@@ -86,10 +87,12 @@ JOBS = {
     "reranking_distilled": Job("reranking", "{quora_distilled}"),
     "reranking_memory": Job("reranking", "--questions 10000000"),
     "reranking_sdml": Job("reranking", "{quora_sdml}"),
+    "reranking_sdml_50": Job("reranking", "{quora_sdml_50}"),
     "review": Job("review", "--run {quora_sdml}"),
     "ring": Job("ring", "--devices 4 --sizes 8192"),
-    "serving_best": Job("serving", "--index {quora_best} --queries {queries} --minutes 1"),
+    "serving_best": Job("serving", "--index {best_half} --queries {queries} --minutes 1"),
     "serving_sdml": Job("serving", "--index {quora_sdml} --queries {queries}"),
+    "serving_sdml_half": Job("serving", "--index {sdml_half} --queries {queries} --minutes 1"),
     "string_ids": Job("string_ids", "--folder {new} --repeats 2"),
     "ten_million": Job("ten_million", "--run {quora_sdml} --folder {new} --probes 5 10 20 40"),
     "tokenizing": Job(
@@ -174,36 +177,34 @@ def _first(cell: str) -> float | None:
     return next(iter(numbers(cell)), None)
 
 
-def places(job: Job, given: dict[str, str]) -> Iterator[str]:
-    """The names that the arguments of a job need and nobody gave."""
-    for _, name, _, _ in string.Formatter().parse(job.arguments):
-        if name and name not in given:
-            yield name
+def needs(job: Job) -> set[str]:
+    """The names that the arguments of a job need."""
+    names = (name for _, name, _, _ in string.Formatter().parse(job.arguments))
+    return {name for name in names if name and name != "new"}
 
 
-def record(name: str, job: Job, given: dict[str, str]) -> None:
-    """Run a job and write its file.
+def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) -> None:
+    """Run a job and write its file; `shown` is what stands there in place of what is given.
 
     Raises:
       UserError: the benchmark failed.
     """
+    variables = "".join(f"{key}={value} " for key, value in job.environment)
+    program = f"{variables}python -m benchmarks.{job.program}"
+    command = " ".join([program, *words_of(job, shown | {"new": "/tmp/new"})])
+    measured = facts_of_measurement(command)
+    print(f"\n{name}: {command}", flush=True)
+    start, lines = time.monotonic(), []
     with tempfile.TemporaryDirectory() as folder:
-        words = job.arguments.format(**given, new=f"{folder}/new").split()
-        shown = job.arguments.format(
-            **{key: f"runs/{pathlib.Path(path).name}" for key, path in given.items()}
-            | {"data": "$QPR_DATA_DIR", "python": "other/bin/python", "new": "/tmp/new"}
-        )
-        variables = "".join(f"{key}={value} " for key, value in job.environment)
-        command = f"{variables}python -m benchmarks.{job.program} {shown}".strip()
-        measured = facts_of_measurement(command)
-        print(f"\n{name}: {command}", flush=True)
-        start, lines = time.monotonic(), []
-        process = [sys.executable, "-m", f"benchmarks.{job.program}", *words]
+        words = words_of(job, given | {"new": f"{folder}/new"})
         environment = os.environ | dict(job.environment)
         with subprocess.Popen(
-            process, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+            [sys.executable, "-m", f"benchmarks.{job.program}", *words],
+            **{"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environment},
         ) as running:
             for line in running.stdout or ():
+                for key, value in given.items():  # no folders of this machine
+                    line = line.replace(value, shown[key])
                 print(line, end="", flush=True)
                 lines.append(line.rstrip())
     if running.returncode:
@@ -211,6 +212,21 @@ def record(name: str, job: Job, given: dict[str, str]) -> None:
     measured["seconds"] = round(time.monotonic() - start)
     figures = figures_in(lines)
     write_json(OUT / f"{name}.json", {"measured": measured, "figures": figures, "printed": lines})
+
+
+def words_of(job: Job, given: dict[str, str]) -> list[str]:
+    """The arguments of a job, with what is given in the place of names."""
+    return [word.format(**given) for word in job.arguments.split()]
+
+
+def is_done(name: str) -> bool:
+    """Whether a job has a file, made by the code that is here."""
+    commit = measured_of(name).get("commit")
+    if not commit or commit.endswith("-dirty"):
+        return False
+    code = ("benchmarks", "experiments", "qpr_jax")
+    command = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *code]
+    return subprocess.run(command, check=False).returncode == 0
 
 
 def measured_of(name: str) -> dict[str, Any]:
@@ -228,7 +244,7 @@ def main() -> int:
     parser.add_argument("--python", help="of an environment with PyTorch, to compare with")
     parser.add_argument("--queries", help="a file with a question a line, to be sent to a server")
     parser.add_argument("--before", help="a checkout of another version, to compare with")
-    parser.add_argument("--again", action="store_true", help="also what has a file of this commit")
+    parser.add_argument("--again", action="store_true", help="also what is done")
     options = parser.parse_args()
     if unknown := sorted({*options.jobs} - {*JOBS}):
         raise UserError(f"expected names of jobs, got {', '.join(unknown)}")
@@ -239,16 +255,22 @@ def main() -> int:
             print(f"| {name} | {command}` | {measured_of(name).get('seconds', '')} |")
         return 0
     given = {pathlib.Path(run).name: str(pathlib.Path(run).resolve()) for run in options.runs}
-    extra = {"data": os.environ.get("QPR_DATA_DIR")}
-    extra |= {key: getattr(options, key) for key in ("python", "queries", "before")}
-    given |= {key: value for key, value in extra.items() if value}
-    commit, failed = facts_of_measurement("")["commit"], 0
+    shown = {name: f"runs/{name}" for name in given}
+    extra = {
+        "data": (os.environ.get("QPR_DATA_DIR"), "$QPR_DATA_DIR"),
+        "python": (options.python, "other/bin/python"),
+        "queries": (options.queries, "questions.txt"),
+        "before": (options.before, "BEFORE"),
+    }
+    given |= {key: value for key, (value, _) in extra.items() if value}
+    shown |= {key: name for key, (_, name) in extra.items()}
+    failed = 0
     for name in options.jobs or JOBS:
-        if missing := sorted({*places(JOBS[name], given)} - {"new"}):
+        if missing := sorted(needs(JOBS[name]) - {*given}):
             print(f"{name}: left out, needs {', '.join(missing)}", file=sys.stderr)
-        elif options.again or commit is None or measured_of(name).get("commit") != commit:
+        elif options.again or not is_done(name):
             try:
-                record(name, JOBS[name], given)
+                record(name, JOBS[name], given, shown)
             except UserError as error:
                 failed = 1
                 print(f"error: {error}", file=sys.stderr)

@@ -138,14 +138,14 @@ def _value(node: ast.expr, names: Callable[[str], Any]) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -of(inner)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_single(of(left)), _single(of(right)))
+            return _OPERATORS[type(op)](single(of(left)), single(of(right)))
         case ast.Attribute(value=inner, attr=key):
             return _item(of(inner), key)
         case ast.Subscript(value=inner, slice=key):
             return _item(of(inner), of(key))
         case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS and args:
             found = [of(arg) for arg in args]
-            return _FUNCTIONS[name](found[0] if len(found) == 1 else [*map(_single, found)])
+            return _FUNCTIONS[name](found[0] if len(found) == 1 else [*map(single, found)])
         case ast.Call(func=inner, args=[], keywords=keywords):
             wanted = {word.arg: of(word.value) for word in keywords}
             return [row for row in of(inner) if all(row[k] == v for k, v in wanted.items())]
@@ -158,8 +158,8 @@ def _item(value: Any, key: Any) -> Any:
     return value[key]
 
 
-def _single(value: Any) -> Any:
-    """The number of a list of one."""
+def single(value: Any) -> Any:
+    """The part of a list of one."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 

@@ -43,17 +43,23 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.figure_sources import Sources, Unknown, evaluate, number, numbers_in
+from benchmarks.figure_sources import Sources, Unknown, evaluate, number, numbers_in, single
 from qpr_jax.files import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _GENERATED = ("docs/settings.md", "docs/commands.md")  # tests compare them with their programs
 _LEFT = ("docs/upgrade.md",)  # not yet tagged, as README.md
-PAGES = sorted(
-    page
-    for path in (*ROOT.glob("docs/*.md"), ROOT / "BUILD.md")
-    if (page := path.relative_to(ROOT).as_posix()) not in (*_GENERATED, *_LEFT)
-)
+_BY_HAND = ("duplicates", "one_query", "opening", "review", "typos")
+PAGES = [
+    "BUILD.md",
+    *sorted(
+        page
+        for path in ROOT.glob("docs/*.md")
+        if (page := path.relative_to(ROOT).as_posix()) not in (*_GENERATED, *_LEFT)
+    ),
+    *(f"results/benchmarks/{name}.md" for name in _BY_HAND),
+    "results/milvus/README.md",
+]
 
 _NUMBER = re.compile(
     r"(?<![\w.,/^])(?<!\w-)(?<!\d:)[-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:e[-+]?\d+)?"
@@ -65,7 +71,7 @@ _UNIT = re.compile(
     r"|\w+/s\b|(?:\w+ ){0,2}a second\b|of [\d])"
 )
 _VERSION = re.compile(
-    r"(?:[Vv]ersions?|Python|PyTorch|JAX|sentence-transformers|semhash|FAISS|[Mm]ilvus|mteb|Java|BY"
+    r"(?:[Vv]ersions?|Python|PyTorch|JAX|sentence-transformers|Java|BY"
     r"|pytrec_eval|HTTP|Format|format|formats|driver|Zen|TLS|SHA)[ -]$"
 )
 _HIDDEN = re.compile(
@@ -212,7 +218,7 @@ def check(page: str, text: str, folder: pathlib.Path) -> Checked:
     def found(figure: Figure | Row, sources: Sources) -> list[tuple[Figure, float]]:
         if isinstance(figure, Figure):
             return [(figure, number(figure.source or "", names_in(sources)))]
-        value, start = evaluate(figure.source, names_in(sources)), figure.labels[0][1]
+        value, start = single(evaluate(figure.source, names_in(sources))), figure.labels[0][1]
         if figure.labels[0][0]:
             known = [(value[label], end) for label, end in figure.labels if label in value]
             if not known:

@@ -1,10 +1,13 @@
 """The pages of the studies are what `--rebuild` makes of the rows that are kept beside them."""
 
 import importlib
+import json
 import pathlib
 import shutil
 
 import pytest
+
+from benchmarks import precision
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 STUDIES = {
@@ -33,3 +36,8 @@ def test_a_page_has_the_bytes_of_its_rows(name, tmp_path):
 
 def test_all_studies_are_here():
     assert {path.parent.name for path in RESULTS.glob("*/rows")} == {*STUDIES} - {"openqa"}
+
+
+def test_the_page_of_precisions_is_that_of_its_file():
+    found = json.loads((RESULTS / "benchmarks" / "precision.json").read_text())
+    assert precision.page(found) == (RESULTS / "benchmarks" / "precision.md").read_text()
