@@ -7,8 +7,8 @@
 Each job of `JOBS` writes results/benchmarks/JOB.json when it has ended: `measured`, with command,
 commit, machine, date and seconds; `figures`, read from the tables, the lines of JSON and the other
 lines that it printed; and `printed`, its lines. A job that has a file by the code that is here is
-not run again (`--again`), so the same command goes on after a kill. Then `python -m benchmarks.figures`
-brings the figures into the pages.
+not run again (`--again`), so the same command goes on after a kill. Then `python -m
+benchmarks.figures` brings the figures into the pages.
 
 A table is `table` (then `table_2`, ...): a mapping from the label of a row, its first cell, or as
 many joined by ", " as make them differ (the first empty ones repeat the row above), to a mapping
@@ -76,7 +76,10 @@ JOBS = {
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
     "loss_table": Job("loss", "--rounds 1"),
-    "milvus_index": Job("milvus_index", "--run {quora_distilled} --folder {new} --kills 2"),
+    "milvus_index": Job(
+        "milvus_index",
+        "--run {quora_distilled} --folder {new} --kills 2 --out results/milvus/figures.json",
+    ),
     "missed_pairs": Job("missed_pairs", "--run {quora_sdml} --folder {new}"),
     "one_query": Job("one_query", "--run {quora_distilled} --checkout {before} --rounds 3"),
     "opening": Job("opening", "--folder {new} --count 2000000"),
@@ -100,6 +103,7 @@ JOBS = {
         "--questions {data}/quora/quora_duplicate_questions.tsv --max-rows 20000 --rounds 3",
     ),
     "train_step": Job("train_step", "", _HUGE_PAGES),
+    "train_step_small_pages": Job("train_step", "", (("GLIBC_TUNABLES", ""),)),
     "transformer_encoding": Job("transformer_encoding", "--torch-python {python}"),
     "typos": Job("typos", "{quora_distilled} {english_subwords}"),
 }
@@ -157,7 +161,7 @@ def table_of(lines: list[str]) -> dict[str, dict[str, Any]]:
             break
     columns: dict[str, int] = {}
     for place, cell in enumerate(head):
-        columns[_next_name(name_of(cell), columns)] = place
+        columns[_next_name(name_of(label_of(cell)), columns)] = place
     return {
         label: {
             name: numbers(row[place]) if len(numbers(row[place])) > 1 else _first(row[place])

@@ -90,11 +90,18 @@ def facts_of_measurement(command: str) -> dict[str, Any]:
             "cpus": cpu_count(),
             "load": round(os.getloadavg()[0], 1),
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            **{name: version for name in _PACKAGES if (version := _version(name))},
         },
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "version": importlib.metadata.version("qpr_jax"),
+        "version": _version("qpr_jax"),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _commit() -> str | None:

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from benchmarks.all import JOBS, figures_in
-from benchmarks.figure_sources import Unknown, evaluate
+from benchmarks.figure_sources import KNOWN, Unknown, evaluate
 from benchmarks.figures import PAGES, ROOT, Figure, check, figures_of, shown_like
+from experiments.measuring import facts_of_measurement
 
 RESULTS = ROOT / "results"
 
@@ -144,3 +145,10 @@ def test_what_a_benchmark_printed():
     }
     for job in JOBS.values():
         assert (ROOT / "benchmarks" / f"{job.program}.py").exists()
+
+
+def test_what_a_file_says_about_its_measurement():
+    facts = facts_of_measurement("python -m benchmarks.x")
+    assert {*facts} > {*KNOWN}
+    assert facts["command"] == "python -m benchmarks.x"
+    assert facts["machine"]["cpus"] > 0
