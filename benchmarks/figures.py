@@ -75,7 +75,7 @@ _VERSION = re.compile(
     r"|pytrec_eval|HTTP|Format|format|formats|driver|Zen|TLS|SHA)[ -]$"
 )
 _HIDDEN = re.compile(
-    r"(?ms)^```.*?^```|^    .*?$|`[^`\n]*(?:\n[^`\n]+){0,3}`|\]\([^)]*\)|https?://\S+"
+    r"(?ms)^ *```.*?^ *```|^    .*?$|`[^`\n]*(?:\n[^`\n]+){0,3}`|\]\([^)]*\)|https?://\S+"
 )
 _COMMENT = re.compile(r"(?s)<!--(.*?)-->")
 
@@ -142,7 +142,7 @@ def figures_of(text: str) -> Iterator[Figure | Row]:
         if not line.strip():
             block = ""
         elif line.startswith("<!--"):
-            block = own[0]
+            block = own[0] if own else ""
         table_line = table_line + 1 if shown.lstrip().startswith("|") else 0
         rest = []
         for match in _NUMBER.finditer(hidden, start, end):
