@@ -47,11 +47,13 @@ class Job:
 
     arguments: with names in braces: of a run, its folder; `python`, `queries`, `before` are options
       of this program; `data` is $QPR_DATA_DIR; `new` is a folder that does not exist.
+    prefix: words before the command.
     """
 
     program: str
     arguments: str = ""
     environment: tuple[tuple[str, str], ...] = ()
+    prefix: tuple[str, ...] = ()
 
 
 _HUGE_PAGES = (("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),)
@@ -63,9 +65,12 @@ JOBS = {
     # {quora_sdml_50} has rerank.candidates=50, {quora_cross_encoder} is of its config.
     "costs": Job("costs", "--run {quora_sdml} --folder {new}"),
     "cross_encoder": Job("cross_encoder", "--model {quora_cross_encoder} --pairs 512"),
-    "distant_supervision": Job(
-        "distant_supervision", "--folder {new} --rows 1000000 20000000", _HUGE_PAGES
+    "cross_encoder_one_core": Job(
+        "cross_encoder",
+        "--model {quora_cross_encoder} --pairs 512",
+        prefix=("taskset", "-c", "0"),
     ),
+    "distant_supervision": Job("distant_supervision", "--folder {new} --rows 1000000 20000000"),
     "duplicates": Job(
         "duplicates", "--run {quora_sdml} --questions 50000 --cosine 0.85 --other-python {python}"
     ),
@@ -194,7 +199,7 @@ def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) ->
       UserError: the benchmark failed.
     """
     variables = "".join(f"{key}={value} " for key, value in job.environment)
-    program = f"{variables}python -m benchmarks.{job.program}"
+    program = f"{variables}{' '.join([*job.prefix, 'python'])} -m benchmarks.{job.program}"
     command = " ".join([program, *words_of(job, shown | {"new": "/tmp/new"})])
     measured = facts_of_measurement(command)
     print(f"\n{name}: {command}", flush=True)
@@ -203,7 +208,7 @@ def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) ->
         words = words_of(job, given | {"new": f"{folder}/new"})
         environment = os.environ | dict(job.environment)
         with subprocess.Popen(
-            [sys.executable, "-m", f"benchmarks.{job.program}", *words],
+            [*job.prefix, sys.executable, "-m", f"benchmarks.{job.program}", *words],
             **{"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environment},
         ) as running:
             for line in running.stdout or ():
