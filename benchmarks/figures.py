@@ -35,12 +35,13 @@ other files were made, where they do not say it themselves (`measured`).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.figure_sources import Sources, Unknown, evaluate, number, numbers_in, single
@@ -195,75 +196,91 @@ class Checked:
     pending: int = 0
 
 
-def check(page: str, text: str, folder: pathlib.Path) -> Checked:
-    """Compare a page with the files of a folder like results/."""
-    measured = Sources(folder, with_pending=False)
-    earlier = Sources(folder, with_pending=True)
-    aliases: dict[str, str] = {}
-    for tag in _COMMENT.findall(text):
-        if tag.strip().startswith("where "):
-            parts = (part.partition("=") for part in tag.strip()[6:].split(";"))
-            aliases |= {name.strip(): expression for name, _, expression in parts}
+@dataclasses.dataclass
+class Values:
+    """The values of a page's figures, by its own names and a folder like results/."""
 
-    def names_in(sources: Sources, row: Any = None) -> Callable[[str], Any]:
-        def find(name: str) -> Any:
-            if isinstance(row, dict) and name in row:
-                return row[name]
-            if name in aliases:
-                return evaluate(aliases[name], find)
-            return sources[name]
+    sources: Sources
+    names: dict[str, str]
 
-        return find
+    def find(self, name: str, row: Any = None, within: str = "") -> Any:
+        """The value of a name: a key of the row, a name of the page, or a source."""
+        if isinstance(row, dict) and name in row:
+            return row[name]
+        if name in self.names and name != within:
+            return evaluate(self.names[name], lambda other: self.find(other, within=name))
+        return self.sources[name]
 
-    def found(figure: Figure | Row, sources: Sources) -> list[tuple[Figure, float]]:
+    def of(self, figure: Figure | Row) -> list[tuple[Figure, float]]:
+        """The numbers that a figure or a row shows, each with its value.
+
+        Raises:
+          Unknown: there is none, or the row shows more or fewer.
+        """
         if isinstance(figure, Figure):
-            return [(figure, number(figure.source or "", names_in(sources)))]
-        value, start = single(evaluate(figure.source, names_in(sources))), figure.labels[0][1]
+            return [(figure, number(figure.source or "", self.find))]
+        value, start = single(evaluate(figure.source, self.find)), figure.labels[0][1]
         if figure.labels[0][0]:
             known = [(value[label], end) for label, end in figure.labels if label in value]
             if not known:
                 raise Unknown(f"`{figure.source}` has no row {figure.labels[0][0]!r}")
             value, start = known[0]
-        names = names_in(sources, value)
-        numbers = numbers_in(evaluate(f"[{figure.columns}]", names) if figure.columns else value)
+        if figure.columns:
+            columns = evaluate(f"[{figure.columns}]", lambda name: self.find(name, value))
+            numbers = numbers_in(columns)
+        else:
+            numbers = numbers_in(value)
         shown = [number for number in figure.numbers if number.start >= start]
         if len(shown) != len(numbers):
             raise Unknown(f"{len(shown)} numbers, but `{figure.source}` has {numbers}")
         return [*zip(shown, numbers, strict=True)]
 
+
+def names_of(text: str) -> dict[str, str]:
+    """The names that a page gives to expressions."""
+    tags = (tag.strip() for tag in _COMMENT.findall(text))
+    named = (tag.removeprefix("where ") for tag in tags if tag.startswith("where "))
+    parts = (part.partition("=") for tag in named for part in tag.split(";"))
+    return {name.strip(): expression for name, _, expression in parts}
+
+
+def check(page: str, text: str, folder: pathlib.Path) -> Checked:
+    """Compare a page with the files of a folder like results/."""
+    names = names_of(text)
+    measured = Values(Sources(folder, with_pending=False), names)
+    earlier = Values(Sources(folder, with_pending=True), names)
     result, changes = Checked([], text), []
     for figure in figures_of(text):
         first = figure if isinstance(figure, Figure) else next(iter(figure.numbers), None)
         if first is None or (isinstance(figure, Figure) and figure.source == ""):
             continue
-        where = f"{page}:{text.count(chr(10), 0, first.start) + 1}: {first.text}"
+        where = f"{page}:{text.count(chr(10), 0, first.start) + 1}"
         if isinstance(figure, Figure) and figure.source is None:
-            result.problems.append(f"{where}: expected its source or `<!--constant-->`, got none")
+            wrong = "expected its source or `<!--constant-->`, got none"
+            result.problems.append(f"{where}: {first.text}: {wrong}")
             continue
+        values, pending = None, False
+        with contextlib.suppress(Unknown):
+            values = measured.of(figure)
         try:
-            try:
-                values, pending = found(figure, measured), False
-            except Unknown:
-                values, pending = found(figure, earlier), True
+            values, pending = values or earlier.of(figure), values is None
         except Unknown as error:
-            result.problems.append(f"{where}: {error}; correct the expression or measure it again")
+            wrong = f"{error}; correct the expression or measure it again"
+            result.problems.append(f"{where}: {first.text}: {wrong}")
             continue
+        result.sourced += len(values)
+        result.pending += len(values) * pending
         for shown, value in values:
-            result.sourced += 1
-            result.pending += pending
             right = shown_like(value, shown.text)
             if right != shown.text:
                 changes.append((shown, right))
-                result.problems.append(
-                    f"{page}:{text.count(chr(10), 0, shown.start) + 1}: {shown.text}: its source "
-                    f"says {right} ({value:g}); run `python -m benchmarks.figures`, or measure it "
-                    "again"
-                )
+                wrong = f"its source says {right} ({value:g}); run `python -m benchmarks.figures`"
+                result.problems.append(f"{where}: {shown.text}: {wrong}, or measure it again")
     for shown, right in sorted(changes, key=lambda change: -change[0].start):
         end = shown.start + len(shown.text)
         result.text = result.text[: shown.start] + right + result.text[end:]
-    for name in sorted(measured.used | earlier.used):
-        if missing := earlier.missing_facts(name):
+    for name in sorted(measured.sources.used | earlier.sources.used):
+        if missing := earlier.sources.missing_facts(name):
             result.problems.append(f"{page}: results/{name} does not say its {missing}")
     return result
 
@@ -288,8 +305,8 @@ def main() -> int:
         for problem in checked.problems:
             print(problem, file=sys.stderr)
     print(
-        f"{sourced} figures of {len(given.pages)} pages, {pending} of them pending (measured "
-        f"before there were result files); {wrong} wrong"
+        f"{sourced} figures of {len(given.pages)} pages, {pending} of them by results/pending.json "
+        f"(measured before there were files); {wrong} wrong"
     )
     return 1 if wrong else 0
 

@@ -105,7 +105,7 @@ def test_a_page_and_its_sources(tmp_path):
         "<!--rows speed.table-->\n| a | b | s | both |\n|---|---|---|---|\n"
         "| one | | 1.5 | 2, 4 |\n| `two` | 7 | 2.5 | 4, 5 |\n| three | | 1 | 2, 3 |\n\n"
         "| a | s |\n|---|---|\n| y 8<!--row speed.table.one: both[1], s * 2--> | 3 | 3 |\n\n"
-        '<!--where ratio = speed.table["two, 7"]-->\n'
+        '<!--where ratio = speed.table["two, 7"]; speed = speed-->\n'
     )
     found = check("page", page, tmp_path)
     assert [re.sub(r"[;(].*", "", problem).strip() for problem in found.problems] == [
