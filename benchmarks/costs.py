@@ -4,8 +4,8 @@
 
 Index, encode and duplicates read the questions of $QPR_DATA_DIR, and, for more than there are,
 these with words of others at their ends, all distinct; train reads the pair file. Each command is a
-process of its own, whose two lines are read: estimate and actual are of the same minutes. The table
-is in docs/costs.md.
+process of its own, whose two lines are read: estimate and actual are of the same minutes. In
+brackets is the estimate over the actual one. The table is in docs/costs.md.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def show(name: str, count: str, arguments: Sequence[str], folder: pathlib.Path) 
         f"{b} ({amount(a) / max(amount(b), 1e-9):.2f})"
         for a, b in zip(said.groups(), took.groups(), strict=True)
     ]
-    print(f"| | | took (said / took) | {' | '.join(cells)} |", flush=True)
+    print(f"| | | took | {' | '.join(cells)} |", flush=True)
     for left in folder.glob("out*"):
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 

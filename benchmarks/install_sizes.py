@@ -74,8 +74,11 @@ def main() -> int:
             print(f"{extra}: {error.name} is not installed", file=sys.stderr)
             continue
         size = sum(map(installed_bytes, names)) / 1e6
-        new, label = (names - core, f"`[{extra}]`") if extra else (names, "core")
+        new, label = (names - core, f"`.[{extra}]`") if extra else (names, "core: `.`")
         print(f"| {label} | {len(names)} | {size:.0f} | {', '.join(sorted(new))} |")
+    sizes = {name: installed_bytes(name) / 1e6 for name in core}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    print("largest of the core:", ", ".join(f"{name} {sizes[name]:.0f} MB" for name in largest))
     return 0
 
 

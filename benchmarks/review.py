@@ -42,6 +42,7 @@ def main() -> None:
     print("| probabilities | precision asked | verdicts | within | covered | width | true | sd |")
     print("|---" * 8 + "|")
     probabilities, labels = pairs_of_test(arguments.run)
+    found: dict[tuple[float, int], list[tuple[float, ...]]] = {}
     for name, wrong in distortions().items():
         for asked in arguments.precisions:
             drawn = [*draws(wrong(probabilities), labels, asked, arguments.draws)]
@@ -53,6 +54,20 @@ def main() -> None:
                 numbers = (*shares, (high - low).mean(), true.mean(), true.std())
                 cells = " | ".join(f"{number:.3f}" for number in numbers)
                 print(f"| {name} | {asked:g} | {verdicts} | {cells} |", flush=True)
+                found.setdefault((asked, verdicts), []).append(numbers)
+    print("\n| asked | verdicts | within | with wrong | covers | with wrong | width |")
+    print("|---" * 7 + "|")
+    for (asked, verdicts), rows in found.items():
+        (within, covered, width, *_), *wrong_rows = rows
+        of_wrong = np.transpose(wrong_rows)
+        cells = f"{within:.2f} | {span(of_wrong[0])} | {covered:.2f} | {span(of_wrong[1])}"
+        print(f"| {asked:g} | {verdicts} | {cells} | {width:.3f} |")
+
+
+def span(shares: np.ndarray) -> str:
+    """The least and the greatest share."""
+    ends = dict.fromkeys(f"{share:.2f}" for share in (shares.min(), shares.max()))
+    return " to ".join(ends)
 
 
 def pairs_of_test(run: str) -> tuple[np.ndarray, np.ndarray]:
@@ -77,8 +92,8 @@ def pairs_of_test(run: str) -> tuple[np.ndarray, np.ndarray]:
 
 def distortions() -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """Ways to make probabilities wrong: their logits times a number, plus another."""
-    changes = {"fitted": (1, 0), "+1": (1, 1), "-1": (1, -1), "times .5": (0.5, 0)}
-    changes["times 2"] = (2, 0)
+    changes = {"as fitted": (1, 0), "logits + 1": (1, 1), "logits - 1": (1, -1)}
+    changes |= {"logits times .5": (0.5, 0), "logits times 2": (2, 0)}
 
     def change(scale: float, shift: float) -> Callable[[np.ndarray], np.ndarray]:
         def apply(probabilities: np.ndarray) -> np.ndarray:

@@ -7,9 +7,13 @@ memory of its parent.
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import json
 import math
 import os
+import pathlib
+import platform
 import statistics
 import subprocess
 import sys
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
-from qpr_jax.machine import peak_memory
+from qpr_jax.machine import cpu_count, peak_memory
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.base import Encoder
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 _CHILD = "--child"
 # Huge pages as in `experiments.main`, also for PyTorch: see `use_huge_pages`.
 _ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "JAX_PLATFORMS": "cpu"}
+
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+_PACKAGES = ("faiss-cpu", "jax", "numba", "numpy")
 
 
 class TooLong(Exception):
@@ -70,6 +78,55 @@ def run(
         reason = "killed, for lack of memory?" if done.returncode == -9 else lines[-1]
         raise UserError(f"the measurement of {arguments} failed: {reason}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def facts_of_measurement(command: str) -> dict[str, Any]:
+    """What a file of figures says about them: command, commit, machine, date, version."""
+    return {
+        "command": command,
+        "commit": _commit(),
+        "machine": {
+            "processor": _processor(),
+            "cpus": cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+            "python": platform.python_version(),
+            **{name: version for name in _PACKAGES if (version := _version(name))},
+        },
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "version": _version("qpr_jax"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of this checkout, with "-dirty" where its code was changed since; else None."""
+
+    def git(*words: str) -> str | None:
+        try:
+            command = ["git", "-C", str(ROOT), *words]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return None
+        return None if done.returncode else done.stdout.strip()
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _processor() -> str:
+    """The name of the processor, where the system says it."""
+    path = pathlib.Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    facts = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
+    words = (facts.get(key, "").strip() for key in ("model name", "cpu family", "model"))
+    return "{}, family {}, model {}".format(*words) if facts else platform.processor()
 
 
 def positive(text: str) -> int:

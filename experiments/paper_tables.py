@@ -184,6 +184,8 @@ def _introduction(kept: KeptRows) -> list[str]:
         else "The pair file is not known here, so",
         "there are fewer wrong answers to find: absolute scores cannot be set against the paper's,",
         "and a well-trained row scores higher. What can be compared is the order of the rows.",
+        "The paper indexes 556,107 questions, more than the official file has ids, and does not",
+        "say how it counts; the official file was not at hand, so this is not explained.",
         "Scores are per pair, as in the paper, through the index (20 questions, 10 probes); in",
         "brackets the 95 % interval of a bootstrap over clusters; ± is the standard deviation over",
         "seeds, where a row was trained more than once; epochs are those to the kept weights, of",
