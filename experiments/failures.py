@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 
-from experiments.question_sets import read_set
+from experiments.question_sets import QuestionSet, read_set
 from experiments.tables import table_lines
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.splits import read_pairs
@@ -36,7 +36,7 @@ from qpr_jax.failures.analysis import (
     sample_cases,
 )
 from qpr_jax.failures.differences import make_groups
-from qpr_jax.files import read_json, write_atomically, write_json
+from qpr_jax.files import StrPath, read_json, write_atomically, write_json
 from qpr_jax.retriever import Retriever
 from qpr_jax.searcher import Searcher
 
@@ -62,18 +62,21 @@ def count_failures(run: str) -> dict[str, Any]:
     texts = questions_of_pairs(retriever.index, pairs, f"{run}: splits/test.tsv")
     found = {QUORA: analyze(_searches(retriever), texts, pairs, vocabulary=vocabulary)}
     for name in SHOWN:
-        questions = read_set(name, MOST)
-        indexed = Retriever.build(questions.texts, run=run)
-        links = np.argwhere(questions.relevance.toarray())
-        searches = _searches(indexed)
-        known = dict(enumerate(questions.texts))
-        found[name] = analyze(searches, known, links, vocabulary=vocabulary)
+        found[name] = count_set(read_set(name, MOST), run, vocabulary)
     return {
         "run": pathlib.Path(run).name,
         "encoder": retriever.encoder.identity,
-        "sets": {name: _counts(analysis) for name, analysis in found.items()},
+        "sets": {name: counts_of(analysis) for name, analysis in found.items()},
         "examples": {name: _examples(found[name]) for name in SHOWN},
     }
+
+
+def count_set(questions: QuestionSet, run: StrPath, vocabulary: Set[str] | None) -> Analysis:
+    """Search a set for each of its queries with the encoder of a run, through its kind of index."""
+    retriever = Retriever.build(questions.texts, run=run)
+    links = np.argwhere(questions.relevance.toarray())
+    texts = dict(enumerate(questions.texts))
+    return analyze(_searches(retriever), texts, links, vocabulary=vocabulary)
 
 
 def _searches(retriever: Searcher) -> dict[str, Any]:
@@ -84,7 +87,8 @@ def _searches(retriever: Searcher) -> dict[str, Any]:
     return searches
 
 
-def _counts(analysis: Analysis) -> dict[str, Any]:
+def counts_of(analysis: Analysis) -> dict[str, Any]:
+    """The queries and mistakes of each group, as they are kept."""
     return {
         "runs": analysis.runs,
         "queries": [count._asdict() for count in query_counts(analysis)],
@@ -125,7 +129,6 @@ def page_lines(kept: Mapping[str, Any], discussion: str) -> list[str]:
         "A query can be in several groups.",
         "",
         *_count_table(kept["sets"], meanings),
-        "",
         "## What it was mistaken for",
         "",
         "Failing queries in one stage, by how the query differs from its first hit.",
@@ -133,13 +136,22 @@ def page_lines(kept: Mapping[str, Any], discussion: str) -> list[str]:
         *_mistake_table(kept["sets"], meanings),
     ]
     for name, groups in kept["examples"].items():
-        lines += ["", f"## Examples: {name}", "", f"Questions of {SHOWN[name]}, as they are."]
+        lines += [f"## Examples: {name}", "", f"Questions of {SHOWN[name]}, as they are.", ""]
         for group, examples in groups.items():
             if examples:
-                lines += ["", f"**{_title(group, meanings)}**", ""]
+                lines += [f"**{_title(group, meanings)}**", ""]
                 table = [[example[key] for key in examples[0]] for example in examples]
                 lines += table_lines([*examples[0]], table)
     return lines
+
+
+def write_page(folder: pathlib.Path) -> None:
+    """Write README.md of what is kept in the folder."""
+    text = folder / "discussion.md"
+    discussion = text.read_text(encoding="utf-8") if text.exists() else ""
+    lines = page_lines(read_json(folder / COUNTS), discussion)
+    with write_atomically(folder / "README.md", "w") as file:
+        file.write("\n".join(lines))
 
 
 def _title(group: str, meanings: Mapping[str, Any]) -> str:
@@ -152,12 +164,9 @@ def _count_table(sets: Mapping[str, Any], meanings: Mapping[str, Any]) -> list[s
     rows: dict[str, list[str]] = {}
     for counts in sets.values():
         for count in counts["queries"]:
-            shares = [
-                f"{failing / count['queries']:.0%}" if count["queries"] else ""
-                for failing in count["failing"]
-            ]
-            of = f" of {count['queries']:,}" if count["queries"] else ""
-            rows.setdefault(count["group"], []).append(" / ".join(shares) + of)
+            shares = (f"{failing / max(1, count['queries']):.0%}" for failing in count["failing"])
+            cell = f"{' / '.join(shares)} of {count['queries']:,}" if count["queries"] else ""
+            rows.setdefault(count["group"], []).append(cell)
     table = [[_title(group, meanings), *cells] for group, cells in rows.items()]
     return table_lines(["", *sets], table)
 
@@ -188,11 +197,7 @@ def main() -> int:
     given.results.mkdir(parents=True, exist_ok=True)
     if given.run:
         write_json(given.results / COUNTS, count_failures(given.run))
-    text = given.results / "discussion.md"
-    discussion = text.read_text(encoding="utf-8") if text.exists() else ""
-    lines = page_lines(read_json(given.results / COUNTS), discussion)
-    with write_atomically(given.results / "README.md", "w") as file:
-        file.write("\n".join(lines) + "\n")
+    write_page(given.results)
     return 0
 
 

@@ -5,9 +5,13 @@ import json
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from benchmarks import precision
+from experiments import failures
+from tests.runs import write_encoder
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 STUDIES = {
@@ -41,3 +45,25 @@ def test_all_studies_are_here():
 def test_the_page_of_precisions_is_that_of_its_file():
     found = json.loads((RESULTS / "benchmarks" / "precision.json").read_text())
     assert precision.page(found) == (RESULTS / "benchmarks" / "precision.md").read_text()
+
+
+def test_the_page_of_failures_is_that_of_its_counts(tmp_path):
+    shutil.copytree(RESULTS / "failures", tmp_path / "failures")
+    (tmp_path / "failures" / "README.md").unlink()
+    failures.write_page(tmp_path / "failures")
+    made = (tmp_path / "failures" / "README.md").read_text()
+    assert made == (RESULTS / "failures" / "README.md").read_text()
+    counts = json.loads((RESULTS / "failures" / "counts.json").read_text())
+    assert failures.QUORA not in counts["examples"]  # their text may not be passed on
+
+
+def test_failures_are_counted_on_small_sets(tmp_path, monkeypatch):
+    """Of queries whose paraphrase is the only question that shares a word with them, none fails."""
+    write_encoder(tmp_path / "run")
+    texts = ["how can i learn python", "learn python", "cook rice", "how to cook rice"]
+    relevance = csr_matrix(np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], bool))
+    made = failures.QuestionSet("clinc150", texts, relevance, "")
+    found = failures.count_set(made, tmp_path / "run", None)
+    assert found.runs == ("one stage",)
+    assert [case.question for case in found.cases] == texts
+    assert failures.counts_of(found)["queries"][0]["queries"] == 4
