@@ -110,6 +110,7 @@ def check(page: str, folder: pathlib.Path) -> None:
 )
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))  # not the user's
     check(page, tmp_path)
 
 

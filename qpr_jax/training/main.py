@@ -65,7 +65,7 @@ def train_and_evaluate(
     Several processes (`config.distributed`) share a work directory: process 0 writes it and returns
     the report, the others return an empty dictionary.
 
-    The work directory is new, empty or holds this run; docs/train.md lists what is written there.
+    The work directory is new, empty or holds this run; docs/runs.md lists what is written there.
 
     say_costs: log what the training of an encoder will take, and refuse one that does not fit.
 

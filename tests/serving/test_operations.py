@@ -265,7 +265,7 @@ def test_pages_of_named_origins_alone_may_read_answers(retriever, serve):
 
 
 def test_the_page_has_all_limits_with_their_defaults():
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `--max-([a-z-]+)` \| ([0-9.,]+) \|", page, re.MULTILINE)
     found = {name.replace("-", "_"): float(value.replace(",", "")) for name, value in rows}
     assert found == dataclasses.asdict(Limits())
