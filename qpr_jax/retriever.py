@@ -106,7 +106,7 @@ class Retriever(Searcher):
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath | None = None,
+        run: StrPath | Encoder | None = None,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
@@ -125,6 +125,7 @@ class Retriever(Searcher):
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
           run, cross_encoder: as of `load`; their files stay as they are. None: `open_student`.
+            `run` may also be an `Encoder` of one's own.
           documents_by: another encoder, for the questions alone: the teacher of that of `run`.
           recipe: how to index; as the run says where None.
           text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
@@ -147,7 +148,7 @@ class Retriever(Searcher):
         cls,
         folder: StrPath | None,
         entries: Iterable[tuple[int, Id | None, str, Payload | None]],
-        run: StrPath | None = None,
+        run: StrPath | Encoder | None = None,
         *,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
