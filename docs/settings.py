@@ -26,9 +26,13 @@ Written by `python docs/settings.py` from the declarations in `qpr_jax/training/
 The settings of a training stand in sections. `python -m experiments.main` takes each as a flag,
 `qpr train` as `--set` or as a line of a TOML file; several values are separated by commas:
 
-    python -m experiments.main --config=quora_best --config.encoder.filters=200
-    qpr train runs/mine pairs.tsv --config quora_best --set encoder.filters=200
-    qpr train runs/mine pairs.tsv --config mine.toml
+<!-- not run: `qpr train` is run by the guide of training -->
+
+```bash
+python -m experiments.main --config=quora_best --config.encoder.filters=200
+qpr train runs/mine pairs.tsv --config quora_best --set encoder.filters=200
+qpr train runs/mine pairs.tsv --config mine.toml
+```
 
 ```toml
 batch_size = 1024

@@ -124,8 +124,9 @@ class Retriever(Searcher):
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run, cross_encoder: as of `load`; their files stay as they are. None: `open_student`.
-            `run` may also be an `Encoder` of one's own.
+          run: as of `load`, or an `Encoder` of one's own; files stay as they are. None:
+            `open_student`.
+          cross_encoder: as of `load`.
           documents_by: another encoder, for the questions alone: the teacher of that of `run`.
           recipe: how to index; as the run says where None.
           text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
@@ -163,7 +164,7 @@ class Retriever(Searcher):
             of a collection, as of `load`.
           entries: (line, id, question, payload), as of `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run, documents_by, cross_encoder, recipe, log: as of `build`.
+          run: as of `build`, and so are `documents_by`, `cross_encoder`, `recipe` and `log`.
           where: what a UserError says before the line, as `tickets.csv, line`.
         """
         questions, check = stored_entries(entries, where)

@@ -35,8 +35,11 @@ def read(page: pathlib.Path) -> str:
 def written_code(text: str) -> list[str]:
     """The lines of code of a page, each without its comment, and what stands in backquotes."""
     text = re.sub(r"\\\n\s*", " ", text)
-    lines = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("    ")]
-    spans = re.findall(r"`([^`]+)`", re.sub(r"(?m)^(    |```).*$", "", text))
+    fenced = [*re.findall(r"(?ms)^ *```bash\n(.*?)^ *```", text)]
+    text = re.sub(r"(?ms)^ *```.*?^ *```", "", text)
+    indented = [line for line in text.splitlines() if line.startswith("    ")]
+    lines = [line.partition("  #")[0] for line in [*"".join(fenced).splitlines(), *indented]]
+    spans = re.findall(r"`([^`]+)`", re.sub(r"(?m)^    .*$", "", text))
     return [*lines, *(" ".join(span.split()) for span in spans)]
 
 
@@ -129,7 +132,7 @@ def test_each_config_has_a_page():
 
 
 def test_the_checks_find_what_is_wrong():
-    text = "`qpr mine a.txt\n--wrong 3`\n\n    qpr index a \\\n        --run minilm  # --not-this\n"
+    text = "`qpr mine a.txt\n--wrong 3`\n\n```bash\nqpr index a \\\n  --run minilm  # --not-this\n```\n"
     assert commands(text, "qpr") == [
         ["index", "a", "--run", "minilm"],
         ["mine", "a.txt", "--wrong", "3"],

@@ -21,6 +21,7 @@ from qpr_jax.cli import (
     presets,
     rerank,
     review,
+    sample,
     serve,
     splits,
     train,
@@ -46,7 +47,7 @@ def qpr(context: click.Context) -> None:
 
 
 _MODULES = (
-    *(train, presets, splits, clusters, indexes, extend, duplicates, review, calibrate),
+    *(sample, train, presets, splits, clusters, indexes, extend, duplicates, review, calibrate),
     *(negatives, rerank, evaluate, errors, serve, completion),
 )
 for module in _MODULES:

@@ -10,7 +10,11 @@ from qpr_jax.errors import Spelling, python_spelling
 
 _PROGRAM_FLAGS = ("config", "workdir")  # flags of `experiments.main` that are no settings
 # Names that a command has another name for, the first that it has.
-_PARAMETERS = {"data.path": ("pairs", "questions", "logs"), "run": ("folder",)}
+_PARAMETERS = {
+    "data.path": ("pairs", "questions", "logs"),
+    "data.synthetic_clusters": ("clusters",),
+    "run": ("folder",),
+}
 # Options of readers with another name in `data`.
 _SETTINGS = {"text_column": "data.question_column"}
 

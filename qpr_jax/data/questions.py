@@ -14,6 +14,7 @@ from qpr_jax.data.frames import frame_rows, is_table
 from qpr_jax.data.quoted_tsv import short
 from qpr_jax.data.tables import Choose, Rows, format_of, input_name, read_rows
 from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, cell_id, check_id, check_ids
 from qpr_jax.text.base import as_texts
 
@@ -40,7 +41,7 @@ class Entry(NamedTuple):
 
 
 def read_questions(
-    path: str,
+    path: StrPath,
     *,
     format: str = "",
     columns: Columns = DEFAULT,
@@ -59,6 +60,7 @@ def read_questions(
         a UserError with its line.
       say: gets a line that names the columns of a table.
     """
+    path = os.fspath(path)
     source, kind = input_name(path), format or format_of(path) or "lines"
     in_text = kind in _CELLS
     selected: Sequence[str] | Choose = _choice(columns, source, in_text=in_text)

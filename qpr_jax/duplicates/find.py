@@ -241,7 +241,8 @@ def find_duplicates(
     of the rows, except which of them is the first.
 
     Args:
-      questions, ids, payload, text_column, id_column, skip_bad_rows: as of `Retriever.build`.
+      questions: as of `Retriever.build`, and so are `ids`, `payload`, `text_column`, `id_column`
+        and `skip_bad_rows`.
       run: the encoder, as of `Retriever.load`; None: that of `incremental`, or `open_student`.
       threshold: the least probability that a pair of the run's corpus means the same.
       max_distance: the largest squared distance of the encoder.

@@ -1,0 +1,133 @@
+"""The code of README.md and docs/: each block runs, in order, and prints what the page says.
+
+Blocks of a page share a folder, and those in Python their names. A block `text` is what the one
+before it prints; `...` stands for what differs. Of comments, `<!-- setup: COMMANDS -->` is run like
+a block, `<!-- not run: WHY -->` before a block leaves it out, and `<!-- nightly: WHY -->` makes the
+page a slow test.
+"""
+
+import contextlib
+import doctest
+import io
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/*.md"))]
+SHOWN = {"", "ini", "json", "nginx", "text", "toml", "yaml"}  # not run
+SECONDS = 1800
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+    expected: str | None  # output
+    skip: bool
+
+
+def blocks(page: str) -> list[Block]:
+    tokens = MarkdownIt().parse((ROOT / page).read_text(encoding="utf-8"))
+    found: list[Block] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type == "code_block":
+            raise ValueError(f"{page}:{token.map[0] + 1}: fence this block and name its language")
+        setup = re.match(r"<!-- setup: (.*?)-->", token.content, re.DOTALL)
+        if token.type == "html_block" and setup:
+            found.append(Block("bash", setup[1], token.map[0] + 1, None, False))
+        if token.type != "fence":
+            continue
+        comment = before.content if before is not None and before.type == "html_block" else ""
+        skip = re.match(r"<!-- not run: \S.* -->", comment) is not None
+        if token.info == "text" and found and before.type == "fence":
+            found[-1] = found[-1]._replace(expected=token.content)
+        else:
+            found.append(Block(token.info, token.content, token.map[0] + 1, None, skip))
+    return found
+
+
+def is_nightly(page: str) -> bool:
+    return "\n<!-- nightly: " in (ROOT / page).read_text(encoding="utf-8")
+
+
+def run_bash(code: str, folder: pathlib.Path, group: list[int]) -> str:
+    """The output of a script; what it leaves running joins `group`."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment['PATH']}"
+    with (folder / ".output").open("w+") as output, (folder / ".errors").open("w+") as errors:
+        script = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", code],
+            **{"cwd": folder, "env": environment, "stdout": output, "stderr": errors},
+            start_new_session=True,
+        )
+        group.append(script.pid)
+        status = script.wait(SECONDS)
+        output.seek(0)
+        errors.seek(0)
+        assert status == 0, f"{code}\n{output.read()}\n{errors.read()}"
+        return output.read()
+
+
+def run_python(code: str, names: dict[str, object], where: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        exec(compile(code, where, "exec"), names)
+    return output.getvalue()
+
+
+def check(page: str, folder: pathlib.Path) -> None:
+    names: dict[str, object] = {"__name__": "guide"}
+    group: list[int] = []
+    same = doctest.OutputChecker().check_output
+    try:
+        for block in blocks(page):
+            where = f"{page}:{block.line}"
+            assert block.language in SHOWN | {"bash", "python"}, f"{where}: no known language"
+            if block.skip or block.language in SHOWN:
+                continue
+            if block.language == "bash":
+                got = run_bash(block.code, folder, group)
+            else:
+                got = run_python(block.code, names, where)
+            if block.expected is not None:
+                assert same(block.expected, got, doctest.ELLIPSIS), f"{where} printed\n{got}"
+    finally:
+        for leader in group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow) if is_nightly(p) else p for p in PAGES],
+)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(page, tmp_path)
+
+
+def test_wrong_pages_fail(tmp_path, monkeypatch):
+    def fails(text: str) -> str:
+        (tmp_path / "page.md").write_text(text)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 of any kind
+            check("page.md", tmp_path)
+        return str(caught.value)
+
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert "a.txt" in fails("```bash\ncat a.txt\n```\n")
+    assert "page.md:1 printed" in fails("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n")
+    assert "division" in fails("```python\na = 1\n```\n\n```python\na / 0\n```\n")
+    assert "b.txt" in fails("<!-- setup: touch a.txt\n\ncat b.txt -->\n")
+    assert "name its language" in fails("A\n\n    qpr search\n")
+    assert "no known language" in fails("```rust\n```\n")
+    with pytest.raises(AssertionError):
+        check("page.md", tmp_path)
+    (tmp_path / "page.md").write_text("<!-- not run: needs a GPU -->\n\n```bash\nfalse\n```\n")
+    check("page.md", tmp_path)
