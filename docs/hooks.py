@@ -20,6 +20,7 @@ _OTHERS = (
     *("*.md", "deploy/*.md"),
     *("results/*/README.md", "results/*/report.md", "results/benchmarks/*.md", "results/**/*.png"),
 )
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
 
@@ -52,4 +53,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         to = posixpath.relpath(_address(path), posixpath.dirname(here) or ".")
         return f"{picture}[{text}]({to}{heading})"
 
-    return _LINK.sub(link, markdown)
+    # Comments are for those who write the pages; mkdocstrings would take `[0]` for a reference.
+    return _LINK.sub(link, _COMMENT.sub("", markdown))

@@ -15,7 +15,7 @@ from qpr_jax.old_names import OLD_NAMES
 from qpr_jax.training.config import TrainConfig, declarations, read
 from qpr_jax.training.declaration import Setting
 from qpr_jax.training.describe import bounds, choices, section_help, type_word
-from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
+from qpr_jax.training.losses_config import LOSSES, loss_names
 from qpr_jax.training.presets import PRESETS
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
@@ -89,7 +89,7 @@ def _losses() -> Iterable[str]:
     yield "`batch.hard_negatives`, which takes questions of `data.negatives` where that is set."
     yield from ("", "| loss | reads | settings |", "|---|---|---|")
     data = {"pairs": "pairs", "labeled": "labeled pairs"}
-    for name in LOSS_NAMES:
+    for name in loss_names():
         spec = LOSSES[name]
         names = ", ".join(f"`loss.{setting}`" for setting in spec.settings.values())
         yield f"| `{name}` | {data[spec.data]} | {names} |"

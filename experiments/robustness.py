@@ -4,8 +4,8 @@
     python -m experiments.robustness --runs=NAME=FOLDER,...   finished runs, each as a row
     python -m experiments.robustness --rebuild                the page from what is kept
 
-The queries are test questions of the Quora pairs, which the run must have held out, searched among
-all questions. A row that is kept is not made again, unless the system, the changes or the file are
+The queries are test questions of the Quora pairs, which a run of these pairs must have held out,
+searched among all questions. A row that is kept is not made again, unless the system, the changes or the file are
 others. FOLDER of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs
 the extras `lexical` and `minilm`. With the `teacher.cache` of a training that had the teacher as
 `--teacher_cache`, the transformer need not encode all questions.
@@ -75,7 +75,8 @@ def score_runs(flags: Flags) -> list[str]:
     expected = load_config("quora_sdml").data
     for name, folder in given_runs(flags.runs).items():
         encoder = run_encoder(folder)
-        for setting in _SPLIT_SETTINGS:
+        of_quora = encoder.settings.get("data.source", "quora") == "quora"
+        for setting in _SPLIT_SETTINGS if of_quora else ():
             value = getattr(expected, setting.partition(".")[2])
             if (got := encoder.settings.get(setting, value)) != value:
                 what = f"{folder}: expected a run with `{setting}` {value}, got {got}"

@@ -11,10 +11,12 @@ find_duplicates: all duplicates of a table: pairs, groups, and one row a group (
 Explanation: what the stages of a search think of two questions.
 Recipe: how to index.
 Encoder, read_encoder: from questions to vectors; what every encoder offers, and how to read one.
+register_encoder: lets folders with an encoder of your own be read.
 read_questions, Columns: the questions of a file of any format, and which columns to read.
 Id, Payload: the types of an id (int or str) and of what is kept with a question.
 TrainConfig, load_config, train_and_evaluate: a training from Python.
 losses: loss functions of JAX arrays.
+LossSpec, register_loss: a loss of your own, by its name in the settings.
 UserError: a mistake that the caller can fix, in one line.
 """
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from qpr_jax.duplicates.find import find_duplicates
     from qpr_jax.duplicates.result import Duplicates
     from qpr_jax.encoders.base import Encoder
-    from qpr_jax.encoders.load import read_encoder
+    from qpr_jax.encoders.load import read_encoder, register_encoder
     from qpr_jax.errors import UserError
     from qpr_jax.ids import Id
     from qpr_jax.index.base import Hit
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from qpr_jax.results import Hits, Results
     from qpr_jax.retriever import Retriever
     from qpr_jax.training.config import TrainConfig
+    from qpr_jax.training.losses_config import LossSpec, register_loss
     from qpr_jax.training.main import train_and_evaluate
     from qpr_jax.training.overrides import load_config
 
@@ -50,6 +53,7 @@ __all__ = [
     "Hit",
     "Hits",
     "Id",
+    "LossSpec",
     "Payload",
     "Recipe",
     "Results",
@@ -61,6 +65,8 @@ __all__ = [
     "losses",
     "read_encoder",
     "read_questions",
+    "register_encoder",
+    "register_loss",
     "train_and_evaluate",
 ]
 __version__ = "0.2.0"
@@ -73,6 +79,7 @@ _MODULES = {
     "Hit": "index.base",
     "Hits": "results",
     "Id": "ids",
+    "LossSpec": "training.losses_config",
     "Payload": "data.questions",
     "Recipe": "index.recipe",
     "Results": "results",
@@ -83,6 +90,8 @@ _MODULES = {
     "load_config": "training.overrides",
     "read_encoder": "encoders.load",
     "read_questions": "data.questions",
+    "register_encoder": "encoders.load",
+    "register_loss": "training.losses_config",
     "train_and_evaluate": "training.main",
 }
 

@@ -149,7 +149,7 @@ def open_collection(
 def load_collection(
     address: str,
     questions: Iterable[StoredQuestion],
-    run: StrPath | None,
+    run: StrPath | Encoder | None,
     cross_encoder: StrPath | None = None,
     *,
     recipe: Recipe | None = None,
@@ -159,7 +159,7 @@ def load_collection(
     """Load questions into a collection, in place of what it has; arguments as of `build_in`."""
     source = default_folder() if run is None else run
     encoder, stages = read_stages(source)
-    name = pathlib.Path(source).name
+    name = encoder.summary().library if source is encoder else pathlib.Path(str(source)).name
     own = encoder, stages, name
     return _load(address, questions, own, recipe, check, 0, cross_encoder=cross_encoder, log=log)
 

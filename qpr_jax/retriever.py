@@ -106,7 +106,7 @@ class Retriever(Searcher):
         ids: Iterable[Id] | None = None,
         payload: bool | Iterable[Any] = True,
         *,
-        run: StrPath | None = None,
+        run: StrPath | Encoder | None = None,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
@@ -124,7 +124,8 @@ class Retriever(Searcher):
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run: as of `load`; its files stay as they are. None: `open_student`.
+          run: as of `load`, or an `Encoder` of one's own; files stay as they are. None:
+            `open_student`.
           cross_encoder: as of `load`.
           documents_by: another encoder, for the questions alone: the teacher of that of `run`.
           recipe: how to index; as the run says where None.
@@ -148,7 +149,7 @@ class Retriever(Searcher):
         cls,
         folder: StrPath | None,
         entries: Iterable[tuple[int, Id | None, str, Payload | None]],
-        run: StrPath | None = None,
+        run: StrPath | Encoder | None = None,
         *,
         documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,

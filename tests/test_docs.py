@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted(
     path.relative_to(ROOT)
     for pattern in (
-        *("README.md", "BUILD.md", "docs/*.md", "deploy/*.md"),
+        *("README.md", "BUILD.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "deploy/*.md"),
+        "examples/*.py",
         *("results/*/README.md", "results/*/discussion.md"),
         *("experiments/configs/*.py", "benchmarks/*.py"),
     )

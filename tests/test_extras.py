@@ -36,6 +36,12 @@ def test_accelerators_are_extras_that_the_installed_jax_has(extra, package):
     assert added["jaxlib"].specifier.contains(next(iter(jaxlib.specifier)).version)
 
 
+def test_all_that_the_tests_install_is_pinned():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert needed(requirements("test")) <= {canonicalize_name(pin.name) for pin in pins}
+
+
 # Runs commands of `qpr`, each after the one before, where some packages cannot be imported.
 WITHOUT = """
 import json, sys

@@ -96,7 +96,7 @@ def shipped_files():
         for pattern in patterns:
             found = [*ROOT.joinpath(*package.split(".")).glob(pattern)]
             assert found, f"{package}: no file {pattern}"
-            yield from found
+            yield from filter(pathlib.Path.is_file, found)
 
 
 @pytest.mark.slow

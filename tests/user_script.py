@@ -3,6 +3,10 @@
 Wrong uses are marked by `type: ignore`, of which mypy refuses one that is not needed.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
 import qpr_jax
 from qpr_jax import (
     Columns,
@@ -11,6 +15,7 @@ from qpr_jax import (
     Hit,
     Hits,
     Id,
+    LossSpec,
     Payload,
     Recipe,
     Results,
@@ -21,8 +26,18 @@ from qpr_jax import (
     losses,
     read_encoder,
     read_questions,
+    register_encoder,
+    register_loss,
     train_and_evaluate,
 )
+
+
+class Lengths(Encoder):
+    identity = "lengths"
+    dimension = 1
+
+    def encode(self, questions: Sequence[str]) -> np.ndarray:
+        return np.array([[len(question)] for question in questions], np.float32)
 
 
 def best_ids(retriever: Retriever, queries: list[str]) -> list[Id]:
@@ -62,6 +77,9 @@ def main() -> None:
     print(retriever.search(["rice"]).to_arrow().num_rows, qpr_jax.__version__)
     config: TrainConfig = load_config("quora_sdml")
     print(train_and_evaluate(config, "runs/mine")["test"], losses.sdml_loss)
+    register_encoder("lengths 1", lambda files: Lengths())
+    print(Retriever.build(["a"], run=Lengths()).encode(["b"]))
+    register_loss("mine", LossSpec(losses.ranking_loss, "pairs", {"scale": "similarity_scale"}))
     wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
     retriever.serch(["rice"])  # type: ignore[attr-defined]
     print(qpr_jax.Retreiver)  # type: ignore[attr-defined]

@@ -38,7 +38,10 @@ class EncoderSummary:
 class Encoder(Protocol):
     """From questions to vectors; safe to use from several threads.
 
-    `encoders.load.save_encoder` writes the folder of an encoder, `read_encoder` reads it.
+    An encoder of one's own is a subclass with `identity`, `dimension` and `encode`; what else has a
+    body below may stay. `Retriever.build(questions, run=encoder)` indexes with it. `files` and
+    `manifest` let a retriever with it be saved, and `register_encoder` lets it be loaded;
+    `examples/custom_encoder.py` has all of them.
     """
 
     @property
@@ -51,6 +54,7 @@ class Encoder(Protocol):
 
         To the last bit, but for texts with an added word: this one only adds words to them.
         """
+        return ()
 
     @property
     def dimension(self) -> int:
@@ -58,15 +62,18 @@ class Encoder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Tokens of a question that are read: the same in training, index and serving."""
+        """Tokens of a question that are read, the same in training, index and serving; 0: all."""
+        return 0
 
     @property
     def normalize(self) -> bool:
         """Whether vectors have length 1."""
+        return False
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of its training, flat; empty if it was trained elsewhere."""
+        return {}
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, dimension], in the order of the questions."""
@@ -76,21 +83,34 @@ class Encoder(Protocol):
 
         parts: of the ids that are not rows of the embedding table.
         """
+        raise _lacks(self, "token ids")
 
     def warm_up(self) -> None:
         """Compute and compile what the first question would wait for."""
+        self.encode(["a"])
 
     def files(self) -> dict[str, bytes]:
         """The contents of its folder by name, without the manifest and the model card."""
+        raise _lacks(self, "files")
 
     def manifest(self) -> dict[str, Any]:
         """The facts of its folder's manifest: the `format`, and what no file holds."""
+        raise _lacks(self, "a manifest")
 
     def summary(self) -> EncoderSummary:
         """Facts for people."""
+        return EncoderSummary("", type(self).__name__, 0)
 
     def word_embeddings(self) -> tuple[Sequence[str], np.ndarray]:
         """The words with an embedding of their own, and these, float32 [n, e]."""
+        raise _lacks(self, "embeddings of words")
+
+
+def _lacks(encoder: Encoder, what: str) -> UserError:
+    return UserError(
+        f"expected an encoder with {what}, got {type(encoder).__name__} without",
+        remedy="define the method of `qpr_jax.Encoder`, as `examples/custom_encoder.py` does",
+    )
 
 
 def accepted_identities(encoder: Encoder) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from qpr_jax.files import (
     MANIFEST,
     StrPath,
     manifest_format,
+    read_manifest,
+    read_verified,
     replace_folder,
     user_cache,
     write_atomically,
@@ -37,6 +39,32 @@ FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }
 
+_OWN = "qpr_jax "  # what the formats of this package begin with
+
+
+def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -> None:
+    """Let folders with an encoder of one's own be read, in this process.
+
+    Args:
+      format: what its `manifest()["format"]` is, as "tfidf 1"; another one when the files change.
+      read: from the contents of its `files()`, verified, to the encoder. A later call with the same
+        format replaces it.
+
+    Raises:
+      UserError: the format is one of the package.
+    """
+    if not format or format.startswith(_OWN) or format == sentence_transformers.FORMAT:
+        raise UserError(
+            f"expected the name of a format of your own, as 'tfidf 1', got {format!r}",
+            setting="format",
+        )
+
+    def read_folder(folder: StrPath) -> Encoder:
+        manifest = read_manifest(folder, format=format)
+        return read({name: read_verified(folder, name, manifest) for name in manifest["files"]})
+
+    FORMATS[format] = read_folder
+
 
 def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
     """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged.
@@ -48,17 +76,20 @@ def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
     format = folder_format(folder)
     if format is None:
         files = f"{sentence_transformers.CONFIG} and {sentence_transformers.WEIGHTS}"
+        other = manifest_format(folder)
         raise UserError(
             f"{folder}: expected an encoder: a {MANIFEST} with one of the formats "
-            f"{', '.join(map(repr, FORMATS))}, or {files}; found neither",
-            remedy="name another folder, or fetch it again",
+            f"{', '.join(map(repr, FORMATS))}, or {files}; "
+            f"{'found neither' if other is None else f'got {other!r}'}",
+            remedy="name another folder, fetch it again, or, for an encoder of your own, call "
+            "`qpr_jax.register_encoder` first",
         )
     encoder = FORMATS[format](folder)
     if not half:
         return encoder
     if not isinstance(encoder, CnnEncoder):
         raise UserError(
-            f"{folder}: expected a convolutional encoder for half precision, got a transformer",
+            f"{folder}: expected a convolutional encoder for half precision, got another",
             remedy="leave `half` out",
         )
     return dataclasses.replace(encoder, half=True)

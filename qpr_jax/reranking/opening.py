@@ -40,7 +40,7 @@ def open_index(
 
 
 def open_encoders(
-    run: StrPath | None,
+    run: StrPath | Encoder | None,
     documents_by: StrPath | None,
     cross_encoder: StrPath | None,
     recipe: Recipe | None,

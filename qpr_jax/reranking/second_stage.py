@@ -331,12 +331,16 @@ def _read_calibration(
 
 
 def read_stages(
-    run: StrPath, cross_encoder: StrPath | None = None, *, half: bool = False
+    run: StrPath | Encoder, cross_encoder: StrPath | None = None, *, half: bool = False
 ) -> tuple[Encoder, SecondStages]:
     """Read the encoder of `run`, as `run_encoder` does, and its re-rankers.
 
+    run: or an encoder itself, which has none but the cross-encoder.
     half: as of `read_encoder`.
     """
+    if not isinstance(run, str | os.PathLike):
+        cross = read_cross_encoder(cross_encoder) if cross_encoder else None
+        return run, SecondStages(run, {}, cross)
     folder = run_encoder_folder(run)
     encoder = read_encoder(folder, half=half)
     return encoder, SecondStages.read(folder, encoder, cross_encoder)

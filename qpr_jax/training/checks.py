@@ -8,12 +8,9 @@ from typing import Any
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
-from qpr_jax.training.data_checks import (
-    learns_translations,
-    unused_data_settings,
-)
+from qpr_jax.training.data_checks import learns_translations, unused_data_settings
 from qpr_jax.training.declaration import Setting
-from qpr_jax.training.losses_config import LOSS_NAMES, LOSSES
+from qpr_jax.training.losses_config import LOSSES, loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
 
@@ -164,9 +161,10 @@ def _check_cross_encoder(config: TrainConfig) -> None:
 
 def _check_losses(config: TrainConfig) -> None:
     names, weights = config.loss.names, config.loss.weights
-    if not names or any(name not in LOSS_NAMES for name in names) or len({*names}) < len(names):
+    known = loss_names()
+    if not names or any(name not in known for name in names) or len({*names}) < len(names):
         raise UserError(
-            f"expected {' or '.join(LOSS_NAMES)}, or several as ranking,online_contrastive, got "
+            f"expected {' or '.join(known)}, or several as ranking,online_contrastive, got "
             f"{','.join(names)!r}",
             setting="loss.names",
         )
@@ -334,7 +332,7 @@ def _unused_loss_settings(config: TrainConfig) -> set[str]:
         return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
     known, used = {"scale"}, set[str]()
-    for name in LOSS_NAMES:
+    for name in loss_names():
         known |= {*LOSSES[name].settings.values()}
     for spec in specs:
         used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}

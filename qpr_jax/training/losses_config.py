@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from qpr_jax.errors import UserError
 from qpr_jax.losses import (
     contrastive_loss,
     imitation_loss,
@@ -45,7 +46,7 @@ class LossSpec:
 
     fn: Callable[..., jax.Array]
     data: Literal["pairs", "labeled", "targets"]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
     reduction: Literal["mean", "sum"] = "mean"
     needs_key: bool = False
     needs_tuning: bool = False
@@ -103,8 +104,43 @@ LOSSES = {
         needs_tuning=True,
     ),
 }
-# Losses that the setting `loss.names` may name.
-LOSS_NAMES = tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
+_PACKAGED = frozenset(LOSSES)
+
+
+def loss_names() -> tuple[str, ...]:
+    """The losses that the setting `loss.names` may name."""
+    return tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
+
+
+def register_loss(name: str, spec: LossSpec) -> None:
+    """Let the setting `loss.names` name a loss of one's own, in this process.
+
+    A later call with the same name replaces it. A run is resumed where its loss is registered; the
+    run knows the name alone, so a changed loss should get another one.
+
+    Args:
+      name: letters, digits and `_`; the metric is `loss_NAME`.
+      spec: the function, what it reads, and which settings of the section `loss` it gets.
+
+    Raises:
+      UserError: the name is one of the package or has other characters, or the spec names a
+        setting that there is not, or reads what a loss of one's own cannot.
+    """
+    if name in _PACKAGED or not name.isidentifier():
+        raise UserError(
+            "`name` of a loss: expected letters, digits and _, and none of "
+            f"{', '.join(sorted(_PACKAGED))}, got {name!r}"
+        )
+    if spec.data not in ("pairs", "labeled"):
+        raise UserError(f"`data` of a loss: expected pairs or labeled, got {spec.data!r}")
+    known = [declared.name for declared in fields(LossConfig)]
+    for setting in spec.settings.values():
+        if setting not in known:
+            raise UserError(
+                "`settings` of a loss: expected values of the section `loss`, "
+                f"{', '.join(known)}, got {setting!r}"
+            )
+    LOSSES[name] = spec
 
 
 def loss_terms(

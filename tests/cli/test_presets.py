@@ -9,7 +9,7 @@ import pytest
 
 from qpr_jax.training.config import TrainConfig, declarations, flatten
 from qpr_jax.training.describe import CHOICES
-from qpr_jax.training.losses_config import LOSS_NAMES
+from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.preset_facts import FACTS
@@ -80,7 +80,7 @@ def test_choices_are_those_of_the_registries():
     assert {
         "data.source": tuple(SOURCES),
         "encoder.kind": tuple(MODEL_FAMILIES),
-        "loss.names": LOSS_NAMES,
+        "loss.names": loss_names(),
     } == CHOICES
 
 

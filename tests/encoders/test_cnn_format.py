@@ -262,7 +262,7 @@ def test_a_folder_of_another_format_is_refused(tmp_path):
     write_manifest(tmp_path, [], format="another format 3")
     with pytest.raises(UserError, match="expected format 'qpr_jax model 1', got 'another"):
         read_cnn(tmp_path)
-    with pytest.raises(UserError, match=r"qpr_jax model 1.*found neither"):
+    with pytest.raises(UserError, match=r"qpr_jax model 1.*; got .another format 3.; "):
         read_encoder(tmp_path)
 
 

@@ -1,0 +1,42 @@
+"""Deduplicate a DataFrame of pandas: groups of questions that mean the same, and one row of each.
+
+    pip install . pandas -c constraints.txt
+    python examples/deduplicate_dataframe.py
+
+The encoder in the package needs no training. It has no probabilities, so the largest squared
+distance of a pair decides: look at the pairs that are printed, and move it. With a run of your own,
+`find_duplicates(..., run="runs/mine", threshold=0.9)` takes a probability (docs/duplicates.md).
+A table of Polars is deduplicated alike: `polars.DataFrame(found.groups.to_arrow())`.
+"""
+
+import pandas
+
+from qpr_jax import find_duplicates
+
+TICKETS = pandas.DataFrame(
+    {
+        "ticket": ["T-1", "T-2", "T-3", "T-4", "T-5"],
+        "question": [
+            "How do I reset my password?",
+            "how can i reset my password",
+            "Where can I download my invoice?",
+            "How do I reset my password?",
+            "Which browsers do you support?",
+        ],
+        "votes": [3, 12, 5, 1, 2],
+    }
+)
+
+
+def deduplicate(table: pandas.DataFrame, max_distance: float) -> pandas.DataFrame:
+    """The rows that stay, the one with the most votes of each group, and how many each is for."""
+    found = find_duplicates(
+        table, id_column="ticket", max_distance=max_distance, keep="max:votes", groups="complete"
+    )
+    print(found.pairs.to_pandas()[["id1", "id2", "distance", "question1", "question2"]])
+    rows = found.deduplicated.to_pandas().rename(columns={"id": "ticket", "rows": "stands_for"})
+    return table.merge(rows[["ticket", "stands_for"]], on="ticket")
+
+
+if __name__ == "__main__":
+    print(deduplicate(TICKETS, max_distance=0.3).to_string(index=False))

@@ -1,0 +1,94 @@
+"""A loss that a user registers: that of CONTRIBUTING.md, and that of examples/custom_loss.py."""
+
+import pathlib
+import re
+import runpy
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qpr_jax import LossSpec, UserError, load_config, register_loss
+from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.losses_config import LOSSES
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def _hinge():
+    """`hinge` is not registered before the test, nor after it."""
+    assert "hinge" not in LOSSES
+    yield
+    LOSSES.pop("hinge", None)
+
+
+@pytest.fixture
+def contributed(_hinge):
+    """The loss of CONTRIBUTING.md, registered by its code."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    assert len(code[code.index("def") :].splitlines()) <= 20
+    names = {}
+    exec(code, names)
+    return names["hinge_loss"]
+
+
+def test_the_loss_of_the_page(contributed, batch, mapped):
+    line = jnp.array([[0.0], [2.0]])
+    # Distances 0, 4 and 4, 0, and a margin of 5: 5 + 0 - 4 for each of the two negatives.
+    assert float(contributed(line, line, margin=5.0)) == 1
+    assert float(contributed(line, line, margin=5.0, clusters=jnp.array([7, 7]))) == 0
+    sides = batch(16, 24, 5)
+    one, eight = (mapped(contributed, devices)(*sides) for devices in (1, 8))
+    assert one[0] > 0
+    np.testing.assert_allclose(one[0], eight[0], rtol=1e-5)
+    for found, expected in zip(eight[1], one[1], strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert LOSSES["hinge"].settings == {"margin": "margin"}
+
+
+def test_the_loss_of_the_example_is_the_same(contributed, batch, mapped):
+    names = runpy.run_path(str(ROOT / "examples" / "custom_loss.py"))
+    assert LOSSES["hinge"].fn is names["hinge_loss"]
+    queries, candidates, _ = batch(16, 16, 5)
+    expected = mapped(contributed, 1)(queries, candidates)[0]
+    np.testing.assert_allclose(
+        mapped(names["hinge_loss"], 8)(queries, candidates)[0], expected, rtol=1e-4
+    )
+
+
+@pytest.mark.usefixtures("contributed")
+def test_settings_may_name_it():
+    config = load_config("quora_sdml", {"loss.names": "hinge", "loss.margin": 0.7})
+    validate(config)
+    assert unused_settings(config) == []
+    config.loss.smoothing = 0.2
+    assert unused_settings(config) == ["loss.smoothing"]
+    config.loss.names = ("hing",)
+    with pytest.raises(UserError, match="or hinge, or several"):
+        validate(config)
+
+
+@pytest.mark.usefixtures("_hinge")
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("sdml", {}, "`name` of a loss: expected letters, digits and _, and none of contrastive, "),
+        ("a,b", {}, "got 'a,b'"),
+        (
+            "hinge",
+            {"data": "targets"},
+            "`data` of a loss: expected pairs or labeled, got 'targets'",
+        ),
+        (
+            "hinge",
+            {"settings": {"margin": "margins"}},
+            "`settings` of a loss: expected .*, got 'margins'",
+        ),
+    ],
+)
+def test_what_is_no_loss_is_refused(name, given, message):
+    spec = LossSpec(**{"fn": lambda: None, "data": "pairs", "settings": {}} | given)
+    with pytest.raises(UserError, match=message):
+        register_loss(name, spec)
+    assert "hinge" not in LOSSES

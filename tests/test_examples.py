@@ -1,0 +1,100 @@
+"""The programs of examples/: short, of public names, and they run as their docstrings say."""
+
+import ast
+import os
+import pathlib
+import runpy
+import shlex
+import subprocess
+import sys
+
+import pytest
+from starlette.testclient import TestClient
+
+import qpr_jax
+from qpr_jax import Retriever
+from qpr_jax.encoders.load import FORMATS
+from tests.runs import write_encoder
+from tests.xla import QUICK_XLA
+
+EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_an_example_is_short_and_uses_public_names(path):
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    assert source.count("\n") <= 60
+    assert "    pip install " in ast.get_docstring(tree)
+    assert path.stem in ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("qpr_jax"):
+            assert node.module == "qpr_jax"
+            assert {alias.name for alias in node.names} <= {*qpr_jax.__all__}
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") != "self":
+            assert not node.attr.startswith("_") or node.attr == "_asdict"  # of a named tuple
+
+
+def test_deduplicate_dataframe(capsys):
+    runpy.run_path(str(EXAMPLES / "deduplicate_dataframe.py"), run_name="__main__")
+    pairs, rows = capsys.readouterr().out.split("ticket ")
+    assert "0  T-1  T-4  0.000000" in pairs
+    assert [row.split()[0] for row in rows.splitlines()[1:]] == ["T-2", "T-3", "T-5"]
+    assert [row.split()[-1] for row in rows.splitlines()[1:]] == ["3", "1", "1"]
+
+
+def test_custom_encoder(capsys):
+    try:
+        runpy.run_path(str(EXAMPLES / "custom_encoder.py"), run_name="__main__")
+    finally:
+        assert FORMATS.pop("hashed trigrams 1")
+    assert "How do I reset my password?" in capsys.readouterr().out
+
+
+def test_fastapi_app(tmp_path, monkeypatch):
+    write_encoder(tmp_path)
+    asked = ["how can i cook rice", "what is python"]
+    Retriever.build(asked, payload=[{"url": "u"}, None], run=tmp_path).save(tmp_path)
+    monkeypatch.setenv("QPR_INDEX", str(tmp_path))
+    make_app = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))["make_app"]
+    with TestClient(make_app()) as client:
+        (hit,) = client.get("/similar", params={"question": asked[0], "k": 1}).json()
+        assert (hit["id"], hit["question"], hit["payload"]) == (0, asked[0], {"url": "u"})
+        new = {"text": "why is the sky blue", "id": "sky"}
+        assert client.post("/questions", json=new).json() == "sky"
+        assert client.get("/similar", params={"question": new["text"]}).json()[0]["id"] == "sky"
+        refused = client.post("/questions", json=new | {"id": -1})
+        assert (refused.status_code, len(refused.json()["detail"].splitlines())) == (422, 1)
+        assert client.get("/similar", params={"question": "a", "k": 51}).status_code == 422
+    assert len(Retriever.load(tmp_path)) == 3
+
+
+@pytest.mark.slow
+def test_custom_loss(tmp_path):
+    assert "test: hits@1 0." in run("custom_loss.py", "runs/hinge", folder=tmp_path)
+    # Programs that do not know the loss search with the encoder.
+    assert len(Retriever.load(tmp_path / "runs" / "hinge").search(["how to cook"], k=3)[0]) == 3
+
+
+@pytest.mark.slow
+def test_multi_host_training(tmp_path):
+    printed = run("multi_host_training.py", "hosts", "2", folder=tmp_path)
+    commands = [shlex.split(line) for line in printed.splitlines() if line.startswith("qpr ")]
+    assert [words[:3] for words in commands] == [["qpr", "train", "hosts"]] * 2
+    assert [f"distributed.process_id={i}" in commands[i] for i in range(2)] == [True, True]
+    assert len(Retriever.load(tmp_path / "hosts")) > 100
+
+
+def run(name, *arguments, folder):
+    """Run an example in a process of its own; what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name, *arguments],
+        cwd=folder,
+        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

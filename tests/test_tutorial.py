@@ -1,0 +1,46 @@
+"""examples/tutorial.ipynb: it runs, and prints what it holds."""
+
+import os
+import pathlib
+
+import nbformat
+import pytest
+
+from tests.xla import QUICK_XLA
+
+NOTEBOOK = pathlib.Path(__file__).parent.parent / "examples" / "tutorial.ipynb"
+VARIES = "varies"  # tag of a cell whose output depends on the machine
+
+
+def printed(cell):
+    return "".join(output.get("text", str(output)) for output in cell.outputs)
+
+
+def test_it_is_short_and_its_outputs_are_kept():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert all(output.output_type == "stream" for cell in code for output in cell.outputs)
+    assert all(printed(cell) for cell in code[1:])
+    assert NOTEBOOK.stat().st_size < 20_000
+
+
+@pytest.mark.slow
+def test_it_prints_what_it_holds(tmp_path, monkeypatch):
+    from nbclient import NotebookClient
+
+    # The kernel inherits them. What it writes for itself stays in the folder of the test.
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parent.parent))
+    monkeypatch.setenv("XLA_FLAGS", QUICK_XLA)
+    expected = nbformat.read(NOTEBOOK, as_version=4).cells
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources).execute()
+    for cell, kept in zip(notebook.cells, expected, strict=True):
+        if cell.cell_type == "code" and VARIES not in cell.metadata.get("tags", ()):
+            assert printed(cell) == printed(kept), cell.source
+    assert (tmp_path / "tutorial_files" / "run" / "report.json").is_file()
+    assert os.listdir(tmp_path / "tutorial_files" / "index")

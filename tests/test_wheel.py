@@ -1,0 +1,90 @@
+"""What is uploaded: a wheel, made from the sdist, that works in an empty environment."""
+
+import email
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+
+import pytest
+
+import qpr_jax
+
+ROOT = pathlib.Path(__file__).parent.parent
+QUESTIONS = "id,question\n1,How to cook rice?\n2,How do I cook rice?\n3,Who wrote Hamlet?\n"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder with the sdist and the wheel, built by the setuptools that is installed here."""
+    source, out = (tmp_path_factory.mktemp(name) for name in ("source", "dist"))
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, tracked.stdout.split("\0")):
+        if name.startswith("qpr_jax/") or "/" not in name:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, folder=out)
+    return out
+
+
+def run(*words, folder):
+    """Run a program away from the checkout, without its path; what it prints."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(words, cwd=folder, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_package_alone(built):
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        names = [name for name in file.namelist() if ".dist-info/" not in name]
+        (metadata,) = (name for name in file.namelist() if name.endswith("/METADATA"))
+        facts = email.message_from_string(file.read(metadata).decode())
+    assert {name.partition("/")[0] for name in names} == {"qpr_jax"}
+    kept = {
+        *("py.typed", "templates/report.md", "data/synthetic_words.txt", "serving/page.html"),
+        *("packaged/open_student/model.safetensors", "packaged/open_student/README.md"),
+        "packaged/open_student/reranker/manifest.json",
+    }
+    assert {f"qpr_jax/{name}" for name in kept} <= {*names}
+    modules = (ROOT / "qpr_jax").rglob("*.py")
+    assert {str(path.relative_to(ROOT)) for path in modules} <= {*names}
+    assert facts["Version"] == qpr_jax.__version__
+    assert facts["License-Expression"] == "Apache-2.0"
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as file:
+        assert {"LICENSE", "README.md", "pyproject.toml"} <= {
+            name.partition("/")[2] for name in file.getnames()
+        }
+
+
+@pytest.mark.slow
+def test_the_core_works_in_an_empty_environment(built, tmp_path):
+    """It installs the core's packages, from pip's cache or the package index."""
+    (wheel,) = built.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True, symlinks=True)
+    programs = tmp_path / "venv" / "bin"
+    constraints = ROOT / "constraints.txt"
+    install = ("install", "--quiet", "--no-compile", wheel, "-c", constraints)
+    run(programs / "pip", *install, folder=tmp_path)
+    assert run(programs / "qpr", "--help", folder=tmp_path).startswith("Usage: qpr ")
+    (tmp_path / "t.csv").write_text(QUESTIONS)
+    run(programs / "qpr", "index", "mine", "t.csv", folder=tmp_path)
+    asked = ("--query", "who is the author of hamlet", "-k", "1")
+    printed = run(programs / "qpr", "search", "mine", *asked, "--json", folder=tmp_path)
+    assert '"id": 3' in printed
+    where = run(
+        programs / "python", "-c", "import qpr_jax; print(qpr_jax.__file__)", folder=tmp_path
+    )
+    assert pathlib.Path(where.strip()).is_relative_to(tmp_path / "venv")
