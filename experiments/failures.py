@@ -22,7 +22,6 @@ from experiments.question_sets import QuestionSet, read_set
 from experiments.tables import table_lines
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.splits import read_pairs
-from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import (
     ALL,
     NONE,
@@ -192,8 +191,6 @@ def main() -> int:
     parser.add_argument("--rebuild", action="store_true", help="The page from what is kept.")
     parser.add_argument("--results", type=pathlib.Path, default=FOLDER)
     given = parser.parse_args()
-    if bool(given.run) == given.rebuild:
-        raise UserError("expected one of --run and --rebuild")
     given.results.mkdir(parents=True, exist_ok=True)
     if given.run:
         write_json(given.results / COUNTS, count_failures(given.run))

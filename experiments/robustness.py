@@ -5,10 +5,10 @@
     python -m experiments.robustness --rebuild                the page from what is kept
 
 The queries are test questions of the Quora pairs, which a run of these pairs must have held out,
-searched among all questions. A row that is kept is not made again, unless the system, the changes or the file are
-others. FOLDER of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs
-the extras `lexical` and `minilm`. With the `teacher.cache` of a training that had the teacher as
-`--teacher_cache`, the transformer need not encode all questions.
+searched among all questions. A row that is kept is not made again, unless the system, the changes
+or the file are others. FOLDER of a run may be any encoder that `qpr` reads, NAME is what the page
+calls it. Needs the extras `lexical` and `minilm`. With the `teacher.cache` of a training that had
+the teacher as `--teacher_cache`, the transformer need not encode all questions.
 """
 
 from __future__ import annotations

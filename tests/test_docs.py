@@ -132,7 +132,10 @@ def test_each_config_has_a_page():
 
 
 def test_the_checks_find_what_is_wrong():
-    text = "`qpr mine a.txt\n--wrong 3`\n\n```bash\nqpr index a \\\n  --run minilm  # --not-this\n```\n"
+    text = (
+        "`qpr mine a.txt\n--wrong 3`\n\n"
+        "```bash\nqpr index a \\\n  --run minilm  # --not-this\n```\n"
+    )
     assert commands(text, "qpr") == [
         ["index", "a", "--run", "minilm"],
         ["mine", "a.txt", "--wrong", "3"],
