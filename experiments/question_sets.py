@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.sources import list_digest
 
 MOST = 10_000  # questions of a set
 GENERIC = 20  # an answer of more questions says little about them: "true", "2", "france"
@@ -206,16 +207,18 @@ class Training(NamedTuple):
       hashes: of the files that it was trained on.
       names: of the files of translations.
       on_logs: whether it was trained on logs, whose hash is one of all their files.
+      on_lists: whether it was trained on lists of questions that nothing is known of.
     """
 
     hashes: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     on_logs: bool = False
+    on_lists: bool = False
 
     def has_seen(self, questions: QuestionSet) -> bool:
         """Whether it was trained on the file of a set, or may have been."""
         source = SOURCES[questions.name]
-        logs = self.on_logs and source.kind == LOGS
+        logs = self.on_lists or (self.on_logs and source.kind == LOGS)
         name = source.file.rpartition("/")[2]
         return logs or questions.sha256 in self.hashes or any(name in spec for spec in self.names)
 
@@ -226,6 +229,20 @@ def training_of(run: pathlib.Path, settings: dict[str, Any]) -> Training:
     settings: those of its encoder.
     """
     path = run / "run.json"
-    hashes = _SHA256.findall(path.read_text(encoding="utf-8")) if path.is_file() else []
+    hashes = {*_SHA256.findall(path.read_text(encoding="utf-8"))} if path.is_file() else set()
+    listed = settings.get("data.source") == "questions"
+    found = {sha256 for names in _lists_of(hashes) for sha256 in names} if listed else set()
     files = settings.get("translations", {}).get("files", [])
-    return Training(frozenset(hashes), frozenset(files), settings.get("data.source") == LOGS)
+    on_logs = settings.get("data.source") == LOGS
+    return Training(frozenset(hashes | found), frozenset(files), on_logs, listed and not found)
+
+
+def _lists_of(hashes: Set[str]) -> list[tuple[str, ...]]:
+    """The lists of files of `SOURCES` whose hash, that of their hashes in order, is given."""
+    digests = [sha256_of(find_set(name)) for name in SOURCES]
+    return [
+        files
+        for count in range(1, len(digests) + 1)
+        for files in itertools.permutations(digests, count)
+        if list_digest(files) in hashes
+    ]

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,8 +145,11 @@ def _find_list(config: TrainConfig) -> pathlib.Path:
 
 
 def _list_digest(config: TrainConfig, path: pathlib.Path) -> str:
-    """The hash of the only file, or of those of all."""
-    digests = [*map(sha256_of, listed_files(config, "data.path"))]
+    return list_digest([*map(sha256_of, listed_files(config, "data.path"))])
+
+
+def list_digest(digests: Sequence[str]) -> str:
+    """The hash of a list of files with these hashes: that of the only one, or of all in order."""
     every = hashlib.sha256(" ".join(digests).encode()).hexdigest()
     return digests[0] if len(digests) == 1 else every
 

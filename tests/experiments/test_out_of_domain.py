@@ -15,6 +15,7 @@ from qpr_jax.evaluation.beir import beir_scores
 from qpr_jax.evaluation.lexical import tfidf_text_search
 from qpr_jax.files import sha256_of, write_json
 from qpr_jax.index.run import run_encoder
+from qpr_jax.training.sources import list_digest
 from tests.runs import WORDS, write_encoder, write_reranker
 
 
@@ -109,6 +110,17 @@ def test_what_a_run_has_seen_is_read_from_its_files(tmp_path, data):
     published = {"translations": {"files": ["en-de:tatoeba.en-de.tsv.gz"]}}
     assert training_of(tmp_path / "none", published).has_seen(sets["tatoeba"])
     assert not any(Training().has_seen(one) for one in sets.values())
+
+
+def test_a_run_of_lists_has_seen_their_files(tmp_path, data):
+    sets = {name: read_set(name) for name in question_sets.SOURCES}
+    hashes = [sets[name].sha256 for name in ("webquestions", "clinc150")]
+    write_json(tmp_path / "run.json", {"data.sha256": list_digest(hashes)})
+    seen = training_of(tmp_path, {"data.source": "questions"})
+    assert {n for n in sets if seen.has_seen(sets[n])} == {"webquestions", "clinc150"}
+    write_json(tmp_path / "run.json", {"data.sha256": "0" * 64})
+    unknown = training_of(tmp_path, {"data.source": "questions"})
+    assert all(unknown.has_seen(one) for one in sets.values())
     assert sets["tatoeba"].sha256 == sha256_of(data / "parallel" / "tatoeba.en-de.tsv.gz")
 
 
