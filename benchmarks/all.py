@@ -57,6 +57,7 @@ class Job:
 
 
 _HUGE_PAGES = (("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),)
+_MILLIONS = "--run {quora_sdml} --folder {new} --probes 5 10 20 40"
 JOBS = {
     "against_torch": Job("against_torch"),
     "asymmetric": Job("asymmetric", "{quora_distilled} {imitation}"),
@@ -102,7 +103,10 @@ JOBS = {
     "serving_sdml": Job("serving", "--index {quora_sdml} --queries {queries}"),
     "serving_sdml_half": Job("serving", "--index {sdml_half} --queries {queries} --minutes 1"),
     "string_ids": Job("string_ids", "--folder {new} --repeats 2"),
-    "ten_million": Job("ten_million", "--run {quora_sdml} --folder {new} --probes 5 10 20 40"),
+    **{
+        f"{name}_million": Job("ten_million", f"--count {count} {_MILLIONS}")
+        for name, count in (("one", 10**6), ("ten", 10**7), ("thirty", 3 * 10**7))
+    },
     "tokenizing": Job(
         "tokenizing",
         "--questions {data}/quora/quora_duplicate_questions.tsv --max-rows 20000 --rounds 3",
