@@ -241,6 +241,7 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
     assert report["data"]["splits"]["validation"]["pairs"] > 100
 
 
+@pytest.mark.slow
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = load_config("openqa_sdml_smoke")
     config.rerank.kind = "none"

@@ -27,6 +27,7 @@ def listed(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monkeypatch):
     monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
     config = load_config("distill:smoke")

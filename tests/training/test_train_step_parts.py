@@ -62,6 +62,7 @@ def run(devices):
     return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_steps_are_those_of_dense_adam_on_a_table_with_the_sums():
     words, parts, draws, _ = batches(1)
