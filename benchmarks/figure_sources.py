@@ -147,8 +147,8 @@ def _value(node: ast.expr, names: Callable[[str], Any]) -> Any:
             found = [of(arg) for arg in args]
             return _FUNCTIONS[name](found[0] if len(found) == 1 else [*map(single, found)])
         case ast.Call(func=inner, args=[], keywords=keywords):
-            wanted = {word.arg: of(word.value) for word in keywords}
-            return [row for row in of(inner) if all(row[k] == v for k, v in wanted.items())]
+            values = {keyword.arg: of(keyword.value) for keyword in keywords}
+            return [row for row in of(inner) if all(row[k] == v for k, v in values.items())]
     raise ValueError(f"not allowed: {ast.unparse(node)}")
 
 

@@ -1,4 +1,4 @@
-"""The pages of the studies are what `--rebuild` makes of the rows that are kept beside them."""
+"""The pages of the studies are what `--rebuild` makes of the rows that are kept next to them."""
 
 import importlib
 import json
