@@ -74,7 +74,8 @@ class Settings:
         anyone did; "bounded", all but the last seconds; "eventual", what has arrived.
       token, user, password: of the server.
       tls: whether to encrypt, "1" or "0".
-      ca: the file of the certificate authority of the server, if the system knows it not.
+      ca: the file of the certificate authority of the server, unless it is a public one (PEM).
+      certificate, key: the files of the client's own, where the server asks for one; with `ca`.
       database: of the server.
     """
 
@@ -85,6 +86,8 @@ class Settings:
     password: str = dataclasses.field(default="", repr=False)
     tls: str = "0"
     ca: str = ""
+    certificate: str = ""
+    key: str = ""
     database: str = ""
 
     @classmethod
@@ -103,7 +106,33 @@ class Settings:
                 given["timeout"] = 0.0
             if not 0 < given["timeout"] < 1e6:
                 raise UserError(f"{_variable('timeout')}: expected seconds, as 10, got another")
-        return cls(**given)
+        settings = cls(**given)
+        settings.check_files()
+        return settings
+
+    def check_files(self) -> None:
+        """UserError for a file of TLS that is missing, or that would not be used."""
+        files = {name: getattr(self, name) for name in ("ca", "certificate", "key")}
+        for name, path in files.items():
+            if path and self.tls != "1":
+                raise UserError(
+                    f"expected {_variable('tls')}=1 with {_variable(name)}, got {self.tls}"
+                )
+            if path and not os.access(path, os.R_OK):
+                raise UserError(f"{_variable(name)}: expected a file that can be read, got {path}")
+        if (self.certificate or self.key) and not all(files.values()):
+            missing = ", ".join(_variable(name) for name, path in files.items() if not path)
+            raise UserError(f"expected all files of a client with a certificate, got no {missing}")
+
+    def files(self) -> dict[str, str]:
+        """The files of TLS as pymilvus's client takes them."""
+        if self.certificate:
+            names = {"client_pem_path": "certificate", "client_key_path": "key"}
+            return {to: getattr(self, name) for to, name in names.items()} | {
+                "ca_pem_path": self.ca
+            }
+        # It reads `ca_pem_path` with a client's certificate alone.
+        return {"server_pem_path": self.ca} if self.ca else {}
 
 
 def _variable(name: str) -> str:
@@ -143,7 +172,6 @@ class Server:
 
         own = self.settings
         secure = own.tls == "1"
-        more = {"ca_pem_path": own.ca} if own.ca else {}
         return pymilvus.MilvusClient(
             f"{'https' if secure else 'http'}://{self.address.host}:{self.address.port}",
             user=own.user,
@@ -152,7 +180,7 @@ class Server:
             db_name=own.database,
             timeout=own.timeout,
             secure=secure,
-            **more,
+            **own.files(),
         )
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -178,7 +206,8 @@ class Server:
             reason = " ".join(str(getattr(error, "message", error)).split())[:300]
             if code == _MISSING or "collection not found" in reason:
                 raise MissingError(f"{self.address}: found no collection ({reason})") from None
-            if any(word in f"{reason} {error}" for word in _REFUSED):
+            # Of a connection that is refused only the cause says why.
+            if any(word in f"{reason} {error} {error.__cause__}" for word in _REFUSED):
                 raise UserError(
                     f"{self.address}: Milvus refuses the credentials",
                     remedy="set QPR_MILVUS_TOKEN, or QPR_MILVUS_USER and QPR_MILVUS_PASSWORD",

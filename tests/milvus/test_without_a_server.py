@@ -50,6 +50,24 @@ def test_settings(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"CA": "here"}, "expected QPR_MILVUS_TLS=1 with QPR_MILVUS_CA, got 0"),
+        ({"TLS": "1", "CA": "none"}, "QPR_MILVUS_CA: expected a file that can be read, got none"),
+        ({"TLS": "1", "CA": "here", "CERTIFICATE": "here"}, "got no QPR_MILVUS_KEY"),
+        ({"TLS": "1", "KEY": "here"}, "got no QPR_MILVUS_CA, QPR_MILVUS_CERTIFICATE"),
+    ],
+)
+def test_files_of_tls_that_would_not_be_used_are_refused(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").touch()
+    for name, value in given.items():
+        monkeypatch.setenv(f"QPR_MILVUS_{name}", value)
+    with pytest.raises(UserError, match=message):
+        Settings.read()
+
+
+@pytest.mark.parametrize(
     ("factory", "kind", "built", "searched"),
     [
         ("Flat", "FLAT", {}, {}),
