@@ -82,6 +82,7 @@ JOBS = {
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
     "loss_table": Job("loss", "--rounds 1"),
+    "max_distance": Job("max_distance", "open_student"),
     "milvus_index": Job(
         "milvus_index",
         "--run {quora_distilled} --folder {new} --kills 2 --out results/milvus/figures.json",
