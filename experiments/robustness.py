@@ -4,6 +4,8 @@
     python -m experiments.robustness --runs=NAME=FOLDER,...   finished runs, each as a row
     python -m experiments.robustness --rebuild                the page from what is kept
 
+The figures of the page's tables, but their intervals, are in scores.json, too.
+
 The queries are test questions of the Quora pairs, which a run of these pairs must have held out,
 searched among all questions. A row that is kept is not made again, unless the system, the changes
 or the file are others. FOLDER of a run may be any encoder that `qpr` reads, NAME is what the page
@@ -58,6 +60,7 @@ from qpr_jax.training.report import save_figure
 MOST = 1000  # queries of a change that keeps the meaning
 ACCEPTED = 0.9  # the share of right first hits of unchanged queries that a threshold accepts
 FACTS, HITS = "row.json", "hits.npz"  # of a row
+SCORES = "scores.json"
 QUERIES = "queries.npz"  # of all rows
 _SMALL = 20  # queries, with --smoke
 _SPLIT_SETTINGS = ("data.split_seed", "data.held_out_pairs", "data.max_held_out_cluster")
@@ -113,11 +116,17 @@ def _describe(flags: Flags, corpus: Corpus) -> None:
 
 
 class Kept(NamedTuple):
-    """One stage of a row: its title, and what `find_hits` gave for each change."""
+    """One stage of a row: what `find_hits` gave for each change."""
 
-    title: str
+    name: str
+    stage: str
     right: dict[str, np.ndarray]
     score: dict[str, np.ndarray]
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return title_of(self.name) + ("" if self.stage == ONE else ", two stages")
 
     @property
     def threshold(self) -> float:
@@ -141,12 +150,11 @@ def read_kept(kept: KeptRows) -> list[Kept]:
     for name in in_order({path.name: path for path in kept.rows.glob("[!.]*")}):
         hits = read_ranks(kept.rows / name / HITS)
         for stage in dict.fromkeys(key.split(" ")[1] for key in hits):
-            title = title_of(name) + ("" if stage == ONE else ", two stages")
             parts = [
                 {change: hits[f"{change} {stage} {part}"] for change in (UNCHANGED, *CHANGES)}
                 for part in ("right", "score")
             ]
-            found.append(Kept(title, *parts))
+            found.append(Kept(name, stage, *parts))
     return found
 
 
@@ -155,6 +163,11 @@ def page(kept: KeptRows) -> list[str]:
     queries, rows = read_ranks(kept.results / QUERIES), read_kept(kept)
     if rows:
         _plot(kept, rows, queries)
+    scores = [scores_of(row, queries) for row in rows]
+    by_name: dict[str, dict[str, Any]] = {row.name: {} for row in rows}
+    for row, found in zip(rows, scores, strict=True):
+        by_name[row.name][row.stage] = found
+    write_json(kept.results / SCORES, by_name)
     return [
         "# Robustness",
         "",
@@ -164,9 +177,34 @@ def page(kept: KeptRows) -> list[str]:
         "right hit is a paraphrase of the query as it was.",
         "",
         *kept.discussion(),
-        *_same_meaning(rows, queries),
-        *_other_meaning(rows, queries),
+        *_same_meaning(rows, scores, queries),
+        *_other_meaning(rows, scores, queries),
     ]
+
+
+def scores_of(row: Kept, queries: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The figures of a stage, as `scores.json` has them.
+
+    Returns:
+      The threshold; H@1 of the queries of changes that keep the meaning, before a change
+      (`UNCHANGED`) and after each; of each change of meaning the shares of the second table, null
+      where no query is left.
+    """
+    right = {UNCHANGED: row.right[UNCHANGED][queries[SAME[0]]]}
+    right |= {name: row.right[name] for name in SAME}
+    found: dict[str, Any] = {name: float(hits.mean()) for name, hits in right.items()}
+    found["threshold"] = row.threshold if np.isfinite(row.threshold) else None
+    for name in OTHER:
+        some = queries[name]
+        before = row.right[UNCHANGED][some]
+        shares = {
+            "before": before,
+            "refused": row.score[UNCHANGED][some][before] < row.threshold,
+            "still": row.still(name, some),
+            "accepted": row.accepted(name, some),
+        }
+        found[name] = {part: float(v.mean()) if len(v) else None for part, v in shares.items()}
+    return found
 
 
 def _share_kept(row: Kept, name: str, queries: np.ndarray) -> float:
@@ -174,15 +212,17 @@ def _share_kept(row: Kept, name: str, queries: np.ndarray) -> float:
     return float(row.right[name].sum() / max(1, row.right[UNCHANGED][queries].sum()))
 
 
-def _same_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
+def _same_meaning(
+    rows: list[Kept], scores: list[dict[str, Any]], queries: dict[str, np.ndarray]
+) -> list[str]:
     lines = []
     for name in SAME:
         cells = [
-            f"{row.right[name].mean():.3f} ({100 * _share_kept(row, name, queries[name]):.0f} %)"
-            for row in rows
+            f"{found[name]:.3f} ({100 * _share_kept(row, name, queries[name]):.0f} %)"
+            for row, found in zip(rows, scores, strict=True)
         ]
         lines.append([f"{CHANGES[name].title}: *{example(name)}*", *cells])
-    before = [f"{row.right[UNCHANGED][queries[SAME[0]]].mean():.3f}" for row in rows]
+    before = [f"{found[UNCHANGED]:.3f}" for found in scores]
     half = _half_width(rows, queries)
     return [
         "## Same meaning: how many first hits stay right",
@@ -208,21 +248,23 @@ def _half_width(rows: list[Kept], queries: dict[str, np.ndarray]) -> float:
     return max(widths, default=0.0)
 
 
-def _other_meaning(rows: list[Kept], queries: dict[str, np.ndarray]) -> list[str]:
+def _other_meaning(
+    rows: list[Kept], scores: list[dict[str, Any]], queries: dict[str, np.ndarray]
+) -> list[str]:
     head = ["", "threshold"]
     for name in OTHER:
         title = f"{CHANGES[name].title}, {len(queries[name]):,} queries"
         head += [f"{title}: H@1 before", "below the threshold before"]
         head += ["still the old hit", "and above the threshold"]
     lines = []
-    for row in rows:
+    for row, found in zip(rows, scores, strict=True):
         cells = [row.title, f"{row.threshold:.3g}"]
         for name in OTHER:
             some = queries[name]
             before = row.right[UNCHANGED][some]
-            refused = row.score[UNCHANGED][some][before] < row.threshold
-            for share in (before, refused):
-                cells.append(f"{share.mean():.2f}" if len(share) else "")
+            for part in ("before", "refused"):
+                share = found[name][part]
+                cells.append("" if share is None else f"{share:.2f}")
             for values in (row.still(name, some), row.accepted(name, some)):
                 cells.append(_interval_cell(values, queries["clusters"][some][before]))
         lines.append(cells)

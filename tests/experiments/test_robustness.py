@@ -99,7 +99,7 @@ def test_shares_of_hits_worked_by_hand():
         study.UNCHANGED: np.arange(12, dtype=np.float32),
         "number": np.array([5.0, 0.5, 9.0, 9.0], np.float32),
     }
-    row = study.Kept("row", right, score)
+    row = study.Kept("row", "one", right, score)
     assert row.threshold == pytest.approx(0.9)
     queries = np.array([0, 1, 2, 11])  # the last was wrong before
     assert row.still("number", queries).tolist() == [True, True, False]
@@ -129,6 +129,8 @@ def test_the_study_keeps_rows_and_writes_its_page(tmp_path, small, monkeypatch):
         titles = rows if name in study.SAME else [page]
         assert any(change.title in line for line in titles)
     assert (tmp_path / "results" / "robustness.png").stat().st_size > 1000
+    scores = json.loads((tmp_path / "results" / "scores.json").read_text())["mine"]["one"]
+    assert f" {scores['two']:.3f} (" in page
 
     monkeypatch.setattr(study, "find_hits", None)
     assert study.STUDY.run(runs=runs, smoke=True, **folders) == 0
