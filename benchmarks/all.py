@@ -62,6 +62,7 @@ JOBS = {
     "against_torch": Job("against_torch"),
     "asymmetric": Job("asymmetric", "{quora_distilled} {imitation}"),
     "asymmetric_mapped": Job("asymmetric", "{quora_distilled} --map"),
+    "coherence": Job("coherence", "{data}/qa_logs"),
     # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`; the run
     # {quora_sdml_50} has rerank.candidates=50, {quora_cross_encoder} is of its config.
     "costs": Job("costs", "--run {quora_sdml} --folder {new}"),

@@ -30,6 +30,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mean": statistics.fmean,
     "median": statistics.median,
     "sum": sum,
+    "stdev": statistics.stdev,
     "len": len,
 }
 
@@ -135,6 +136,8 @@ def _value(node: ast.expr, names: Callable[[str], Any]) -> Any:
             return names(name)
         case ast.List(elts=parts):
             return [of(part) for part in parts]
+        case ast.Slice(lower=ast.expr() as lower, upper=ast.expr() as upper, step=None):
+            return slice(of(lower), of(upper))
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -of(inner)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:

@@ -18,13 +18,13 @@ of the page sees:
     <!--constants: defaults-->             a line before a block: all of it that has no other tag
 
 The first name of an expression is results/benchmarks/NAME.json (its `figures`), else an entry of
-results/pending.json, else the folder results/NAME. Then `.key`, `["key"]` and `[0]` lead to the
-number; the files of a folder (JSON, JSON lines, CSV, TSV) are keys without their suffix. Of a list
-of rows `.key` is the list of their values, and `(size=8192)` the rows with that value. + - * / and
-`min`, `max`, `mean`, `median`, `sum`, `len` compute. `rows` looks up the label of each row: its
-first cell, or the first ones joined by ", ", where the first ones that are empty repeat the row
-above; without columns all numbers of the found row count, else those of the expressions, in which
-the keys of the row are names.
+results/pending.json, else the folder results/NAME. Then `.key`, `["key"]`, `[0]` and `[2:4]` lead
+to the number; the files of a folder (JSON, JSON lines, CSV, TSV) are keys without their suffix. Of
+a list of rows `.key` is the list of their values, and `(size=8192)` the rows with that value.
++ - * / and `min`, `max`, `mean`, `median`, `stdev`, `sum`, `len` compute. `rows` looks up the label
+of each row: its first cell, or the first ones joined by ", ", where the first ones that are empty
+repeat the row above; without columns all numbers of the found row count, else those of the
+expressions, in which the keys of the row are names.
 
 A page must show the value rounded to the digits that it shows. results/pending.json has figures
 that were measured before there were such files, as `NAME.figures`; a file results/benchmarks/NAME
@@ -49,7 +49,10 @@ from qpr_jax.files import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _GENERATED = ("docs/settings.md", "docs/commands.md")  # tests compare them with their programs
-_LEFT = ("docs/upgrade.md",)  # not yet tagged
+_LEFT = (
+    "docs/upgrade.md",  # its numbers are of versions, and limits that the formats set
+    "results/openqa/discussion.md",  # not yet measured again
+)
 _BY_HAND = ("duplicates", "one_query", "opening", "review", "typos")
 PAGES = [
     "BUILD.md",
@@ -61,6 +64,11 @@ PAGES = [
     ),
     *(f"results/benchmarks/{name}.md" for name in _BY_HAND),
     "results/milvus/README.md",
+    *sorted(
+        page
+        for path in ROOT.glob("results/*/discussion.md")
+        if (page := path.relative_to(ROOT).as_posix()) not in _LEFT
+    ),
 ]
 
 _NUMBER = re.compile(

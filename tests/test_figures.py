@@ -126,6 +126,7 @@ def test_a_page_and_its_sources(tmp_path):
 
 def test_only_arithmetic_is_evaluated():
     assert evaluate("-a.b[0] * 2 + max(1, 3)", {"a": {"b": [4]}}.__getitem__) == -5
+    assert evaluate("stdev(a[1:4])", {"a": [9, 1, 2, 3]}.__getitem__) == 1
     for wrong in ("__import__('os')", "a.__class__", "(lambda: 1)()", "1 if 1 else 2", "a[", "b"):
         with pytest.raises(Unknown):
             evaluate(wrong, {"a": {"b": [4]}}.__getitem__)
