@@ -7,16 +7,21 @@ Each vector is kept once, as it is, and in each of its lists as a code of one by
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from qpr_jax.index import coded_kernels
-from qpr_jax.index.coded_kernels import BLOCK, CODES, COUNT, FACTS, ROWS
+from qpr_jax.index import coded_kernels, coded_search
+from qpr_jax.index.coded_kernels import BLOCK, CODES, COUNT, ERRORS, ROWS, SQUARES, STEPS
 
 _ALIGNED = 32  # numbers of a code that are compared at a time
 _CHUNK = 16  # queries that a thread takes at a time
+_TOGETHER = 1024  # queries that read a list together, at most
+_BOUNDS = 1 << 22  # that are held at once
+_SHARES = 8  # of the bounds, for each thread
+_COLUMNS = (CODES, STEPS, SQUARES, ERRORS, ROWS)
 
-_Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # codes, facts and rows of a list
+_Entries = tuple[np.ndarray, ...]  # of a list, by _COLUMNS
 
 
 class CodedLists:
@@ -44,8 +49,8 @@ class CodedLists:
         # Memory that is not written yet is not taken.
         self._first = self._entries(int(self._starts[-1]))
         self._own: dict[int, _Entries] = {}  # of lists that had no more room
-        self._table = np.zeros((len(centers), 4), np.int64)
-        for column, values in zip((CODES, FACTS, ROWS), self._first, strict=True):
+        self._table = np.zeros((len(centers), 1 + len(_COLUMNS)), np.int64)
+        for column, values in zip(_COLUMNS, self._first, strict=True):
             self._table[:, column] = values.ctypes.data + self._starts[:-1] * values[:1].nbytes
         self._vectors: list[np.ndarray] = []
         self._blocks = np.zeros(0, np.int64)
@@ -67,14 +72,14 @@ class CodedLists:
         self._make_room(int(rows.max()) + 1)
         coded_kernels.keep(vectors, rows, self._blocks, self._present)
         old = int(self._table[number, COUNT])
-        codes, facts, own = self._with_room(number, old + len(rows))
-        coded_kernels.code(vectors, self.centers[number], codes[old:], facts[old:])
-        own[old : old + len(rows)] = rows
+        *codes, own = (values[old:] for values in self._with_room(number, old + len(rows)))
+        coded_kernels.code(vectors, self.centers[number], *codes)
+        own[: len(rows)] = rows
         self._table[number, COUNT] = old + len(rows)
 
     def entries(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows int64 [n] of a list, and their vectors float32 [n, d]."""
-        rows = self._entries_of(number)[2][: self._table[number, COUNT]]
+        rows = self._entries_of(number)[-1][: self._table[number, COUNT]]
         vectors = np.empty((len(rows), self.centers.shape[1]), np.float32)
         coded_kernels.fetch(rows, self._blocks, vectors)
         return rows, vectors
@@ -113,42 +118,72 @@ class CodedLists:
         Returns:
           Distances float32 [n, k] and rows int64 [n, k]; inf and -1 where there are fewer.
         """
-        count = len(queries)
+        count, start = len(queries), 0
         distances, rows = np.empty((count, k), np.float32), np.empty((count, k), np.int64)
-        lists_are = (self.centers, self._table, self._width, self._blocks)
-        rows_are = (removed, copies, self._ip)
+        lists_are = self.centers, self._table, self._width
+        rows_are = self._blocks, removed, copies, self._ip
         if count <= _CHUNK:
-            coded_kernels.search(queries, lists, *lists_are, *rows_are, distances, rows)
+            parameters = queries, lists, _BOUNDS, *lists_are, *rows_are
+            coded_search.search(*parameters, distances, rows)
             return distances, rows
-
-        def find(start: int) -> None:
-            part = slice(start, start + _CHUNK)
-            found = distances[part], rows[part]
-            coded_kernels.search(queries[part], lists[part], *lists_are, *rows_are, *found)
-
         with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(find, range(0, count, _CHUNK)):
-                pass
+            while start < count:
+                part = slice(start, start + _TOGETHER)
+                some = queries[part], lists[part], distances[part], rows[part]
+                start += self._search(pool.map, _SHARES * threads, *some, rows_are)
         return distances, rows
 
+    def _search(
+        self,
+        each: Callable[[Callable[[int], None], Iterable[int]], Iterable[None]],
+        shares: int,
+        queries: np.ndarray,
+        lists: np.ndarray,
+        distances: np.ndarray,
+        rows: np.ndarray,
+        rows_are: tuple[np.ndarray, np.ndarray, int, bool],
+    ) -> int:
+        """Search for as many of the first queries as bounds have room for; returns how many.
+
+        First every thread takes pairs of a query and a list, sorted by list: so a list is read
+        once for all its queries. Then it takes queries.
+        """
+        probes = lists.shape[1]
+        pairs, starts = coded_kernels.arrange(lists, self._table, _BOUNDS)
+        count, step = len(pairs) // probes, -(-len(pairs) // shares)
+        lower = np.empty(starts[-1], np.float32)
+
+        def bound(first: int) -> None:
+            some = pairs[first : first + step]
+            lists_are = self.centers, self._table, self._width, self._ip
+            coded_kernels.bound(queries, lists, some, starts, lower, *lists_are)
+
+        def measure(first: int) -> None:
+            part = slice(first, min(first + _CHUNK, count))
+            own = starts[part.start * probes : part.stop * probes + 1]
+            some = queries[part], lists[part], own, lower
+            coded_search.measure(*some, self._table, *rows_are, distances[part], rows[part])
+
+        for _ in each(bound, range(0, len(pairs), step)):
+            pass
+        for _ in each(measure, range(0, count, _CHUNK)):
+            pass
+        return count
+
     def _entries(self, count: int) -> _Entries:
-        return (
-            np.empty((count, self._width), np.int8),
-            np.empty((count, 3), np.float32),
-            np.empty(count, np.int64),
-        )
+        facts = (np.empty(count, np.float32) for _ in (STEPS, SQUARES, ERRORS))
+        return np.empty((count, self._width), np.int8), *facts, np.empty(count, np.int64)
 
     def _entries_of(self, number: int) -> _Entries:
         part = slice(*self._starts[number : number + 2])
-        codes, facts, rows = self._first
-        return self._own.get(number) or (codes[part], facts[part], rows[part])
+        return self._own.get(number) or tuple(values[part] for values in self._first)
 
     def _with_room(self, number: int, count: int) -> _Entries:
         """The entries of a list, of which there are `count` or more."""
         found = self._entries_of(number)
         if count > len(found[0]):
             more = self._entries(max(count, 2 * len(found[0])))
-            for old, new, column in zip(found, more, (CODES, FACTS, ROWS), strict=True):
+            for old, new, column in zip(found, more, _COLUMNS, strict=True):
                 new[: len(old)] = old
                 self._table[number, column] = new.ctypes.data
             self._own[number] = found = more

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qpr_jax.index import coded_kernels
+from qpr_jax.index import coded_kernels, coded_lists
 from qpr_jax.index.coded_lists import CodedLists
 
 ROWS, LISTS, DIMENSION = 1500, 20, 20
@@ -62,6 +62,42 @@ def test_hits_are_those_of_all_vectors(ip, scale, offset):
             alone = coded.search(queries[i : i + 1], READ[i : i + 1], k, REMOVED, copies=3)
             np.testing.assert_array_equal(alone[0][0], distances[i])
             np.testing.assert_array_equal(alone[1][0], rows[i])
+
+
+@pytest.mark.parametrize(("ip", "dimension"), [(False, 20), (False, 64), (True, 45)])
+def test_hits_have_the_bits_of_all_measured_in_any_batch(ip, dimension, monkeypatch):
+    rng, counts = np.random.default_rng(dimension), [0, 1, 3, 4, 5, 270, 300, 80]
+    centers, rows = rng.normal(size=(8, dimension)).astype(np.float32), 400
+    lists_rows = [np.sort(rng.choice(rows, count, replace=False)) for count in counts]
+    points = (centers[0] + rng.integers(-2, 3, (rows, dimension)) / 4).astype(np.float32)
+    coded = CodedLists(centers, np.array(counts), rows, ip=ip)
+    for number, some in enumerate(lists_rows):
+        coded.add(number, some, points[some])
+    queries = rng.normal(size=(61, dimension)).astype(np.float32)
+    queries[::3] = points[:21]
+    # Many queries of a list, some of none; of equal distances the first row is nearer.
+    lists = np.array([rng.permutation([*range(8), -1, -1])[:4] for _ in queries])
+    lists[7], removed = -1, np.arange(rows) % 5 == 0
+    near = coded_kernels.product if ip else coded_kernels.squared_distance
+    distances, found = np.full((61, 9), np.inf, np.float32), np.full((61, 9), -1)
+    for i, (query, own) in enumerate(zip(queries, lists, strict=True)):
+        read = np.unique(np.concatenate([lists_rows[n] for n in own if n >= 0] or [[]]).astype(int))
+        read = read[~removed[read]]
+        measured = np.array([near(query, points[row]) for row in read], np.float32)
+        measured = -measured if ip else measured
+        order = np.argsort(measured, kind="stable")[:9]
+        distances[i, : len(order)], found[i, : len(order)] = measured[order], read[order]
+    for together, room, threads in ((1024, 1 << 22, 1), (1024, 900, 2), (23, 1, 2), (23, 5000, 1)):
+        monkeypatch.setattr(coded_lists, "_TOGETHER", together)
+        monkeypatch.setattr(coded_lists, "_BOUNDS", room)
+        for size in (61, 20, 16, 3, 1):
+            for start in range(0, 61, size):
+                part = slice(start, start + size)
+                got = coded.search(
+                    queries[part], lists[part], 9, removed, copies=3, threads=threads
+                )
+                np.testing.assert_array_equal(got[0], distances[part])
+                np.testing.assert_array_equal(got[1], found[part])
 
 
 @pytest.mark.parametrize("ip", [False, True])
