@@ -15,7 +15,7 @@ from qpr_jax.index import coded_kernels, coded_search
 from qpr_jax.index.coded_kernels import BLOCK, CODES, COUNT, ERRORS, ROWS, SQUARES, STEPS
 
 _ALIGNED = 32  # numbers of a code that are compared at a time
-_CHUNK = 16  # queries that a thread takes at a time
+_CHUNK = 16  # queries that a thread takes at a time, and the fewest pairs
 _TOGETHER = 1024  # queries that read a list together, at most
 _BOUNDS = 1 << 22  # that are held at once
 _SHARES = 8  # of the bounds, for each thread
@@ -150,7 +150,7 @@ class CodedLists:
         """
         probes = lists.shape[1]
         pairs, starts = coded_kernels.arrange(lists, self._table, _BOUNDS)
-        count, step = len(pairs) // probes, -(-len(pairs) // shares)
+        count, step = len(pairs) // probes, max(_CHUNK, -(-len(pairs) // shares))
         lower = np.empty(starts[-1], np.float32)
 
         def bound(first: int) -> None:

@@ -92,12 +92,13 @@ def _sort(distances, rows):  # type: ignore[no-untyped-def]
 def _near(bounds, count):  # type: ignore[no-untyped-def]
     """What at least `count` of more bounds are at most, and not many more."""
     size = min(_GROUPS * count, len(bounds))
-    least = bounds[:size].copy()
-    for start in range(size, len(bounds), size):
+    least, low, high = np.full(size, np.inf, np.float32), np.float32(np.inf), np.float32(-np.inf)
+    for start in range(0, len(bounds), size):
         others = bounds[start : start + size]
         for i in range(len(others)):
             least[i] = np.minimum(least[i], others[i])
-    low, high = least.min(), least.max()
+    for i in range(size):
+        low, high = min(low, least[i]), max(high, least[i])
     for _ in range(_HALVINGS):
         middle, within = (low + high) / np.float32(2), 0
         for i in range(size):
