@@ -199,7 +199,7 @@ def arrange(lists, table, room):  # type: ignore[no-untyped-def]
       last end, int64 [m p + 1].
     """
     count, probes = lists.shape
-    starts, before = np.zeros(count * probes + 1, np.int64), np.zeros(len(table) + 2, np.int64)
+    starts = np.zeros(count * probes + 1, np.int64)
     for q in range(count):
         for i in range(probes):
             pair, entry = q * probes + i, lists[q, i]
@@ -207,15 +207,17 @@ def arrange(lists, table, room):  # type: ignore[no-untyped-def]
         if q > 0 and starts[(q + 1) * probes] > room:
             count = q
             break
-        for entry in lists[q]:
-            before[entry + 2] += 1
-    for entry in range(1, len(before)):
-        before[entry] += before[entry - 1]
-    pairs = np.empty(count * probes, np.int64)
-    for pair in range(len(pairs)):
-        entry = lists[pair // probes, pair % probes]
-        pairs[before[entry + 1]] = pair
-        before[entry + 1] += 1
+    pairs = np.arange(count * probes)
+    if count > 1:  # one query has no list twice
+        before = np.zeros(len(table) + 2, np.int64)
+        for pair in range(len(pairs)):
+            before[lists[pair // probes, pair % probes] + 2] += 1
+        for entry in range(1, len(before)):
+            before[entry] += before[entry - 1]
+        for pair in range(len(pairs)):
+            entry = lists[pair // probes, pair % probes]
+            pairs[before[entry + 1]] = pair
+            before[entry + 1] += 1
     return pairs, starts[: len(pairs) + 1]
 
 
