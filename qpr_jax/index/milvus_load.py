@@ -66,7 +66,6 @@ def require_collection(server: Server) -> dict[str, Any]:
     if found is None:
         raise UserError(
             f"{server.address}: expected a collection, found none",
-            setting="run",
             remedy="make it with `qpr index`, or name another one",
         )
     return found
@@ -162,7 +161,10 @@ class Load:
         said = "not measured, as the load was resumed" if found is None else f"{found:.3f}"
         log(f"index: {self.recipe.factory}, {len(numbers):,} questions, recall@10 {said}")
         if found is not None and found < GOOD_RECALL:
-            log(f"warning: recall@10 is {found:.3f} (good: {GOOD_RECALL}); raise `probes`")
+            log(
+                f"warning: recall@10 is {found:.3f} (good: {GOOD_RECALL}); raise `probes`, or "
+                "name fewer lists"
+            )
 
     def _create(self) -> None:
         """Make the collection; it gets its index when all questions are there."""

@@ -51,10 +51,17 @@ class Records:
         self._server, self._name = server, server.address.name + SUFFIX
 
     def create(self) -> None:
-        """Make their collection, unless it is there."""
-        if self._server.describe(self._name) is None:
+        """Make their collection, unless it is there; UserError where that is another."""
+        found = self._server.describe(self._name)
+        if found is None:
             self._server.create(self._name, _FIELDS)
             self._server.load(self._name, _INDEX)
+        elif [field["name"] for field in found["fields"]] != [name for name, *_ in _FIELDS]:
+            raise UserError(
+                f"{self._server.address}: expected to keep the files of the run in the collection "
+                f"{self._name}, which is another",
+                remedy="name another collection",
+            )
 
     def put(self, records: Mapping[str, str]) -> None:
         """Write records, in place of those of the same keys."""

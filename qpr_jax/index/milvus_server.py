@@ -50,8 +50,8 @@ class Address:
             raise UserError(
                 f"expected an address milvus://HOST:{_PORT}/COLLECTION, its collection of letters, "
                 f"digits and underscores, got {got}",
-                remedy="put credentials into QPR_MILVUS_TOKEN, or QPR_MILVUS_USER and "
-                "QPR_MILVUS_PASSWORD",
+                remedy="write it as milvus://localhost:19530/questions; credentials belong into "
+                "QPR_MILVUS_TOKEN, or QPR_MILVUS_USER and QPR_MILVUS_PASSWORD",
             )
         return cls(match["host"], int(match["port"] or _PORT), match["name"])
 
@@ -100,12 +100,13 @@ class Settings:
         _check("consistency", given, CONSISTENCY)
         _check("tls", given, ("0", "1"))
         if "timeout" in given:
+            text = given["timeout"]
             try:
-                given["timeout"] = float(given["timeout"])
+                given["timeout"] = float(text)
             except ValueError:
                 given["timeout"] = 0.0
             if not 0 < given["timeout"] < 1e6:
-                raise UserError(f"{_variable('timeout')}: expected seconds, as 10, got another")
+                raise UserError(f"{_variable('timeout')}: expected seconds, as 10, got {text!r}")
         settings = cls(**given)
         settings.check_files()
         return settings
@@ -140,8 +141,9 @@ def _variable(name: str) -> str:
 
 
 def _check(name: str, given: dict[str, Any], choices: Sequence[str]) -> None:
-    if given.get(name, choices[0]) not in choices:
-        raise UserError(f"{_variable(name)}: expected one of {', '.join(choices)}, got another")
+    if (value := given.get(name, choices[0])) not in choices:
+        expected = f"expected one of {', '.join(choices)}"
+        raise UserError(f"{_variable(name)}: {expected}, got {value!r}")
 
 
 class MissingError(UserError):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from starlette.exceptions import HTTPException
 
-from qpr_jax.errors import UserError, format_error
+from qpr_jax.errors import UnavailableError, UserError, format_error
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.retriever import Hit, Retriever
 from qpr_jax.serving.batching import Batcher, BusyError
@@ -173,9 +173,12 @@ class LiveIndex:
                     self.served = new
             except Exception as error:
                 self._metrics.reloads.labels("failed").inc()
-                line = f"the index was not reloaded, and the old one stays: {_reason(error)}"
-                log.error("%s", line)
-                raise HTTPException(503, line) from None
+                line = "the index was not reloaded, and the old one stays"
+                log.error("%s: %s", line, _reason(error))
+                if isinstance(error, UnavailableError):  # whose address is not for clients
+                    line, headers = f"{line}: it does not answer; try again", {"Retry-After": "1"}
+                    raise HTTPException(503, line, headers) from None
+                raise HTTPException(503, f"{line}: {_reason(error)}") from None
             self._probe = (0.0, "")
             self._metrics.reloads.labels("ok").inc()
             self._metrics.opened.set_to_current_time()

@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import types
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from qpr_jax.errors import UnavailableError
 from qpr_jax.index.base import StoredQuestion
 from qpr_jax.index.milvus_entities import as_entity, as_question, batches, conditions, key_of
 from qpr_jax.index.milvus_recipe import index_parameters, milvus_recipe, search_parameters
+from qpr_jax.index.milvus_records import Records
 from qpr_jax.index.milvus_server import Address, Settings
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.serving.app import make_app
@@ -185,3 +187,11 @@ def test_a_service_answers_503_while_its_index_is_gone(run, monkeypatch):
 def test_nothing_of_milvus_is_imported_without_an_address():
     code = "import sys, qpr_jax.facts; assert not {'pymilvus', 'grpc'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_collection_of_records_by_other_hands_is_refused():
+    server = types.SimpleNamespace(
+        address=Address("h", 1, "mine"), describe=lambda name: {"fields": [{"name": "id"}]}
+    )
+    with pytest.raises(UserError, match="in the collection mine_qpr, which is another"):
+        Records(server).create()

@@ -16,7 +16,7 @@ import yaml
 
 import qpr_jax
 from qpr_jax import Retriever
-from qpr_jax.errors import UserError
+from qpr_jax.errors import UnavailableError, UserError
 from qpr_jax.serving.app import make_app
 from qpr_jax.serving.guard import Rates
 from qpr_jax.serving.limits import Limits
@@ -202,6 +202,17 @@ def test_a_reload_that_fails_keeps_the_old_index_and_says_why(reloadable):
     assert 'qpr_reloads_total{result="failed"} 1.0' in httpx.get(f"{address}/metrics").text
     manifest.write_bytes(whole)
     assert httpx.post(f"{address}/reload", headers=BEARER).json()["questions"] == 4
+
+
+def test_a_reload_of_a_store_that_is_gone_is_asked_for_again_without_its_address(folder, serve):
+    def open_again():
+        raise UnavailableError("milvus://inside:19530/q: Milvus does not answer")
+
+    app = make_app(Retriever.load(folder), token=TOKEN, open_again=open_again)
+    answer = httpx.post(f"{serve(app)}/reload", headers=BEARER)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+    assert "try again" in answer.text
+    assert "inside" not in answer.text
 
 
 def test_an_index_in_memory_cannot_be_reloaded(client):
