@@ -77,13 +77,11 @@ JOBS = {
         "duplicates", "--run {quora_sdml} --questions 50000 --cosine 0.85 --other-python {python}"
     ),
     "encoding": Job("encoding", "--runs {quora_sdml} {quora_best}"),
-    "encoding_packaged": Job("encoding", "--runs {quora_distilled} {open_student}"),
     "encoding_presets": Job(
         "encoding",
         "--runs {quora_distilled} {quora_distilled_sums} {quora_sdml} {open_student} "
         "--against minilm",
     ),
-    "encoding_students": Job("encoding", "--runs {quora_distilled} {quora_distilled_sums}"),
     "index_settings": Job("index_settings", "--run {quora_sdml}"),
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),

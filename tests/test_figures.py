@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
+from benchmarks import front_picture
 from benchmarks.all import JOBS, figures_in
-from benchmarks.figure_sources import KNOWN, Unknown, evaluate
+from benchmarks.figure_sources import KNOWN, Sources, Unknown, evaluate
 from benchmarks.figures import PAGES, ROOT, Figure, check, figures_of, shown_like
 from experiments.measuring import facts_of_measurement
 
@@ -153,3 +154,12 @@ def test_what_a_file_says_about_its_measurement():
     assert {*facts} > {*KNOWN}
     assert facts["command"] == "python -m benchmarks.x"
     assert facts["machine"]["cpus"] > 0
+
+
+def test_the_first_picture_has_a_point_for_each_encoder(tmp_path):
+    found = front_picture.points(Sources(RESULTS, with_pending=True))
+    teacher, student = found["all-MiniLM-L6-v2"], found["quora_distilled"]
+    assert teacher[0] > student[0] > found["BM25"][0]
+    assert student[1] > 50 * teacher[1]
+    front_picture.draw(found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
