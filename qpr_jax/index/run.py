@@ -54,7 +54,7 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
             f"expected the folder of a run, found none at {folder}, nor a model of this name in "
             "$QPR_MODELS or ~/.cache/qpr_jax/models",
             setting="run",
-            remedy="train one with `qpr train`, or name another folder",
+            remedy="name another folder; `qpr train` makes one, or `qpr index` an index",
         )
     if is_encoder(folder):
         return folder
