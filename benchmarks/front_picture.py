@@ -14,9 +14,10 @@ import pathlib
 from matplotlib.figure import Figure
 
 from benchmarks.figure_sources import Sources, number
+from experiments.measuring import ROOT
 from qpr_jax.training.report import save_figure
 
-RESULTS = pathlib.Path(__file__).parent.parent / "results"
+RESULTS = ROOT / "results"
 PICTURE = "quality_against_speed.png"
 _STUDENT = "distillation.rows.{}.report.test.exact.per_query['mrr@20']"
 _LEXICAL = "distillation.rows.{}.report.test.per_query['mrr@20']"
@@ -50,6 +51,7 @@ def points(sources: Sources) -> dict[str, tuple[float, float]]:
 
 
 def draw(found: dict[str, tuple[float, float]], path: pathlib.Path) -> None:
+    """Write the picture of `points` as PNG."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axis = figure.subplots()
     for name, (score, speed) in found.items():

@@ -2,10 +2,10 @@
 
     python -m benchmarks.max_distance open_student [--path FILE]
 
-Of Quora's labeled pairs it prints the shares, of duplicates and of the others, whose distance is at
-most that of the row. The others are hard: people saw them as alike. Then it finds all pairs among
-all questions, and prints how many there are and the share in one cluster of the labels, which is a
-lower bound of the precision, since most duplicates among so many questions have no label.
+For each threshold it prints the share of Quora's positive pairs (labeled as duplicates) and of its
+negative pairs within that distance; the negative pairs are hard negatives. Then it finds all pairs
+among all questions, and prints their number and the share in one cluster of the labels. The
+precision is higher than this share, since most duplicates are unlabeled.
 """
 
 from __future__ import annotations

@@ -128,10 +128,8 @@ class Settings:
     def files(self) -> dict[str, str]:
         """The files of TLS as pymilvus's client takes them."""
         if self.certificate:
-            names = {"client_pem_path": "certificate", "client_key_path": "key"}
-            return {to: getattr(self, name) for to, name in names.items()} | {
-                "ca_pem_path": self.ca
-            }
+            own = {"client_pem_path": self.certificate, "client_key_path": self.key}
+            return own | {"ca_pem_path": self.ca}
         # It reads `ca_pem_path` with a client's certificate alone.
         return {"server_pem_path": self.ca} if self.ca else {}
 

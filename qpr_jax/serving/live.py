@@ -173,12 +173,12 @@ class LiveIndex:
                     self.served = new
             except Exception as error:
                 self._metrics.reloads.labels("failed").inc()
-                line = "the index was not reloaded, and the old one stays"
-                log.error("%s: %s", line, _reason(error))
+                line, reason = "the index was not reloaded, and the old one stays", _reason(error)
+                log.error("%s: %s", line, reason)
                 if isinstance(error, UnavailableError):  # whose address is not for clients
                     line, headers = f"{line}: it does not answer; try again", {"Retry-After": "1"}
                     raise HTTPException(503, line, headers) from None
-                raise HTTPException(503, f"{line}: {_reason(error)}") from None
+                raise HTTPException(503, f"{line}: {reason}") from None
             self._probe = (0.0, "")
             self._metrics.reloads.labels("ok").inc()
             self._metrics.opened.set_to_current_time()

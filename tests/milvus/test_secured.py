@@ -1,4 +1,4 @@
-"""A Milvus server that asks for credentials and encrypts, with has its own authority."""
+"""A Milvus server with credentials, TLS and a certificate authority of its own."""
 
 import json
 import os
