@@ -14,7 +14,8 @@ A table is `table` (then `table_2`, ...): a mapping from the label of a row, its
 many joined by ", " as make them differ (the first empty ones repeat the row above), to a mapping
 from the names of the columns, as identifiers, to a number or a list of them. A line of JSON is
 `json`, `json_2`, ... Of any other line with a number `text` has its numbers under what stands
-before its colon, or before its second number.
+before its colon, or before its second number. `run` has the seconds of the whole program, of the
+clock and of the processor.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import string
 import subprocess
 import sys
@@ -43,8 +45,9 @@ OUT = ROOT / "results" / "benchmarks"
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A program of benchmarks/ and its arguments.
+    """A program and its arguments.
 
+    program: a module of benchmarks/, or the full name of another module.
     arguments: with names in braces: of a run, its folder; `python`, `queries`, `before` are options
       of this program; `data` is $QPR_DATA_DIR; `new` is a folder that does not exist.
     prefix: words before the command.
@@ -55,6 +58,10 @@ class Job:
     environment: tuple[tuple[str, str], ...] = ()
     prefix: tuple[str, ...] = ()
 
+    @property
+    def module(self) -> str:
+        return self.program if "." in self.program else f"benchmarks.{self.program}"
+
 
 _HUGE_PAGES = (("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),)
 _MILLIONS = "--run {quora_sdml} --folder {new} --probes 5 10 20 40"
@@ -63,19 +70,27 @@ JOBS = {
     "asymmetric": Job("asymmetric", "{quora_distilled} {imitation}"),
     "asymmetric_mapped": Job("asymmetric", "{quora_distilled} --map"),
     "coherence": Job("coherence", "{data}/qa_logs"),
-    # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`; the run
-    # {quora_sdml_50} has rerank.candidates=50, {quora_cross_encoder} is of its config.
-    "costs": Job("costs", "--run {quora_sdml} --folder {new}"),
-    "cross_encoder": Job("cross_encoder", "--model {quora_cross_encoder} --pairs 512"),
+    # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`. {imitation}
+    # is `quora_distilled` with max_epochs=0 and batch.token_dropout=0, {quora_sdml_50} `quora_sdml`
+    # with rerank.candidates=50. Of {quora_best} only speeds are measured here, so that a run of
+    # one epoch does.
+    "costs": Job(
+        "costs", "--run {quora_sdml} --folder {new} --counts 10000 165000 --max-distance 0.5"
+    ),
+    "costs_two_million": Job(
+        "costs",
+        "--run {quora_sdml} --folder {new} --counts 2000000 --commands index encode duplicates "
+        "--factory IVF2000,SQ8 --assignments 1 --max-distance 0.5",
+    ),
+    "cross_encoder": Job("cross_encoder", "--model minilm --pairs 512"),
     "cross_encoder_one_core": Job(
-        "cross_encoder",
-        "--model {quora_cross_encoder} --pairs 512",
-        prefix=("taskset", "-c", "0"),
+        "cross_encoder", "--model minilm --pairs 512", prefix=("taskset", "-c", "0")
     ),
     "distant_supervision": Job("distant_supervision", "--folder {new} --rows 1000000 20000000"),
     "duplicates": Job(
         "duplicates", "--run {quora_sdml} --questions 50000 --cosine 0.85 --other-python {python}"
     ),
+    "duplicate_groups": Job("duplicate_groups", "{quora_sdml}"),
     "encoding": Job("encoding", "--runs {quora_sdml} {quora_best}"),
     "encoding_presets": Job(
         "encoding",
@@ -92,6 +107,11 @@ JOBS = {
         "--run {quora_distilled} --folder {new} --kills 2 --out results/milvus/figures.json",
     ),
     "missed_pairs": Job("missed_pairs", "--run {quora_sdml} --folder {new}"),
+    "negatives": Job(
+        "qpr_jax.cli.main",
+        "negatives {quora_sdml} {data}/quora/quora_duplicate_questions.tsv --split train "
+        "--out {new} --from-rank 10 --count 2 --seed 0",
+    ),
     "one_query": Job("one_query", "--run {quora_distilled} --checkout {before} --rounds 3"),
     "opening": Job("opening", "--folder {new} --count 2000000"),
     "packaged_model": Job("packaged_model"),
@@ -208,16 +228,16 @@ def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) ->
       UserError: the benchmark failed.
     """
     variables = "".join(f"{key}={value} " for key, value in job.environment)
-    program = f"{variables}{' '.join([*job.prefix, 'python'])} -m benchmarks.{job.program}"
+    program = f"{variables}{' '.join([*job.prefix, 'python'])} -m {job.module}"
     command = " ".join([program, *words_of(job, shown | {"new": "/tmp/new"})])
     measured = facts_of_measurement(command)
     print(f"\n{name}: {command}", flush=True)
-    start, lines = time.monotonic(), []
+    start, before, lines = time.monotonic(), _processor_seconds(), []
     with tempfile.TemporaryDirectory() as folder:
         words = words_of(job, given | {"new": f"{folder}/new"})
         environment = os.environ | dict(job.environment)
         with subprocess.Popen(
-            [*job.prefix, sys.executable, "-m", f"benchmarks.{job.program}", *words],
+            [*job.prefix, sys.executable, "-m", job.module, *words],
             **{"stdout": subprocess.PIPE, "text": True, "cwd": ROOT, "env": environment},
         ) as running:
             for line in running.stdout or ():
@@ -228,8 +248,15 @@ def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) ->
     if running.returncode:
         raise UserError(f"{name} ended with status {running.returncode}; see its output above")
     measured["seconds"] = round(time.monotonic() - start)
-    figures = figures_in(lines)
+    run = {"seconds": measured["seconds"], "processor": round(_processor_seconds() - before)}
+    figures = {"run": run} | figures_in(lines)
     write_json(OUT / f"{name}.json", {"measured": measured, "figures": figures, "printed": lines})
+
+
+def _processor_seconds() -> float:
+    """Of the processes that have ended, which this one started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def words_of(job: Job, given: dict[str, str]) -> list[str]:
@@ -269,7 +296,7 @@ def main() -> int:
     if options.list:
         print("| job | command | s |\n|---|---|---:|")
         for name, job in JOBS.items():
-            command = f"`python -m benchmarks.{job.program} {job.arguments}".strip()
+            command = f"`python -m {job.module} {job.arguments}".strip()
             print(f"| {name} | {command}` | {measured_of(name).get('seconds', '')} |")
         return 0
     given = {pathlib.Path(run).name: str(pathlib.Path(run).resolve()) for run in options.runs}

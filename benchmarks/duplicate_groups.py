@@ -2,10 +2,11 @@
 
     python -m benchmarks.duplicate_groups RUN [--out results/duplicates/README.md]
 
-The closest pairs of all questions are grouped by each linkage at several distances. The groups of
-the validation questions are scored by their clusters: pairwise, and by B-cubed. Clusters are
-closures of labeled duplicates, so a third score is the share of the pairs labeled non-duplicates,
-of validation questions, that a group joins. RUN was trained on Quora's pairs.
+It prints the page, too. The closest pairs of all questions are grouped by each linkage at several
+distances. The groups of the validation questions are scored by their clusters: pairwise, and by
+B-cubed. Clusters are closures of labeled duplicates, so a third score is the share of the pairs
+labeled non-duplicates, of validation questions, that a group joins. RUN was trained on Quora's
+pairs.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def labels_of(count: int, links: Links, share: float) -> np.ndarray:
 
 def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int) -> str:
     """The page: a line for each linkage at each number of pairs, then the best of each."""
-    names = ["pairs", "distance", "linkage", "groups", "largest", "precision", "recall", "F1"]
+    names = ["linkage", "pairs", "distance", "groups", "largest", "precision", "recall", "F1"]
     head = f"| {' | '.join([*names, 'B-cubed F1', 'non-duplicates joined', 's'])} |"
     lines = [
         "# Groups of duplicates: three linkages",
@@ -154,7 +155,7 @@ def as_line(row: tuple[str, int, Scores], pairs: Pairs) -> str:
     """A row of the table."""
     name, count, s = row
     shares = (s.precision, s.recall, s.f1, s.b_cubed, s.joined)
-    cells = [f"{count:,}", f"{pairs.distances[count - 1]:.3g}", name, f"{s.groups:,}"]
+    cells = [name, f"{count:,}", f"{pairs.distances[count - 1]:.3g}", f"{s.groups:,}"]
     cells += [f"{s.largest:,}", *(f"{value:.3f}" for value in shares), f"{s.seconds:.1f}"]
     return f"| {' | '.join(cells)} |"
 

@@ -146,7 +146,7 @@ def test_what_a_benchmark_printed():
         "text": {"cores": [2], "ours": [105.0, 4876], "done_in": [7, 3]},
     }
     for job in JOBS.values():
-        assert (ROOT / "benchmarks" / f"{job.program}.py").exists()
+        assert (ROOT / f"{job.module.replace('.', '/')}.py").exists()
 
 
 def test_what_a_file_says_about_its_measurement():

@@ -308,9 +308,9 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
     if info["precision"] is not None:
         threshold = "" if info["threshold"] is None else f", threshold {info['threshold']:.3g}"
         log.info("expected precision of the pairs: %.3f%s", info["precision"], threshold)
-    names = ("pairs", "copies", "grouped_questions", "groups", "largest_group", "kept", "questions")
+    names = ("pairs", "copies", "groups", "grouped_questions", "largest_group", "kept", "questions")
     log.info(
-        "%s: %s pairs and %s copies, %s questions in %s groups, the largest of %s; %s of %s stay",
+        "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",
         *(out, *(f"{info[name]:,}" for name in names)),
     )
 

@@ -174,7 +174,7 @@ def open_access_log(path: str) -> Callable[[str], object]:
         else:
             handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
     except OSError as error:
-        what = f"expected a file that can be written, got {path} ({error})"
+        what = f"expected a file that can be written, got {path} ({error.strerror})"
         raise UserError(what, setting="access_log") from None
     access = logging.Logger("qpr_jax.access")
     access.addHandler(handler)
@@ -225,7 +225,7 @@ def listen(host: str, port: int) -> socket.socket:
         what = f"expected an address of this machine, got {host!r} ({error.strerror})"
         raise UserError(what, setting="host") from None
     except OSError as error:
-        what = f"cannot listen at {host}:{port} ({error})"
+        what = f"cannot listen at {host}:{port} ({error.strerror})"
         raise UserError(what, remedy="choose another {host} or {port}") from None
 
 
@@ -236,7 +236,8 @@ def _token(path: str | None) -> str:
         try:
             token = pathlib.Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: expected a file with a token ({error})") from None
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise UserError(f"{path}: expected a file with a token ({reason})") from None
     if token is None:
         return ""
     token = token.strip()

@@ -48,7 +48,7 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
     status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
     assert status == 0, stderr
     assert (
-        "d: 1 pairs and 1 copies, 3 questions in 1 groups, the largest of 3; 2 of 4 stay" in stderr
+        "d: pairs: 1; copies: 1; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
     assert "expected precision" not in stderr  # the pair has two spellings of one text
     assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [
