@@ -72,8 +72,8 @@ JOBS = {
     "coherence": Job("coherence", "{data}/qa_logs"),
     # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`. {imitation}
     # is `quora_distilled` with max_epochs=0 and batch.token_dropout=0, {quora_sdml_50} `quora_sdml`
-    # with rerank.candidates=50. Of {quora_best} only speeds are measured here, so that a run of
-    # one epoch does.
+    # with rerank.candidates=50. Of {quora_best} only speeds and sizes are measured here, so that a
+    # run of one epoch does.
     "costs": Job(
         "costs", "--run {quora_sdml} --folder {new} --counts 10000 165000 --max-distance 0.5"
     ),
@@ -124,8 +124,12 @@ JOBS = {
     "reranking_sdml_50": Job("reranking", "{quora_sdml_50}"),
     "review": Job("review", "--run {quora_sdml}"),
     "ring": Job("ring", "--devices 4 --sizes 8192"),
+    "run_sizes": Job(
+        "run_sizes",
+        "{quora_sdml} {quora_best} {quora_distilled} {quora_distilled_sums} open_student minilm",
+    ),
     "serving_best": Job("serving", "--index {best_half} --queries {queries} --minutes 1"),
-    "serving_sdml": Job("serving", "--index {quora_sdml} --queries {queries}"),
+    "serving_sdml": Job("serving", "--index {quora_sdml} --queries {queries} --minutes 1"),
     "serving_sdml_half": Job("serving", "--index {sdml_half} --queries {queries} --minutes 1"),
     "string_ids": Job("string_ids", "--folder {new} --repeats 2"),
     **{
