@@ -15,7 +15,6 @@ import argparse
 import os
 import pathlib
 import sys
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +45,6 @@ class Scores(NamedTuple):
     f1: float
     b_cubed: float
     joined: float  # share of the labeled non-duplicates
-    seconds: float
 
 
 def main() -> int:
@@ -85,10 +83,8 @@ def score(
     data: QuestionPairs, held_out: np.ndarray, pairs: Pairs, count: int, share: float, name: str
 ) -> Scores:
     """Group the `count` closest pairs, and score the groups of held-out questions, bool [Q]."""
-    start = time.perf_counter()
     links = Links(pairs.first[:count], pairs.second[:count], -pairs.distances[:count].astype(float))
     labels = labels_of(len(data.questions), links, share)
-    seconds = time.perf_counter() - start
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     alone = labels < 0
     labels[alone] = labels.max(initial=-1) + 1 + np.arange(int(alone.sum()))
@@ -112,7 +108,6 @@ def score(
         float(2 * right / (found + true)),
         float(2 * mean_precision * mean_recall / (mean_precision + mean_recall)),
         float((labels[other[:, 0]] == labels[other[:, 1]]).mean()),
-        seconds,
     )
 
 
@@ -131,7 +126,7 @@ def labels_of(count: int, links: Links, share: float) -> np.ndarray:
 def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int) -> str:
     """The page: a line for each linkage at each number of pairs, then the best of each."""
     names = ["linkage", "pairs", "distance", "groups", "largest", "precision", "recall", "F1"]
-    head = f"| {' | '.join([*names, 'B-cubed F1', 'non-duplicates joined', 's'])} |"
+    head = f"| {' | '.join([*names, 'B-cubed F1', 'non-duplicates joined'])} |"
     lines = [
         "# Groups of duplicates: three linkages",
         "",
@@ -141,11 +136,11 @@ def write_page(rows: list[tuple[str, int, Scores]], pairs: Pairs, held_out: int)
         "## The best F1 of each linkage",
         "",
         head,
-        "|" + "---|" * 11,
+        "|" + "---|" * 10,
     ]
     best = [max((r for r in rows if r[0] == n), key=lambda r: r[2].f1) for n, _ in linkages()]
     lines += [as_line(row, pairs) for row in best]
-    lines += ["", "## All", "", head, "|" + "---|" * 11]
+    lines += ["", "## All", "", head, "|" + "---|" * 10]
     lines += [as_line(row, pairs) for row in rows]
     lines += ["", f"The default is {DEFAULT} linkage; [why](../../docs/duplicates.md#groups).", ""]
     return "\n".join(lines)
@@ -156,7 +151,7 @@ def as_line(row: tuple[str, int, Scores], pairs: Pairs) -> str:
     name, count, s = row
     shares = (s.precision, s.recall, s.f1, s.b_cubed, s.joined)
     cells = [name, f"{count:,}", f"{pairs.distances[count - 1]:.3g}", f"{s.groups:,}"]
-    cells += [f"{s.largest:,}", *(f"{value:.3f}" for value in shares), f"{s.seconds:.1f}"]
+    cells += [f"{s.largest:,}", *(f"{value:.3f}" for value in shares)]
     return f"| {' | '.join(cells)} |"
 
 

@@ -24,7 +24,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.duplicates.sampling import choose_threshold, make_strata, rank_strata
 from qpr_jax.index.exact import exact_top_k
-from qpr_jax.reranking.light import calibrate
+from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.retriever import run_encoder
 from qpr_jax.training.dataset import load_dataset
 
