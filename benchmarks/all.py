@@ -71,9 +71,8 @@ JOBS = {
     "asymmetric_mapped": Job("asymmetric", "{quora_distilled} --map"),
     "coherence": Job("coherence", "{data}/qa_logs"),
     # Indexes {best_half} and {sdml_half} are of IVF2000,SQfp16, by `qpr index --run`. {imitation}
-    # is `quora_distilled` with max_epochs=0 and batch.token_dropout=0, {quora_sdml_50} `quora_sdml`
-    # with rerank.candidates=50. Of {quora_best} only speeds and sizes are measured here, so that a
-    # run of one epoch does.
+    # is `quora_distilled` with max_epochs=0 and batch.token_dropout=0. Of {quora_best} only speeds
+    # and sizes are measured here, so that a run of one epoch does.
     "costs": Job(
         "costs", "--run {quora_sdml} --folder {new} --counts 10000 165000 --max-distance 0.5"
     ),
@@ -121,7 +120,7 @@ JOBS = {
     "reranking_distilled": Job("reranking", "{quora_distilled}"),
     "reranking_memory": Job("reranking", "--questions 10000000"),
     "reranking_sdml": Job("reranking", "{quora_sdml}"),
-    "reranking_sdml_50": Job("reranking", "{quora_sdml_50}"),
+    "reranking_sdml_50": Job("reranking", "{quora_sdml} --candidates 50"),
     "review": Job("review", "--run {quora_sdml}"),
     "ring": Job("ring", "--devices 4 --sizes 8192"),
     "run_sizes": Job(

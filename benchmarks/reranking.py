@@ -1,17 +1,19 @@
 """Measure what re-ranking adds to a query, its rates, and the memory of its tables.
 
-    python -m benchmarks.reranking RUN
+    python -m benchmarks.reranking RUN [--candidates 50]
     python -m benchmarks.reranking --questions 10000000
 
 RUN has a light re-ranker. Searches with and without it take turns in one process, so that what
 else the machine does slows both. The rate on one core is by the time of the thread, the others by
-the clock. `--questions` fills the tables with that many generated questions, and says how much
-memory the process has then.
+the clock. `--candidates` is how many hits are scored, in place of what the re-ranker was trained
+for; only speeds are measured. `--questions` fills the tables with that many generated questions,
+and says how much memory the process has then.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import sys
 import time
@@ -105,6 +107,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", nargs="?")
     parser.add_argument("--queries", type=positive, default=_BATCH)
+    parser.add_argument("--candidates", type=positive)
     parser.add_argument("--questions", type=positive, default=0)
     args = parser.parse_args()
     if args.questions:
@@ -112,6 +115,9 @@ def main() -> int:
     if not args.run:
         return 0
     retriever = Retriever.load(args.run)
+    if args.candidates:
+        models = retriever.second_stages.models
+        models[LIGHT] = dataclasses.replace(models[LIGHT], candidates=args.candidates)
     # As people type them; else the index would have the very text of each query.
     questions = itertools.islice(retriever.index, args.queries)
     queries = [question.lower().rstrip(" ?") for _, question in questions]
