@@ -99,7 +99,7 @@ JOBS = {
     "index_settings": Job("index_settings", "--run {quora_sdml}"),
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
-    "loss_table": Job("loss", "--rounds 1"),
+    "loss_table": Job("loss", "--rounds 1 --out results/benchmarks/loss.jsonl"),
     "max_distance": Job("max_distance", "open_student"),
     "milvus_index": Job(
         "milvus_index",
