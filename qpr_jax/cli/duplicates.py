@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
-_WORK = ".work"  # in the output folder: what a run that was killed goes on with
 _GIB = 1 << 30
 
 
@@ -111,6 +110,8 @@ def duplicates(
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import (
+        WORK,
+        check_folder,
         check_inputs,
         check_output,
         file_names,
@@ -120,6 +121,7 @@ def duplicates(
 
     check_output(output)
     check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
+    check_folder(pathlib.Path(out), output)
     search, how = _open(options, across=against is not None)
     labeled = None if against is None else _read_labeled(against, how)
     others: Iterable[Entry] | None = labeled
@@ -131,14 +133,14 @@ def duplicates(
     if entries is None:
         return costs.facts
     with _output_folder(pathlib.Path(out)) as folder:
-        work = folder / _WORK
+        work = folder / WORK
         source = f"{input_name(questions)}, line"
         rows = _read_rows(search, work, (entries, source), (others, f"{against}, line"))
         info_path = folder / "info.json"
         rows_hash = read_object(work / "source.json").get("new")
         before = read_object(info_path) if search.index is not None else {}
         if not len(rows.searched) and rows_hash and before.get("rows") == rows_hash:
-            log.info("%s: is left as it was: its rows are these, and the index has them", out)
+            log.info("%s: unchanged; the index has all these rows already", out)
             return {"out": out, **before}
         found = search.run(work, rows)
         remove_before(folder, output)
@@ -253,8 +255,10 @@ def _output_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
     On an error the work stays, unless nothing of it can be used again.
     """
+    from qpr_jax.duplicates.files import WORK
+
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    work = folder / _WORK
+    work = folder / WORK
     try:
         with locked(work / "lock") as is_free:
             if not is_free:

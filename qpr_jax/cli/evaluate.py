@@ -91,8 +91,10 @@ def evaluate(
             raise click.UsageError("--beir goes with --split and --trec only")
     elif (split, trec) != (None, None):
         raise click.UsageError("--split and --trec go with --beir")
-    if (task == "classification") is (validation is None):
-        raise click.UsageError("--validation goes with --task classification, and with no other")
+    if task == "classification" and validation is None:
+        raise click.UsageError("--task classification needs --validation FILE")
+    if task != "classification" and validation is not None:
+        raise click.UsageError("--validation goes with --task classification only")
     if task != "retrieval" and (other_texts or column != "question" or cross_encoder):
         names = "--text-column, --other-texts and --cross-encoder"
         raise click.UsageError(f"{names} go with --task retrieval only")

@@ -237,7 +237,8 @@ def _token(path: str | None) -> str:
             token = pathlib.Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise UserError(f"{path}: expected a file with a token ({reason})") from None
+            what = f"{path}: expected a file with a token ({reason})"
+            raise UserError(what, remedy="write the token to this file, as text") from None
     if token is None:
         return ""
     token = token.strip()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.pairs import COLUMNS, IDS, parse_label
+from qpr_jax.data.pairs import COLUMNS, IDS, pair_columns, parse_label
 from qpr_jax.data.questions import read_questions
 from qpr_jax.data.quora import is_quora_file, read_quora
 from qpr_jax.data.tables import input_name, read_values
@@ -62,6 +62,11 @@ def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
     The files have the columns `qid` and `question`, and `qid1` and `qid2`. A UserError names the
     line of a row that cannot be read, or that has a question outside the corpus.
     """
+    if pair_columns(duplicates):
+        raise UserError(
+            f"{input_name(duplicates)}: expected pairs of duplicates alone, got labeled pairs",
+            remedy="keep the rows of duplicates, with the columns qid1 and qid2",
+        )
     positions: dict[Id, int] = {}  # by `id_key`
     questions: list[str] = []
     for entry in read_questions(corpus):

@@ -26,6 +26,7 @@ from qpr_jax.results import payload_names
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _INFO = "info.json"
+WORK = ".work"  # in the output folder: what a run that was killed goes on with
 _NAMES = ("pairs", "groups", "deduplicated")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 PAIRS = ("id1", "id2", "score", "distance", "question1", "question2")
@@ -88,6 +89,19 @@ def check_inputs(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
                 f"{path}: expected an input that is no file of the output, got one",
                 setting="out",
                 remedy="name another folder",
+            )
+
+
+def check_folder(folder: pathlib.Path, output: str) -> None:
+    """UserError where a file would be replaced that no run has written."""
+    if (folder / WORK).exists():  # a run was killed, perhaps before it wrote info.json
+        return
+    for name in file_names(output):
+        if (folder / name).exists() and name not in _listed(folder):
+            raise UserError(
+                f"{folder}: expected no file {name} of another program, got one",
+                setting="out",
+                remedy="name another folder, or remove the file",
             )
 
 

@@ -174,7 +174,7 @@ def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
     found = (tmp_path / "d" / "groups.csv").read_bytes()
     again = qpr(*how)
     assert json.loads(again[1]) == json.loads(out)
-    assert "d: is left as it was" in again[2]
+    assert "d: unchanged; " in again[2]
     assert (tmp_path / "d" / "groups.csv").read_bytes() == found
     (tmp_path / "t.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
     assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
@@ -337,6 +337,17 @@ def test_an_input_is_never_written(qpr, calibrated, table, tmp_path, output, rol
     assert path.read_bytes() == before
     assert (tmp_path / "d" / "info.json").exists()
     assert qpr("duplicates", *inputs, "--run", calibrated, "--out", "e")[0] == 0
+
+
+def test_a_file_of_the_user_is_not_replaced(qpr, calibrated, table, tmp_path):
+    (tmp_path / "d").mkdir()
+    path = tmp_path / "d" / "pairs.csv"
+    path.write_text("mine\n")
+    status, _, stderr = qpr("duplicates", table, "--run", calibrated, "--out", "d")
+    assert (status, "expected no file pairs.csv of another program" in stderr) == (1, True)
+    assert path.read_text() == "mine\n"
+    path.unlink()
+    assert qpr("duplicates", table, "--run", calibrated, "--out", "d")[0] == 0
 
 
 def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):

@@ -106,6 +106,11 @@ def test_options_that_do_not_go_together(qpr, run, options):
     assert qpr("evaluate", run, *options)[0] == 2
 
 
+def test_classification_needs_pairs_to_choose_a_threshold(qpr, run):
+    status, _, stderr = qpr("evaluate", run, "pairs.tsv", "--task", "classification")
+    assert (status, "--task classification needs --validation FILE" in stderr) == (2, True)
+
+
 def test_both_stages_are_scored(qpr, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
     status, out, _ = qpr("evaluate", index, "pairs.tsv")

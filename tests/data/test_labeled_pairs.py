@@ -74,6 +74,13 @@ def test_duplicates_that_cannot_be_read(tmp_path, corpus, duplicates, message):
         read_duplicates(*paths)
 
 
+def test_labeled_pairs_are_no_duplicates(tmp_path):
+    corpus = write(tmp_path / "c.tsv", "qid\tquestion\n7\ta\n3\tb\n")
+    names, row = "qid1\tqid2\tquestion1\tquestion2\tis_duplicate\n", "3\t7\tb\ta\t0\n"
+    with pytest.raises(UserError, match="expected pairs of duplicates alone, got labeled pairs"):
+        read_duplicates(corpus, write(tmp_path / "d.tsv", names + row))
+
+
 def test_a_corpus_without_ids(tmp_path):
     corpus = write(tmp_path / "c.tsv", "question\na\n")
     with pytest.raises(UserError, match=r"line 2: expected an id; give a file with the header"):
