@@ -39,9 +39,9 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--precisions", type=float, nargs="+", default=[0.8, 0.85, 0.9])
     arguments = parser.parse_args()
+    probabilities, labels = pairs_of_test(arguments.run)
     print("| probabilities | precision asked | verdicts | within | covered | width | true | sd |")
     print("|---" * 8 + "|")
-    probabilities, labels = pairs_of_test(arguments.run)
     found: dict[tuple[float, int], list[tuple[float, ...]]] = {}
     for name, wrong in distortions().items():
         for asked in arguments.precisions:

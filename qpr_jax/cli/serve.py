@@ -225,7 +225,7 @@ def listen(host: str, port: int) -> socket.socket:
         what = f"expected an address of this machine, got {host!r} ({error.strerror})"
         raise UserError(what, setting="host") from None
     except OSError as error:
-        what = f"cannot listen at {host}:{port} ({error.strerror})"
+        what = f"cannot listen at {host}:{port} ({os.strerror(error.errno or 0)})"
         raise UserError(what, remedy="choose another {host} or {port}") from None
 
 

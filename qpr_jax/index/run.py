@@ -51,8 +51,8 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
     folder = pathlib.Path(encoder_folder(run))
     if not folder.is_dir():
         raise UserError(
-            f"expected the folder of a run, found none at {folder}, nor a model of this name in "
-            "$QPR_MODELS or ~/.cache/qpr_jax/models",
+            f"expected a run or an index, found none at {folder}, nor a model of this "
+            "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
             setting="run",
             remedy="name another folder; `qpr train` makes one, or `qpr index` an index",
         )

@@ -68,7 +68,7 @@ def test_what_does_not_fit_is_one_line(qpr, folder, run, tmp_path):
         ): "which the light re-ranker has not "
         "learned; search without, or build the index without `--documents-by`",
         negatives: "whose questions another one encoded; leave out `--relative-margin`",
-        index: "error: `--documents-by`: expected the folder of a run, found none at none",
+        index: "error: `--documents-by`: expected a run or an index, found none at none",
     }
     for command, line in refused.items():
         status, _, stderr = qpr(*command)

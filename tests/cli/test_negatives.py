@@ -196,7 +196,7 @@ def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, sai
     assert (found, said in stderr) == (status, True), stderr
     assert not [*tmp_path.glob("n.*")]
     stderr = qpr("negatives", "nowhere", pairs, "--out", "n.tsv")[2]
-    assert "error: `RUN`: expected the folder of a run, found none at nowhere" in stderr
+    assert "error: `RUN`: expected a run or an index, found none at nowhere" in stderr
 
 
 def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):

@@ -54,7 +54,7 @@ def test_names_that_no_card_can_say_are_refused(qpr, run, name):
 def test_a_run_without_an_encoder_is_told(qpr, tmp_path):
     status, _, stderr = qpr("publish", "nothing", "--to", "mine")
     assert status == 1
-    assert "`RUN`: expected the folder of a run, found none at nothing, nor a model of" in stderr
+    assert "`RUN`: expected a run or an index, found none at nothing, nor a model of" in stderr
     assert not (tmp_path / "mine").exists()
 
 

@@ -169,7 +169,10 @@ def test_rows_are_kept_once_and_agree_with_qpr_evaluate(tmp_path, data, monkeypa
     [
         ({"runs": ["bm25=a"]}, "`runs`: expected NAME=FOLDER"),
         ({"runs": ["mine"]}, "`runs`: expected NAME=FOLDER"),
-        ({"runs": ["mine=nowhere"]}, "expected the folder of a run, found none at nowhere"),
+        (
+            {"runs": ["mine=nowhere"]},
+            "expected a run or an index, found none at nowhere",
+        ),
         ({"rebuild": True}, r"expected rows or sets\.json, found none"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_damaged_index_of_an_older_format_is_not_upgraded(tmp_path, write, nam
 
 
 def test_what_is_missing_is_named(run, tmp_path):
-    with pytest.raises(UserError, match="`run`: expected the folder of a run, found none at"):
+    with pytest.raises(UserError, match="`run`: expected a run or an index, found none at"):
         Retriever.load(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty: expected a run, or a whole encoder"):
