@@ -20,7 +20,6 @@ from experiments.study import Flag, Flags, KeptRows, Study
 from experiments.tables import difference_cell, table_lines
 from experiments.trials import Trial, seeded
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.reranking.cross_encoder import read_cross_encoder
 from qpr_jax.training.overrides import load_config, override
 
 # Name -> trained by seed; as it is, the transformer has nothing to draw.
@@ -33,8 +32,6 @@ SEEDS = 3
 
 def trials(flags: Flags) -> list[Trial]:
     """Every config with every seed, the first seeds of all first."""
-    if flags.cross_encoder:
-        read_cross_encoder(flags.cross_encoder)  # an error now, not after the first training
     found = []
     for seed in range(flags.seeds):
         for name, trained in CONFIGS.items():

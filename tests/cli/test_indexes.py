@@ -202,7 +202,7 @@ def test_evaluated(qpr, index, tmp_path):
             ("search", "nowhere", "--query", "a"),
             b"",
             1,
-            "error: `FOLDER`: expected the folder of a",
+            "error: `FOLDER`: expected a run or an",
         ),
         (("search", "mine", "gone.txt"), b"", 1, "error: gone.txt: cannot be read (No such file"),
         (
@@ -213,7 +213,7 @@ def test_evaluated(qpr, index, tmp_path):
         ),
         (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
         (("serch", "mine"), b"", 2, "No such command 'serch'"),
-        (("index", "mine", "--run", "nowhere"), b"a", 1, "`--run`: expected the folder of a run"),
+        (("index", "mine", "--run", "nowhere"), b"a", 1, "`--run`: expected a run or an index"),
         (("index", "mine", "--id-column", "a", "--no-ids"), b"a", 2, "exclude each other"),
         (("index", "mine", "--payload", "a", "--no-payload"), b"a", 2, "exclude each other"),
         (

@@ -57,7 +57,7 @@ def test_a_folder_of_that_name_comes_first(installed, tmp_path):
         Retriever.build(["rice"], run="minilm").encoder.identity == read_encoder("minilm").identity
     )
     assert read_encoder(tmp_path / "here" / "minilm").identity == read_encoder("minilm").identity
-    with pytest.raises(UserError, match="expected the folder of a run, found none"):
+    with pytest.raises(UserError, match="expected a run or an index, found none"):
         Retriever.build(["rice"], run=tmp_path / "minilm")
 
 

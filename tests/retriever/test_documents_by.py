@@ -138,7 +138,7 @@ def test_encoders_that_do_not_fit(run, tmp_path, folder):
     save_encoder(tmp_path / "short" / "export", shorter)
     with pytest.raises(UserError, match=r"expected an encoder of 6 dimensions, .* got one of 4"):
         Retriever.build(QUESTIONS, run=run, documents_by=tmp_path / "short")
-    with pytest.raises(UserError, match="`documents_by`: expected the folder of a run, found none"):
+    with pytest.raises(UserError, match="`documents_by`: expected a run or an index, found none"):
         Retriever.build(QUESTIONS, run=run, documents_by=tmp_path / "none")
 
 
