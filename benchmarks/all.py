@@ -109,7 +109,7 @@ JOBS = {
     "negatives": Job(
         "qpr_jax.cli.main",
         "negatives {quora_sdml} {data}/quora/quora_duplicate_questions.tsv --split train "
-        "--out {new}.tsv --from-rank 10 --count 2 --seed 0",
+        "--out {new}.tsv --from-rank 10 --count 2 --seed 0 --json",
     ),
     "one_query": Job("one_query", "--run {quora_distilled} --checkout {before} --rounds 3"),
     "opening": Job("opening", "--folder {new} --count 2000000"),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qpr_jax")
 
+_WORK = ".work"  # in the output folder: what a run that was killed goes on with
 _GIB = 1 << 30
 
 
@@ -110,7 +111,6 @@ def duplicates(
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
     from qpr_jax.duplicates.files import (
-        WORK,
         check_folder,
         check_inputs,
         check_output,
@@ -121,7 +121,8 @@ def duplicates(
 
     check_output(output)
     check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
-    check_folder(pathlib.Path(out), output)
+    if not pathlib.Path(out, _WORK).exists():  # else a run was killed, perhaps before info.json
+        check_folder(pathlib.Path(out), output)
     search, how = _open(options, across=against is not None)
     labeled = None if against is None else _read_labeled(against, how)
     others: Iterable[Entry] | None = labeled
@@ -133,7 +134,7 @@ def duplicates(
     if entries is None:
         return costs.facts
     with _output_folder(pathlib.Path(out)) as folder:
-        work = folder / WORK
+        work = folder / _WORK
         source = f"{input_name(questions)}, line"
         rows = _read_rows(search, work, (entries, source), (others, f"{against}, line"))
         info_path = folder / "info.json"
@@ -255,10 +256,8 @@ def _output_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
     On an error the work stays, unless nothing of it can be used again.
     """
-    from qpr_jax.duplicates.files import WORK
-
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    work = folder / WORK
+    work = folder / _WORK
     try:
         with locked(work / "lock") as is_free:
             if not is_free:

@@ -26,7 +26,6 @@ from qpr_jax.results import payload_names
 from qpr_jax.text.tokenizer import replace_surrogates
 
 _INFO = "info.json"
-WORK = ".work"  # in the output folder: what a run that was killed goes on with
 _NAMES = ("pairs", "groups", "deduplicated")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 PAIRS = ("id1", "id2", "score", "distance", "question1", "question2")
@@ -94,8 +93,6 @@ def check_inputs(folder: pathlib.Path, output: str, inputs: Iterable[str]) -> No
 
 def check_folder(folder: pathlib.Path, output: str) -> None:
     """UserError where a file would be replaced that no run has written."""
-    if (folder / WORK).exists():  # a run was killed, perhaps before it wrote info.json
-        return
     for name in file_names(output):
         if (folder / name).exists() and name not in _listed(folder):
             raise UserError(

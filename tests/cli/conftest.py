@@ -9,6 +9,7 @@ import pytest
 
 from qpr_jax import errors
 from qpr_jax.cli import main
+from tests.duplicates.conftest import calibrate
 from tests.runs import write_encoder
 
 QUESTIONS = {
@@ -17,6 +18,13 @@ QUESTIONS = {
     8: "How to cook rice?",
     2**63 - 1: "What is\ttye \u2028 é?",
 }
+TABLE = """id,question,product,votes
+a,learn python,x,3
+7,Learn Python,x,20
+c,learn python,y,5
+d,"cook, ""rice""
+",y,1
+"""
 JSONL = "".join(json.dumps({"id": i, "question": q}) + "\n" for i, q in QUESTIONS.items())
 
 
@@ -65,3 +73,17 @@ def index(qpr, run, tmp_path):
     assert "index: Flat (IVF20,Flat is for more questions), 4 questions" in stderr
     assert "mine: 4 questions\n" in stderr
     return tmp_path / "mine"
+
+
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("calibrated")
+    write_encoder(folder)
+    calibrate(folder)
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path):
+    (tmp_path / "t.csv").write_text(TABLE)
+    return "t.csv"
