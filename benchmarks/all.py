@@ -232,12 +232,14 @@ def record(name: str, job: Job, given: dict[str, str], shown: dict[str, str]) ->
     """
     variables = "".join(f"{key}={value} " for key, value in job.environment)
     program = f"{variables}{' '.join([*job.prefix, 'python'])} -m {job.module}"
-    command = " ".join([program, *words_of(job, shown | {"new": "/tmp/new"})])
+    shown = shown | {"new": "/tmp/new"}
+    command = " ".join([program, *words_of(job, shown)])
     measured = facts_of_measurement(command)
     print(f"\n{name}: {command}", flush=True)
     start, before, lines = time.monotonic(), _processor_seconds(), []
     with tempfile.TemporaryDirectory() as folder:
-        words = words_of(job, given | {"new": f"{folder}/new"})
+        given = given | {"new": f"{folder}/new"}
+        words = words_of(job, given)
         environment = os.environ | dict(job.environment)
         with subprocess.Popen(
             [*job.prefix, sys.executable, "-m", job.module, *words],
