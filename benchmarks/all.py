@@ -49,7 +49,8 @@ class Job:
 
     program: a module of benchmarks/, or the full name of another module.
     arguments: with names in braces: of a run, its folder; `python`, `queries`, `before` are options
-      of this program; `data` is $QPR_DATA_DIR; `new` is a folder that does not exist.
+      of this program, and `trainings`; `data` is $QPR_DATA_DIR; `new` is a folder that does not
+      exist.
     prefix: words before the command.
     """
 
@@ -90,6 +91,11 @@ JOBS = {
         "duplicates", "--run {quora_sdml} --questions 50000 --cosine 0.85 --other-python {python}"
     ),
     "duplicate_groups": Job("duplicate_groups", "{quora_sdml}"),
+    **{
+        f"training_{config}": Job("training_times", f"{config} --folder {{trainings}} --replace")
+        for config in ("distill", "openqa_sdml", "quora_distilled", "quora_sdml")
+    },
+    "first_use": Job("first_use"),
     "encoding": Job("encoding", "--runs {quora_sdml} {quora_best}"),
     "encoding_presets": Job(
         "encoding",
@@ -294,6 +300,7 @@ def main() -> int:
     parser.add_argument("--python", help="of an environment with PyTorch, to compare with")
     parser.add_argument("--queries", help="a file with a question a line, to be sent to a server")
     parser.add_argument("--before", help="a checkout of another version, to compare with")
+    parser.add_argument("--trainings", help="a folder to train in, which keeps the runs")
     parser.add_argument("--again", action="store_true", help="also what is done")
     options = parser.parse_args()
     if unknown := sorted({*options.jobs} - {*JOBS}):
@@ -311,6 +318,7 @@ def main() -> int:
         "python": (options.python, "other/bin/python"),
         "queries": (options.queries, "questions.txt"),
         "before": (options.before, "BEFORE"),
+        "trainings": (options.trainings, "runs"),
     }
     given |= {key: value for key, (value, _) in extra.items() if value}
     shown |= {key: name for key, (_, name) in extra.items()}
