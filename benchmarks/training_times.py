@@ -5,7 +5,7 @@
 
 A run is kept as FOLDER/CONFIG; one that is there is refused, since it would only be resumed, unless
 `--replace` is given. The teacher's vectors are always computed, never read from a cache. `minutes`
-is the whole program: reading, training, index and scores; `training` the steps of its last stage;
+is the whole program: reading, training, index and scores; `training` its steps, at median rates;
 H@1 and MRR those of the test queries by exact search; `agreement`, of an imitation without pairs,
 the share of the teacher's ten nearest questions that the student finds.
 """

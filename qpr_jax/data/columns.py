@@ -59,14 +59,14 @@ class Columns:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text and in_text and len(names) == 1:
             raise UserError(
-                f"expected a header with a column of questions, got {_listed(names)}",
+                f"expected a header with a column of questions, got {listed(names)}",
                 remedy="name it with {text_column}, or, if it is a question, read lines with "
                 "{format=lines}",
             )
         if not text:
             raise UserError(
                 f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...), got "
-                f"{_listed(names)}",
+                f"{listed(names)}",
                 remedy="name it with {text_column}",
             )
         key = ""
@@ -101,7 +101,7 @@ def _require(names: Sequence[str], required: Sequence[str], *, remedy: str) -> N
     """UserError where a column is not there; "" stands for none."""
     for name in required:
         if name and name not in names:
-            what = f"expected a column `{name}`, got {_listed(names)}"
+            what = f"expected a column `{name}`, got {listed(names)}"
             raise UserError(what, remedy=remedy)
 
 
@@ -116,7 +116,7 @@ def _usual(names: Sequence[str], usual: Sequence[str], *, remedy: str) -> str:
     if len(best) == 1:
         return best[0]
     if len(found) > 1:
-        what = f"expected one column of the {usual[0]}, got {_listed(found)}"
+        what = f"expected one column of the {usual[0]}, got {listed(found)}"
         raise UserError(what, remedy=remedy)
     return found[0] if found else ""
 
@@ -128,7 +128,7 @@ def _has_usual_word(header: str) -> bool:
     return plain and not {*words}.isdisjoint(TEXT_NAMES)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """The names of columns in a message: 20 at most."""
     more = f" and {len(names) - 20} others" if len(names) > 20 else ""
     return ", ".join(f"`{name[:40]}`" for name in names[:20]) + more if names else "none"

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 
-from qpr_jax.data.columns import is_missing
+from qpr_jax.data.columns import is_missing, listed
+from qpr_jax.errors import UserError
 from qpr_jax.index.base import StoredQuestion
+
+
+def require_column(name: str, kept: Collection[str], setting: str) -> None:
+    """UserError unless a column is among those that are kept with questions."""
+    if name not in kept:
+        raise UserError(
+            f"expected a column `{name}` that is kept with the questions, got {listed([*kept])}",
+            setting=setting,
+            remedy="name another column",
+        )
 
 
 def block_of(value: object) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qpr_jax.data.questions import Entry, as_entries
+from qpr_jax.duplicates.cells import require_column
 from qpr_jax.duplicates.choice import Choice, choose
 from qpr_jax.duplicates.groups import DEFAULT, Linkage, share_of
 from qpr_jax.duplicates.keep import column_of
@@ -88,7 +89,7 @@ class Search:
         if other is not None:
             others, check_others = _check(other)
         questions, check = _check(Source(entries, table.where))
-        return read_rows(
+        rows = read_rows(
             *(folder, questions, others),
             check=check,
             check_others=check_others,
@@ -97,6 +98,9 @@ class Search:
             known_by=known_by,
             states=states,
         )
+        if rows.table_rows and (column := column_of(self.settings.keep)):
+            require_column(column, rows.kinds, "keep")
+        return rows
 
     def run(self, folder: pathlib.Path, rows: Rows) -> Found:
         """Search; a run that was killed goes on where it was in `folder`."""

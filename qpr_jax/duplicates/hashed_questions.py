@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from qpr_jax.duplicates.cells import block_of, hash_block, kind_of
-from qpr_jax.errors import UserError
+from qpr_jax.duplicates.cells import block_of, hash_block, kind_of, require_column
 from qpr_jax.index.base import StoredQuestion
 from qpr_jax.text.tokenizer import canonical
 
@@ -24,7 +23,6 @@ class HashedQuestions:
         """alone: as of `hash_block`."""
         self._questions, self._within, self._alone = questions, within, alone
         self._hashes, self._blocks, self._spellings = bytearray(), bytearray(), bytearray()
-        self._has_block = False
         self.values: set[bytes] = set()  # the blocks of rows with a value
         self.kinds: dict[str, set[str]] = {}
 
@@ -34,7 +32,6 @@ class HashedQuestions:
             for name, value in payload.items():
                 self.kinds.setdefault(name, set()).add(kind_of(value))
             if self._within is not None:
-                self._has_block |= self._within in payload
                 value = block_of(payload.get(self._within))
                 block = hash_block(value, question, self._alone)
                 if value is not None:
@@ -56,10 +53,6 @@ class HashedQuestions:
 
     def blocks(self) -> np.ndarray:
         """The hash of the block of each row, int64 [R]; UserError where no row has the column."""
-        if not self._has_block and self._blocks:
-            raise UserError(
-                f"expected a column `{self._within}` that is kept with the questions, found none",
-                setting="within",
-                remedy="name another column",
-            )
+        if self._within is not None and self._blocks:
+            require_column(self._within, self.kinds, "within")
         return np.frombuffer(bytes(self._blocks), ">i8").astype(np.int64)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.duplicates.groups import Groups
-from qpr_jax.duplicates.keep import choose_kept, column_of
+from qpr_jax.duplicates.keep import choose_kept
 from qpr_jax.duplicates.rows import Rows, order_key
-from qpr_jax.errors import UserError
 from qpr_jax.index.mining import pair_distances
 from qpr_jax.reranking.base import starts_of
 
@@ -94,11 +93,9 @@ def _order_members(
     kept: np.ndarray,
 ) -> None:
     """Order the rows of each group by id, and set the one that is kept."""
-    column, has_column = column_of(keep), False
     for begin, end in chunks_of(starts):
         at = starts[begin]
         ids, texts, payloads = rows.columns(members[at : starts[end]])
-        has_column |= any(column in (payload or ()) for payload in payloads)
         for group in range(begin, end):
             own = slice(starts[group] - at, starts[group + 1] - at)
             keys = [*map(order_key, ids[own])]
@@ -114,12 +111,6 @@ def _order_members(
                 *([payloads[i] for i in places], near),
             )
             kept[group] = some[allowed[chosen]]
-    if column is not None and len(kept) and not has_column:
-        raise UserError(
-            f"expected a column `{column}` that is kept with the questions, found none",
-            setting="keep",
-            remedy="name another column",
-        )
 
 
 def chunks_of(starts: np.ndarray) -> Iterator[tuple[int, int]]:

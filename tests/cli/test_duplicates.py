@@ -185,6 +185,7 @@ def test_quoras_own_file(qpr, run, tmp_path):
         (["--keep", "best"], 1, "`--keep`: expected first, longest, central or max:COLUMN"),
         (["--threshold", "0.5"], 1, "`--threshold`: expected a run with calibrated"),
         (["--max-distance", "1", "--within", "shop"], 1, "`--within`: expected a column `shop`"),
+        (["--max-distance", "1", "--keep", "max:likes"], 1, "`--keep`: expected a column `likes`"),
         (["--pairs", "1", "--incremental", "i", "--against", "t.csv"], 1, "got both"),
     ],
 )
