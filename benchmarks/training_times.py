@@ -77,7 +77,7 @@ def main() -> int:
         folder = given.folder / config.replace(":", "_")
         if folder.exists():
             if not given.replace:
-                raise UserError(f"{folder} is there", remedy="give another --folder, or --replace")
+                raise UserError(f"{folder} is there", remedy="name another folder, or replace it")
             shutil.rmtree(folder)
         seconds = train(config, folder)
         row = cells(seconds, read_json(folder / "report.json"))

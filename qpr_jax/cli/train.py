@@ -189,5 +189,7 @@ def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[st
     from qpr_jax import publishing
 
     path = publishing.publish(run, to, licence=licence or "", data=data or "")
+    if not licence:
+        log.warning("%s: its card states no license; publish it with --licence for others", path)
     log.info("%s: see its README.md", path)
     return {"folder": str(path)}

@@ -71,6 +71,7 @@ class Search:
     def read(self, folder: pathlib.Path, table: Source, other: Source | None = None) -> Rows:
         """Write the rows to a folder; those of the index with them."""
         folder.mkdir(parents=True, exist_ok=True)
+        is_first = kept_rows(folder) is None
         entries: Iterable[Entry] = table.entries
         others: Iterable[StoredQuestion] = ()
         check_others: Check = accept
@@ -99,7 +100,12 @@ class Search:
             states=states,
         )
         if rows.table_rows and (column := column_of(self.settings.keep)):
-            require_column(column, rows.kinds, "keep")
+            try:
+                require_column(column, rows.kinds, "keep")
+            except UserError:
+                if is_first:  # else there may be vectors, which another command can use
+                    forget_rows(folder)
+                raise
         return rows
 
     def run(self, folder: pathlib.Path, rows: Rows) -> Found:

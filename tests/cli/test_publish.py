@@ -35,7 +35,8 @@ def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
 def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, name):
-    assert qpr("publish", run, "--to", f"models/{name}")[0] == 0
+    status, _, stderr = qpr("publish", run, "--to", f"models/{name}")
+    assert (status, "its card states no license; publish it with --licence" in stderr) == (0, True)
     card = (tmp_path / "models" / name / "README.md").read_text()
     python = card.partition("```python\n")[2].partition("```")[0]
     monkeypatch.setenv("QPR_MODELS", str(tmp_path / "models"))
