@@ -100,11 +100,12 @@ JOBS = {
     "encoding_presets": Job(
         "encoding",
         "--runs {quora_distilled} {quora_distilled_sums} {quora_sdml} {open_student} "
-        "--against minilm",
+        "--against wordllama paraphrase_l3 minilm",
     ),
     "index_settings": Job("index_settings", "--run {quora_sdml}"),
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
+    "lexical_baselines": Job("lexical_baselines"),
     "loss_table": Job("loss", "--rounds 1 --out results/benchmarks/loss.jsonl"),
     "max_distance": Job("max_distance", "open_student"),
     "milvus_index": Job(
@@ -120,6 +121,7 @@ JOBS = {
     "one_query": Job("one_query", "--run {quora_distilled} --checkout {before} --rounds 3"),
     "opening": Job("opening", "--folder {new} --count 2000000"),
     "packaged_model": Job("packaged_model"),
+    "public_encoders": Job("public_encoders"),
     "pair_probabilities": Job("pair_probabilities", "{quora_sdml}"),
     "parquet_vectors": Job("parquet_vectors", "--run {quora_distilled}"),
     "loss_precision": Job("precision"),

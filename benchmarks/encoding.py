@@ -8,8 +8,8 @@ ids, on all cores; one question at a time; one question from text to 20 hits, an
 one batch. Each run is measured in half precision, too. If it is installed (`pip install torch
 'sentence-transformers>=6'`), also the WordEmbeddings, CNN, max pooling and Dense of
 sentence-transformers with the sizes of the first run.
-With `--against`, measures only strings to vectors: the runs and, in turns, a transformer on 2,000
-questions.
+With `--against`, measures only strings to vectors: the runs and, in turns, transformers, or
+encoders of `benchmarks.public_encoders`, on 2,000 questions (wordllama on 20,000).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.public_encoders import PUBLIC
 from experiments.measuring import rates_in_turns
 from qpr_jax.cli.program import run_program
 from qpr_jax.encoders.base import Encoder
@@ -31,7 +32,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.machine import cpu_count
 from qpr_jax.retriever import Retriever, run_encoder
 
-ROUNDS, SINGLE, K = 5, 2000, 20
+ROUNDS, SINGLE, FAST, K = 5, 2000, 20_000, 20
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -81,7 +82,7 @@ def print_rates(encoders: dict[str, tuple[Encoder, list[str]]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", nargs="+", type=pathlib.Path, required=True)
-    parser.add_argument("--against", default="", help="a run or folder with a transformer")
+    parser.add_argument("--against", nargs="+", help="transformers, or names of public encoders")
     arguments = parser.parse_args()
     runs = arguments.runs
     retrievers = {str(run): Retriever.load(run) for run in runs}
@@ -92,7 +93,10 @@ def main() -> int:
     print(f"{len(questions):,} questions, {cpu_count()} cores, median of {ROUNDS} rounds\n")
     if arguments.against:
         encoders = {run: (r.encoder, questions) for run, r in retrievers.items()}
-        print_rates(encoders | {arguments.against: (run_encoder(arguments.against), some)})
+        for name in arguments.against:
+            encoder = PUBLIC[name]() if name in PUBLIC else run_encoder(name)
+            encoders[name] = encoder, questions[:FAST] if name == "wordllama" else some
+        print_rates(encoders)
         return 0
     rates: dict[str, list[tuple[float, float]]] = {}
     for _ in range(ROUNDS):
