@@ -2,7 +2,8 @@
 
     python -m benchmarks.lexical_baselines [--path FILE | --synthetic]
 
-Prints how many questions a second get into the index, and H@1 and MRR, per pair and per query. Needs the extra `lexical`; takes a minute on 2 cores.
+Prints how many questions a second get into the index, and H@1 and MRR, per pair and per query.
+Needs the extra `lexical`; takes a minute on 2 cores.
 """
 
 from __future__ import annotations
