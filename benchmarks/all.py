@@ -102,6 +102,7 @@ JOBS = {
         "--runs {quora_distilled} {quora_distilled_sums} {quora_sdml} {open_student} "
         "--against wordllama paraphrase_l3 minilm",
     ),
+    "guide_times": Job("guide_times"),
     "index_settings": Job("index_settings", "--run {quora_sdml}"),
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
@@ -125,6 +126,9 @@ JOBS = {
     "pair_probabilities": Job("pair_probabilities", "{quora_sdml}"),
     "parquet_vectors": Job("parquet_vectors", "--run {quora_distilled}"),
     "loss_precision": Job("precision"),
+    "reranking_clusters": Job(
+        "pytest.__main__", "-q -m slow -s tests/training/test_reranker.py -k one_paraphrase"
+    ),
     "reranking_distilled": Job("reranking", "{quora_distilled}"),
     "reranking_memory": Job("reranking", "--questions 10000000"),
     "reranking_sdml": Job("reranking", "{quora_sdml}"),
