@@ -92,8 +92,13 @@ JOBS = {
     ),
     "duplicate_groups": Job("duplicate_groups", "{quora_sdml}"),
     **{
-        f"training_{config}": Job("training_times", f"{config} --folder {{trainings}} --replace")
-        for config in ("distill", "openqa_sdml", "quora_distilled", "quora_sdml")
+        f"training_{config.split()[0]}": Job(
+            "training_times", f"{config} --folder {{trainings}} --replace"
+        )
+        for config in (
+            "distill --flag config.data.path={data}/qa_logs/webquestions.jsonl.gz",
+            *("openqa_sdml", "quora_best", "quora_distilled", "quora_distilled_sums", "quora_sdml"),
+        )
     },
     "first_use": Job("first_use"),
     "encoding": Job("encoding", "--runs {quora_sdml} {quora_best}"),

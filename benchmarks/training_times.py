@@ -1,7 +1,7 @@
 """How long configs train from nothing: a run each, in a process of its own, one after the other.
 
     python -m benchmarks.training_times --folder runs quora_sdml distill
-    python -m benchmarks.training_times --folder runs --replace distill
+    python -m benchmarks.training_times --folder runs distill --flag config.data.path=questions.txt
 
 A run is kept as FOLDER/CONFIG; one that is there is refused, since it would only be resumed, unless
 `--replace` is given. The teacher's vectors are always computed, never read from a cache. `minutes`
@@ -29,8 +29,10 @@ from qpr_jax.files import read_json
 _COLUMNS = ("minutes", "training, s", "an epoch, s", "peak, GiB", "H@1", "MRR", "agreement")
 
 
-def train(config: str, folder: pathlib.Path) -> float:
+def train(config: str, folder: pathlib.Path, flags: list[str]) -> float:
     """Train a config in a folder of its own; the seconds of the whole program.
+
+    flags: as of `experiments.main`, without the dashes.
 
     Raises:
       UserError: the training failed.
@@ -39,7 +41,7 @@ def train(config: str, folder: pathlib.Path) -> float:
         start = time.monotonic()
         command = [sys.executable, "-m", "experiments.main", f"--config={config}"]
         done = subprocess.run(
-            [*command, f"--workdir={folder}"],
+            [*command, f"--workdir={folder}", *(f"--{flag}" for flag in flags)],
             env=os.environ | {"XDG_CACHE_HOME": cache},
             stdout=sys.stderr,
             check=False,
@@ -71,6 +73,7 @@ def main() -> int:
     parser.add_argument("configs", nargs="+", help="as of `experiments.main --config`")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="where runs are kept")
     parser.add_argument("--replace", action="store_true", help="runs that are there")
+    parser.add_argument("--flag", action="append", default=[], metavar="config.NAME=VALUE")
     given = parser.parse_args()
     print(f"| config | {' | '.join(_COLUMNS)} |\n|---{'|---:' * len(_COLUMNS)}|", flush=True)
     for config in given.configs:
@@ -79,7 +82,7 @@ def main() -> int:
             if not given.replace:
                 raise UserError(f"{folder} is there", remedy="name another folder, or replace it")
             shutil.rmtree(folder)
-        seconds = train(config, folder)
+        seconds = train(config, folder, given.flag)
         row = cells(seconds, read_json(folder / "report.json"))
         print(f"| {config} | {' | '.join(row)} |", flush=True)
     return 0
