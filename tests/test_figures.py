@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from benchmarks import front_picture
-from benchmarks.all import JOBS, figures_in
+from benchmarks.all import figures_in
 from benchmarks.figure_sources import KNOWN, Sources, Unknown, evaluate
 from benchmarks.figures import PAGES, ROOT, Figure, check, figures_of, shown_like
+from benchmarks.jobs import JOBS
 from experiments.measuring import facts_of_measurement
 
 RESULTS = ROOT / "results"
