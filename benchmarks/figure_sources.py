@@ -78,23 +78,18 @@ def _as_number(cell: str) -> Any:
 class Sources:
     """The figures below a folder like results/."""
 
-    def __init__(self, folder: pathlib.Path, *, with_pending: bool) -> None:
-        self.folder, self._with_pending = folder, with_pending
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
         self.used: set[str] = set()
-        path = folder / "pending.json"
-        self.pending = read(path) if path.exists() else {}
 
     def __getitem__(self, name: str) -> Any:
         ends = (".json", ".jsonl")
         paths = (self.folder / "benchmarks" / f"{name}{end}" for end in ends)
         path = next((path for path in paths if path.exists()), None)
-        value = read(path) if path else {}
-        value = value.get("figures", value) if isinstance(value, dict) else value
-        if self._with_pending and name in self.pending and name != "files":
-            value = _merged(self.pending[name]["figures"], value)
-        if value:
-            self.used.add(f"benchmarks/{path.name if path else name}")
-            return value
+        if path:
+            self.used.add(f"benchmarks/{path.name}")
+            value = read(path)
+            return value.get("figures", value) if isinstance(value, dict) else value
         value = Folder(self.folder)[name]
         self.used.add(name)
         return value
@@ -103,16 +98,9 @@ class Sources:
         """Which facts about the measurement of a file or folder are nowhere, as a line."""
         path = self.folder / name
         value = read(path) if path.suffix == ".json" and path.exists() else {}
-        facts = value.get("measured") or self.pending.get("files", {}).get(name)
-        facts = facts or self.pending.get(path.stem, {}).get("measured") or {}
+        others = read(self.folder / "measured.json") if "measured" not in value else {}
+        facts = value.get("measured") or others.get(name, {})
         return ", ".join(key for key in KNOWN if key not in facts)
-
-
-def _merged(below: Any, above: Any) -> Any:
-    """The keys of both, those of `above` where both have one."""
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    return below | {key: _merged(below.get(key, {}), value) for key, value in above.items()}
 
 
 def evaluate(expression: str, names: Callable[[str], Any]) -> Any:

@@ -17,8 +17,8 @@ of the page sees:
     12<!--constant-->                      a number that nobody measured: a setting, a definition
     <!--constants: defaults-->             a line before a block: all of it that has no other tag
 
-The first name of an expression is results/benchmarks/NAME.json (its `figures`), else an entry of
-results/pending.json, else the folder results/NAME. Then `.key`, `["key"]`, `[0]` and `[2:4]` lead
+The first name of an expression is results/benchmarks/NAME.json (its `figures`), else the folder
+results/NAME. Then `.key`, `["key"]`, `[0]` and `[2:4]` lead
 to the number; the files of a folder (JSON, JSON lines, CSV, TSV) are keys without their suffix. Of
 a list of rows `.key` is the list of their values, and `(size=8192)` the rows with that value.
 + - * / and `min`, `max`, `mean`, `median`, `stdev`, `sum`, `len` compute. `rows` looks up the label
@@ -26,16 +26,14 @@ of each row: its first cell, or the first ones joined by ", ", where the first o
 repeat the row above; without columns all numbers of the found row count, else those of the
 expressions, in which the keys of the row are names.
 
-A page must show the value rounded to the digits that it shows. results/pending.json has figures
-that were measured before there were such files, as `NAME.figures`; a file results/benchmarks/NAME
-takes precedence, key by key. `files` in it says by which command, commit and machine, and when, the
-other files were made, where they do not say it themselves (`measured`).
+A page must show the value rounded to the digits that it shows. results/measured.json says by which
+command, commit and machine, and when, files and folders were made that do not say it themselves
+(`measured`).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import itertools
 import pathlib
@@ -190,12 +188,11 @@ def _is_figure(hidden: str, match: re.Match[str], *, cell: bool) -> bool:
 
 @dataclasses.dataclass
 class Checked:
-    """A page: what is wrong with it, its text with the right figures, and counts of figures."""
+    """A page: what is wrong with it, its text with the right figures, and how many it has."""
 
     problems: list[str]
     text: str
     sourced: int = 0
-    pending: int = 0
 
 
 @dataclasses.dataclass
@@ -248,9 +245,7 @@ def names_of(text: str) -> dict[str, str]:
 
 def check(page: str, text: str, folder: pathlib.Path) -> Checked:
     """Compare a page with the files of a folder like results/."""
-    names = names_of(text)
-    measured = Values(Sources(folder, with_pending=False), names)
-    earlier = Values(Sources(folder, with_pending=True), names)
+    sources = Values(Sources(folder), names_of(text))
     result, changes = Checked([], text), []
     for figure in figures_of(text):
         first = figure if isinstance(figure, Figure) else next(iter(figure.numbers), None)
@@ -261,17 +256,13 @@ def check(page: str, text: str, folder: pathlib.Path) -> Checked:
             wrong = "expected its source or `<!--constant-->`, got none"
             result.problems.append(f"{where}: {first.text}: {wrong}")
             continue
-        values, pending = None, False
-        with contextlib.suppress(Unknown):
-            values = measured.of(figure)
         try:
-            values, pending = values or earlier.of(figure), values is None
+            values = sources.of(figure)
         except Unknown as error:
             wrong = f"{error}; correct the expression or measure it again"
             result.problems.append(f"{where}: {first.text}: {wrong}")
             continue
         result.sourced += len(values)
-        result.pending += len(values) * pending
         for shown, value in values:
             right = shown_like(value, shown.text)
             if right != shown.text:
@@ -281,8 +272,8 @@ def check(page: str, text: str, folder: pathlib.Path) -> Checked:
     for shown, right in sorted(changes, key=lambda change: -change[0].start):
         end = shown.start + len(shown.text)
         result.text = result.text[: shown.start] + right + result.text[end:]
-    for name in sorted(measured.sources.used | earlier.sources.used):
-        if missing := earlier.sources.missing_facts(name):
+    for name in sorted(sources.sources.used):
+        if missing := sources.sources.missing_facts(name):
             result.problems.append(f"{page}: results/{name} does not say its {missing}")
     return result
 
@@ -293,7 +284,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing")
     parser.add_argument("pages", nargs="*", default=PAGES)
     given = parser.parse_args()
-    sourced = pending = wrong = 0
+    sourced = wrong = 0
     for page in given.pages:
         text = (ROOT / page).read_text(encoding="utf-8")
         checked = check(page, text, ROOT / "results")
@@ -302,14 +293,10 @@ def main() -> int:
                 file.write(checked.text)
             print(f"{page}: rewritten")
             checked = check(page, checked.text, ROOT / "results")
-        sourced, pending = sourced + checked.sourced, pending + checked.pending
-        wrong += len(checked.problems)
+        sourced, wrong = sourced + checked.sourced, wrong + len(checked.problems)
         for problem in checked.problems:
             print(problem, file=sys.stderr)
-    print(
-        f"{sourced} figures of {len(given.pages)} pages, {pending} of them by results/pending.json "
-        f"(measured before there were files); {wrong} wrong"
-    )
+    print(f"{sourced} figures of {len(given.pages)} pages; {wrong} wrong")
     return 1 if wrong else 0
 
 

@@ -83,7 +83,7 @@ def draw(found: dict[str, tuple[float, float]], path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    draw(points(Sources(RESULTS, with_pending=True)), RESULTS / PICTURE)
+    draw(points(Sources(RESULTS)), RESULTS / PICTURE)
 
 
 if __name__ == "__main__":
