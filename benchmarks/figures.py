@@ -48,7 +48,7 @@ from qpr_jax.files import write_atomically
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _GENERATED = ("docs/settings.md", "docs/commands.md")  # tests compare them with their programs
 _LEFT = ("docs/upgrade.md",)  # its numbers are of versions, and limits that the formats set
-_BY_HAND = ("duplicates", "one_query", "opening", "review", "typos")
+_BY_HAND = ("asymmetric", "duplicates", "one_query", "opening", "review", "typos")
 PAGES = [
     "BUILD.md",
     "README.md",

@@ -69,7 +69,7 @@ __all__ = [
     "register_loss",
     "train_and_evaluate",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _MODULES = {
     "Columns": "data.columns",
