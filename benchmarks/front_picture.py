@@ -40,8 +40,8 @@ POINTS = {
         _ENCODED.format("paraphrase_l3"),
     ),
     "WordLlama": ("public_encoders.table.wordllama.mrr_20", _ENCODED.format("wordllama")),
-    "quora_sdml, the paper's": (_mean("two_stages", "quora_sdml"), _ENCODED.format("quora_sdml")),
-    "open_student, in the package": (
+    "quora_sdml, of the paper": (_mean("two_stages", "quora_sdml"), _ENCODED.format("quora_sdml")),
+    "open_student": (
         "packaged_model.table['one stage'].mrr_20",
         _ENCODED.format("open_student"),
     ),

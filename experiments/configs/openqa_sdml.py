@@ -2,8 +2,9 @@
 
 python -m experiments.main --config=openqa_sdml --config.data.path=logs/
 
-On the 127,000 rows of `$QPR_DATA_DIR/qa_logs`: 7 minutes and 2.6 GiB on one core of a busy AMD EPYC
-(Zen 4); test H@1 0.844 and MRR 0.871 per pair, 0.784 and 0.816 per query, through the index.
+On the 127,000 rows of `$QPR_DATA_DIR/qa_logs`: 2.5 minutes and 5.6 GiB on 2 cores of an AMD EPYC
+(Zen 4; `python -m benchmarks.training_times`); test H@1 0.844 and MRR 0.871 per pair, 0.784 and
+0.816 per query, through the index (`python -m experiments.openqa_tables`).
 """
 
 from qpr_jax.training.config import TrainConfig

@@ -2,11 +2,12 @@
 
     python -m experiments.main --config=quora_sdml
 
-On 2 cores of an AMD EPYC (Zen 4): 9 minutes in all, 45 s an epoch, 2.6 GiB.
+On 2 cores of an AMD EPYC (Zen 4): 11 minutes in all, 44 s an epoch, 3.8 GiB (`python -m
+benchmarks.training_times`), the re-ranker included.
 Through the index, H@1 and MRR: validation 0.736 and 0.810 per pair, 0.744 and 0.809 per query;
 test 0.756 and 0.817, 0.757 and 0.815.
 Re-ranked, by exact search, means of three seeds: test 0.866 and 0.907 per query, where the first
-stage has 0.762 and 0.822 (`python -m experiments.two_stages`, Zen 5; the stage takes 165 s more).
+stage has 0.762 and 0.822 (`python -m experiments.two_stages`).
 The paper's are all settings but those it does not give (600 filters) and two that are measured in
 BUILD.md: early stopping on MRR, and three lists for each question of the index.
 """
