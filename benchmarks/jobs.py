@@ -58,7 +58,7 @@ JOBS = {
     "cross_encoder_one_core": Job(
         "cross_encoder", "--model minilm --pairs 512", prefix=("taskset", "-c", "0")
     ),
-    "distant_supervision": Job("distant_supervision", "--folder {new} --rows 1000000 20000000"),
+    "distant_supervision": Job("distant_supervision", "--folder {new} --rows 1000000"),
     "duplicates": Job(
         "duplicates", "--run {quora_sdml} --questions 50000 --cosine 0.85 --other-python {python}"
     ),
@@ -79,7 +79,7 @@ JOBS = {
         "--runs {quora_distilled} {quora_distilled_sums} {quora_sdml} {open_student} "
         "--against wordllama paraphrase_l3 minilm",
     ),
-    "guide_times": Job("guide_times"),
+    "guide_times": Job("guide_times", "docs/train.md"),
     "index_settings": Job("index_settings", "--run {quora_sdml}"),
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
