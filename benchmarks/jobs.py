@@ -84,7 +84,9 @@ JOBS = {
     "install_sizes": Job("install_sizes"),
     "large_batch": Job("large_batch"),
     "lexical_baselines": Job("lexical_baselines"),
-    "loss_table": Job("loss", "--rounds 1 --out results/benchmarks/loss.jsonl"),
+    "loss_table": Job(
+        "loss", "--sizes 512 2048 8192 16384 --rounds 1 --out results/benchmarks/loss.jsonl"
+    ),
     "max_distance": Job("max_distance", "open_student"),
     "milvus_index": Job(
         "milvus_index",
