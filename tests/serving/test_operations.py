@@ -290,7 +290,7 @@ def test_alerts_ask_for_metrics_that_there_are(client):
     rules = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text(encoding="utf-8"))
     (group,) = rules["groups"]
     assert len(group["rules"]) == 5
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
     for rule in group["rules"]:
         assert {*rule} == {"alert", "expr", "for", "labels", "annotations"}
         assert re.fullmatch(r"\d+m", rule["for"])
