@@ -92,7 +92,7 @@ JOBS = {
         "milvus_index",
         "--run {quora_distilled} --folder {new} --kills 2 --out results/milvus/figures.json",
     ),
-    "missed_pairs": Job("missed_pairs", "--run {quora_sdml} --folder {new}"),
+    "missed_pairs": Job("missed_pairs", "--run {quora_sdml} --folder {new} --count 500000"),
     "negatives": Job(
         "qpr_jax.cli.main",
         "negatives {quora_sdml} {data}/quora/quora_duplicate_questions.tsv --split train "
@@ -105,9 +105,6 @@ JOBS = {
     "pair_probabilities": Job("pair_probabilities", "{quora_sdml}"),
     "parquet_vectors": Job("parquet_vectors", "--run {quora_distilled}"),
     "loss_precision": Job("precision"),
-    "reranking_clusters": Job(
-        "pytest.__main__", "-q -m slow -s tests/training/test_reranker.py -k one_paraphrase"
-    ),
     "reranking_distilled": Job("reranking", "{quora_distilled}"),
     "reranking_memory": Job("reranking", "--questions 10000000"),
     "reranking_sdml": Job("reranking", "{quora_sdml}"),
