@@ -30,7 +30,7 @@ def test_all_pages_in_a_second_without_jax():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(rf"\d+ figures of {len(PAGES)} pages, \d+ of .*; 0 wrong\n", done.stdout)
+    assert re.fullmatch(rf"\d+ figures of {len(PAGES)} pages; 0 wrong\n", done.stdout)
 
 
 @pytest.mark.parametrize("page", PAGES)
