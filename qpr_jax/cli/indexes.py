@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import logging
+import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from qpr_jax.cli.options import (
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import MANIFEST, StrPath
 from qpr_jax.ids import Id, check_each, id_key, parse_key
 from qpr_jax.index.milvus_server import is_address
 
@@ -105,6 +106,8 @@ def index(
     other = read_documents(documents_by, encoder) if documents_by is not None else None
     estimate = index_estimate(folder, source, recipe, encoder, documents=other)
     costs = Costs(folder, estimate, stop=dry_run)
+    if pathlib.Path(folder, "index", MANIFEST).exists() and not dry_run:
+        log.info("%s: has an index, which the new one replaces with all that was added", folder)
     say = functools.cache(log.info)  # the columns, once, though a large file is read twice
     entries = costs.begin(questions, lambda: read_input(questions, say=say, **how))
     if entries is None:

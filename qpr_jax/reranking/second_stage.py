@@ -209,7 +209,8 @@ class SecondStages:
             raise UserError(
                 f"expected an encoder with a folder {LIGHT}/, found none",
                 setting="rerank",
-                remedy="train a run with {rerank.kind=light}, or search without",
+                remedy="train a run with {rerank.kind=light}, whose log says if there were too few "
+                "validation questions, or search without",
             )
         if not alike:
             raise UserError(

@@ -137,6 +137,13 @@ def test_new_questions_get_new_ids(qpr, run):
     assert lines(qpr("add", "mine", given=b"oats\n")[1]) == [{"id": 2, "question": "oats"}]
 
 
+def test_an_index_that_is_replaced_is_named(qpr, run):
+    said = "mine: has an index, which the new one replaces with all that was added"
+    for number in range(2):
+        status, _, stderr = qpr("index", "mine", "--run", run, given=b"rice\nrye\n")
+        assert (status, said in stderr) == (0, number == 1)
+
+
 def test_another_recipe(qpr, run):
     given = "".join(f"question {i}\n" for i in range(1000)).encode()
     flags = ("--factory", "IVF20,SQ8", "--metric", "ip", "--probes", 5, "--assignments", 2)
