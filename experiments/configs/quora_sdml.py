@@ -2,7 +2,7 @@
 
     python -m experiments.main --config=quora_sdml
 
-On 2 cores of an AMD EPYC (Zen 4): 11 minutes in all, 44 s an epoch, 3.8 GiB (`python -m
+On 2 cores of an AMD EPYC (Zen 4): 10 minutes in all, 41 s an epoch, 4.0 GiB (`python -m
 benchmarks.training_times`), the re-ranker included.
 Through the index, H@1 and MRR: validation 0.736 and 0.810 per pair, 0.744 and 0.809 per query;
 test 0.756 and 0.817, 0.757 and 0.815.

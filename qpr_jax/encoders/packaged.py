@@ -20,9 +20,8 @@ def packaged_folder() -> pathlib.Path:
 def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
     log.info(
-        "encoder: %s, the small English one of this package, since none is named; more accurate "
-        "ones: all-MiniLM-L6-v2 by %s, or a run of `qpr train` on your own questions, as with the "
-        "config `distill`; docs/packaged.md has the commands",
+        "encoder: %s, the small English one of this package; more accurate: %s, or `qpr train` on "
+        "your own questions (docs/packaged.md)",
         *(NAME, spell("{run=minilm}")),
     )
     return packaged_folder()

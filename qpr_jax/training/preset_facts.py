@@ -60,7 +60,7 @@ FACTS: dict[str, PresetFacts] = {
         reranked_mrr=0.907,
         questions_per_second=166_492,
         speed_machine=ZEN_4,
-        minutes=11,
+        minutes=10,
         training_machine=ZEN_4,
     ),
     "quora_best": PresetFacts(
