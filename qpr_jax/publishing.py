@@ -138,7 +138,7 @@ def _training_details(report: Mapping[str, Any], settings: Mapping[str, Any]) ->
     if settings.get("max_epochs"):
         details |= {name: settings.get(name) for name in _PAIR_SETTINGS}
         details["steps"] = report["timing"].get("steps", "not known")
-    details["data.sha256"] = settings.get("data.sha256")
+    details |= {name: settings.get(name) for name in ("data.source", "data.sha256")}
     return {
         name: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in details.items()

@@ -66,7 +66,7 @@ def test_a_run_is_published_with_the_scores_of_its_report(finished, tmp_path, mo
                 assert low <= mean <= high
     train = report["data"]["splits"]["train"]
     assert f"{train['questions']:,} questions, {train['pairs']:,} pairs" in card
-    for text in ('license: "cc0-1.0"', "A generated log.", 'Retriever.load("mine")'):
+    for text in ('license: "cc0-1.0"', "A generated log.", "`synthetic`", 'Retriever.load("mine")'):
         assert text in card
     questions = ["how can i learn python", "zebra", ""]
     expected = Retriever.load(workdir).encode(questions)

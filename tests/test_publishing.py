@@ -37,13 +37,13 @@ def card_of(folder, name="mine", *, encoder=None, **options):
 
 def test_the_card_quotes_the_settings_that_there_are(tmp_path):
     settings = {"loss.names": ["sdml", "triplet"], "loss.weights": [], "loss.alternate": False}
-    write_run(tmp_path, max_epochs=2, seed=0, **settings, **{"data.sha256": "01ab"})
+    write_run(tmp_path, max_epochs=2, seed=0, **settings, **{"data.source": "quora"})
     card = card_of(tmp_path, licence="mit")
     assert 'license: "mit"\n' in card
     assert "\nAn encoder of two words. Published with qpr_jax " in card
     assert "\n1,000 questions, 500 pairs with the same meaning and 20 pairs" in card
     rows = ["| loss.names | `sdml, triplet` |", "| seed | `0` |", "| steps | `7` |"]
-    assert "\n".join(["|---|---|", *rows, "| data.sha256 | `01ab` |\n"]) in card
+    assert "\n".join(["|---|---|", *rows, "| data.source | `quora` |\n"]) in card
     assert "Not measured on labelled questions.\n\n## Limits\n\n- It reads two words.\n- " in card
 
 
@@ -85,12 +85,12 @@ def test_the_card_says_what_a_model_learned_from(tmp_path, settings, expected):
 
 
 def test_markup_in_names_and_settings_is_shown_as_it_is(tmp_path):
-    write_run(tmp_path, max_epochs=0, **{"data.sha256": "a`|<b>\n\x1b[31m"})
+    write_run(tmp_path, max_epochs=0, **{"data.source": "a`|<b>\n\x1b[31m"})
     card = card_of(tmp_path, "<img src=x> *a*_b_ [c](d)", licence='x"\n---\n<script>|')
     assert r"# &lt;img src=x> \*a\*\_b\_ \[c\](d)" in card
     assert r'license: "x\"\n---\n<script>|"' in card
     assert r'Of the weights: x" --- &lt;script>\|.' in card
-    assert r"| data.sha256 | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
+    assert r"| data.source | `` a`\|<b> " + "\ufffd[31m `` |\n" in card
     assert "\x1b" not in card
 
 

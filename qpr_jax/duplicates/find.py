@@ -100,12 +100,9 @@ class Search:
             states=states,
         )
         if rows.table_rows and (column := column_of(self.settings.keep)):
-            try:
-                require_column(column, rows.kinds, "keep")
-            except UserError:
-                if is_first:  # else there may be vectors, which another command can use
-                    forget_rows(folder)
-                raise
+            if is_first and column not in rows.kinds:  # else vectors may be there, to be used again
+                forget_rows(folder)
+            require_column(column, rows.kinds, "keep")
         return rows
 
     def run(self, folder: pathlib.Path, rows: Rows) -> Found:

@@ -40,8 +40,8 @@ def forms(kind, value):
         return (f"{value:,} ", f"{value:,} |")
     if value < 1:
         return (f"{60 * value:.0f} s in all",)
-    written = (f" {unit} minutes" for unit in (f"{value:g}", NUMBER_WORDS.get(value)))
-    return *written, f"12 epochs of {value * 5:g} s"
+    unit = NUMBER_WORDS.get(value, f"{value:g}")
+    return f" {unit} minutes", f"12 epochs of {value * 5:g} s"
 
 
 @pytest.mark.parametrize("name", FACTS)
