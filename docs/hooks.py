@@ -18,7 +18,13 @@ from mkdocs.structure.pages import Page
 _ROOT = pathlib.Path(__file__).parent.parent
 _OTHERS = (
     *("*.md", "deploy/*.md"),
-    *("results/*/README.md", "results/*/report.md", "results/benchmarks/*.md", "results/**/*.png"),
+    *(
+        "results/README.md",
+        "results/*/README.md",
+        "results/*/report.md",
+        "results/benchmarks/*.md",
+        "results/**/*.png",
+    ),
 )
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")

@@ -4,7 +4,6 @@
     python -m experiments.batch_size_scaling --sizes=512,4096 --rules=sqrt
     python -m experiments.batch_size_scaling --bench      time and memory of a step, to 131,072;
                                                           --sizes=512 --bench measures one again
-    python -m experiments.batch_size_scaling --rebuild    page and plots from what is kept
 
 All rows of a rule see the same number of pairs. The rules say how the learning rate grows with
 the batch ("none", "sqrt", "linear"); "mask" is "sqrt" with the candidates of an anchor's own
@@ -24,8 +23,8 @@ import numpy as np
 from experiments import paper_tables
 from experiments.measuring import program, run
 from experiments.paper_numbers import TABLES
-from experiments.study import Flag, Flags, KeptRows, Study
-from experiments.tables import table_lines, write_csv
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import score_records, table_lines, write_scores
 from experiments.trials import Trial, load, log
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
@@ -162,36 +161,33 @@ def bench(flags: Flags) -> list[str]:
     return failed
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """Quality against the size from the rows, and time and memory from bench.jsonl; plots."""
-    table = _records(kept)
-    bench = read_json_lines(kept.results / BENCH_FILE)
-    lines = [
-        "# Quality, time and memory against the size of a batch",
-        "",
-        "Made by `python -m experiments.batch_size_scaling`; `--rebuild` makes this page and the",
-        "plots from `rows/`, `bench.jsonl` and `discussion.md` alone.",
-        "",
-        *kept.discussion(),
-    ]
+    table = _records(done)
+    bench = read_json_lines(done.results / BENCH_FILE)
+    lines: list[str] = []
     if table:
-        write_csv(kept.results / "rows.csv", table)
-        lines += _quality(table, kept.results / "plots")
+        write_scores(
+            done,
+            "python -m experiments.batch_size_scaling",
+            score_records(done, "pair", "index", splits=("validation",)),
+        )
+        lines += _quality(table, done.results / "plots")
     if bench:
-        lines += _cost(bench, kept.results / "plots")
+        lines += _cost(bench, done.results / "plots")
     return lines
 
 
-def _records(kept: KeptRows) -> list[dict[str, Any]]:
-    """A record of each row, by rule and N: validation scores per pair, through the index."""
-    scores = kept.scores("validation", "pair")
-    reports, metrics = kept.read("report.json"), kept.read("metrics.jsonl")
+def _records(done: Trials) -> list[dict[str, Any]]:
+    """The cells of each row, by rule and N: validation scores per pair, through the index."""
+    scores = done.scores("validation", "pair")
+    reports, metrics = done.read("report.json"), done.read("metrics.jsonl")
     table = []
-    for name in kept.ranks:
+    for name in done.ranks:
         rule = name.rpartition("_")[2]
         if rule not in RULES:
             raise UserError(
-                f"{kept.rows / name}: expected a row of this study, got another",
+                f"{done.workdir / name}: not a trial of this study",
                 remedy="remove the folder",
             )
         report, steps = reports[name], metrics[name]
@@ -342,7 +338,6 @@ STUDY = Study(
         "bench": Flag(False, "Measure a step's time and memory, train nothing."),
     },
     actions={"bench": bench},
-    measurements=(BENCH_FILE,),
 )
 
 if __name__ == "__main__":

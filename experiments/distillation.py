@@ -2,8 +2,7 @@
 
     python -m experiments.distillation                       all rows, then the page
     python -m experiments.distillation --rows=base,minilm    some rows
-    python -m experiments.distillation --speed               time the encoders of the rows kept
-    python -m experiments.distillation --rebuild             the page from the rows kept
+    python -m experiments.distillation --speed               time the encoders
 
 Needs the extras `minilm` and `lexical`. Measure speeds on a machine that does nothing else.
 """
@@ -22,8 +21,8 @@ import numpy as np
 
 from experiments.distillation_texts import texts_section
 from experiments.measuring import rates_in_turns
-from experiments.study import Flag, Flags, KeptRows, Study, write_page
-from experiments.tables import difference_cell, table_lines
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import difference_cell, score_records, table_lines, write_scores
 from experiments.trials import Trial, load, seeded
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import HELD_OUT
@@ -145,7 +144,7 @@ def trials(flags: Flags) -> list[Trial]:
     return [
         Trial(name, row_config("base"), search=_SEARCHES[name])
         if name in UNTRAINED
-        else Trial(seeded(name, seed), row_config(name, seed), keep_export=not seed)
+        else Trial(seeded(name, seed), row_config(name, seed), keep="scores" if seed else "encoder")
         for seed in range(flags.seeds)
         for name in names
         if not (seed and name in UNTRAINED)
@@ -204,26 +203,22 @@ _SEARCHES = {
 }
 
 
-def page(kept: KeptRows) -> list[str]:
-    """The tables of rows, and the plot; and, beside it, minilm/README.md."""
-    reports = {name: report for name, report in kept.read("report.json").items() if name in kept}
-    speeds = speeds_of(kept.results, reports)
-    _plot_speed(kept, speeds)
-    write_page(kept.results.parent / "minilm", _cutoff_page(reports))
+def page(done: Trials) -> list[str]:
+    """The tables of rows, and the plots."""
+    reports = {name: report for name, report in done.read("report.json").items() if name in done}
+    speeds = speeds_of(done.results, reports)
+    _plot_speed(done, speeds)
+    write_scores(
+        done,
+        "python -m experiments.distillation",
+        score_records(done, "query", "exact", minus=lambda row: "base" if row in ROWS else None),
+    )
     lines = [
-        "# What makes a student better",
-        "",
-        "Made by `python -m experiments.distillation`; `--rebuild` makes this page and the plot",
-        "from the rows (and `discussion.md`) alone. H@1 / MRR by exact search, on the Quora pairs",
-        "and the split of [quora](../quora/README.md); questions a second, from strings to",
-        "vectors, of all cores (BM25 and TF-IDF: into their index).",
-        "",
-        *kept.discussion(),
         "![quality against speed](quality_against_speed.png)",
         "",
-        *_table(TITLES, kept, reports, speeds),
+        *_table(TITLES, done, reports, speeds),
     ]
-    if "base" in kept:
+    if "base" in done:
         titles = {name: text for name, (text, _) in ROWS.items()}
         lines += [
             "## One change at a time",
@@ -231,18 +226,18 @@ def page(kept: KeptRows) -> list[str]:
             "Of the first row, the student. The last column: the difference of MRR per query",
             "on test to it, with its 95 % interval from 2,000 resamples of clusters.",
             "",
-            *_table(titles, kept, reports, speeds, base="base"),
+            *_table(titles, done, reports, speeds, base="base"),
         ]
-    texts = {name: text for name, (text, _) in TEXTS.items() if name in kept}
+    texts = {name: text for name, (text, _) in TEXTS.items() if name in done}
     if texts:
-        lines += texts_section(texts, kept, reports)
-    return [*lines, "Recall, precision, MAP and NDCG at cut-offs: [minilm](../minilm/README.md)."]
+        lines += texts_section(texts, done, reports)
+    return [*lines, *_cutoffs(reports)]
 
 
 def _table(
-    titles: dict[str, str], kept: KeptRows, reports: dict[str, Any], speeds: Speeds, base: str = ""
+    titles: dict[str, str], done: Trials, reports: dict[str, Any], speeds: Speeds, base: str = ""
 ) -> list[str]:
-    """Scores and speeds of the rows of `titles` that are kept, and their gain over `base`."""
+    """Scores and speeds of the finished rows of `titles`, and their gain over `base`."""
     head = [
         "",
         "validation, pairs",
@@ -253,17 +248,17 @@ def _table(
         "questions/s",
     ]
     rows = []
-    for name in (name for name in titles if name in kept):
+    for name in (name for name in titles if name in done):
         cells = [titles[name]]
         for split in HELD_OUT:
             for over in ("pair", "query"):
-                hits, _, mrr = kept.scores(split, over, "exact").mean(name)
+                hits, _, mrr = done.scores(split, over, "exact").mean(name)
                 cells.append(f"{hits:.3f} / {mrr:.3f}")
         agreement = reports[name]["test"].get("agreement")
         cells.append(f"{agreement:.3f}" if agreement else "")
         cells.append(f"{speeds[name]:,.0f}" if name in speeds else "")
         if base:
-            scores = kept.scores("test", "query", "exact")
+            scores = done.scores("test", "query", "exact")
             gain = scores.mean(name)[2] - scores.mean(base)[2]
             interval = scores.interval(name, minus=base)[:, 2]
             cells.append("" if name == base else difference_cell(gain, *interval))
@@ -281,11 +276,11 @@ def speeds_of(results: pathlib.Path, reports: dict[str, Any]) -> Speeds:
     return {name: rate for name, rate in found.items() if name in reports}
 
 
-def _plot_speed(kept: KeptRows, speeds: Speeds) -> None:
+def _plot_speed(done: Trials, speeds: Speeds) -> None:
     """Plot MRR per query on test against questions a second, with the names of `TITLES`."""
     from matplotlib.figure import Figure
 
-    scores = kept.scores("test", "query", "exact")
+    scores = done.scores("test", "query", "exact")
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     axis = figure.subplots()
     for name, x in speeds.items():
@@ -299,18 +294,12 @@ def _plot_speed(kept: KeptRows, speeds: Speeds) -> None:
     axis.set(xscale="log", xlabel="questions a second, from strings to vectors", ylabel="MRR, test")
     axis.grid(alpha=0.3)
     axis.margins(x=0.2)
-    save_figure(figure, kept.results / "quality_against_speed.png")
+    save_figure(figure, done.results / "quality_against_speed.png")
 
 
-def _cutoff_page(reports: dict[str, Any]) -> list[str]:
+def _cutoffs(reports: dict[str, Any]) -> list[str]:
     """Recall, precision, MAP and NDCG at cut-offs, per query on test, of the transformers."""
-    lines = [
-        "# all-MiniLM-L6-v2, as it is and trained further",
-        "",
-        "Made by `python -m experiments.distillation` from the rows of the",
-        "[students](../distillation/README.md). Test, per query, exact search.",
-        "",
-    ]
+    lines = []
     for title, columns in _CUTOFF_TABLES.items():
         head = [re.sub("^(map|ndcg|mrr)", lambda name: name[0].upper(), c) for c in columns]
         rows = []
@@ -318,7 +307,7 @@ def _cutoff_page(reports: dict[str, Any]) -> list[str]:
             test = reports[name]["test"]  # through an index and "exact", or exact alone
             found = test.get("exact", test)["per_query"]
             rows.append([TITLES[name], *(f"{found[column]:.3f}" for column in columns)])
-        lines += [f"## {title}", "", *table_lines(["", *head], rows)]
+        lines += [f"## {title}: test, per query", "", *table_lines(["", *head], rows)]
     return lines
 
 
@@ -330,7 +319,7 @@ STUDY = Study(
     flags={
         "rows": Flag((), "Only these rows.", (*UNTRAINED, *OTHERS, *ROWS, *TEXTS)),
         "seeds": Flag(1, "Trainings of each row."),
-        "speed": Flag(False, "Time the encoders of the rows kept; train nothing."),
+        "speed": Flag(False, "Time the encoders; train nothing."),
     },
     actions={"speed": time_encoders},
 )

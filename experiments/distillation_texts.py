@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.study import KeptRows
+from experiments.study import Trials
 from experiments.tables import difference_cell, table_lines
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.training.report import save_figure
@@ -13,13 +13,11 @@ from qpr_jax.training.report import save_figure
 _PLOT = "quality_against_texts.png"
 
 
-def texts_section(
-    titles: Mapping[str, str], kept: KeptRows, reports: Mapping[str, Any]
-) -> list[str]:
+def texts_section(titles: Mapping[str, str], done: Trials, reports: Mapping[str, Any]) -> list[str]:
     """The lines of the section, about the rows of `titles`; writes the plot."""
     texts = {name: _texts_learned(reports[name]) for name in titles}
-    _plot(texts, kept)
-    first, scores = next(iter(titles)), {s: kept.scores(s, "query", "exact") for s in HELD_OUT}
+    _plot(texts, done)
+    first, scores = next(iter(titles)), {s: done.scores(s, "query", "exact") for s in HELD_OUT}
     rows: list[list[str]] = []
     for name, title in titles.items():
         cells = [title, f"{texts[name]:,}", f"{reports[name]['timing']['steps']:,}"]
@@ -46,14 +44,14 @@ def _texts_learned(report: Mapping[str, Any]) -> int:
     return int(data["splits"]["train"]["questions"] + data["unlabelled"])
 
 
-def _plot(texts: Mapping[str, int], kept: KeptRows) -> None:
+def _plot(texts: Mapping[str, int], done: Trials) -> None:
     """Plot MRR per query on both held-out splits, with its interval, against the texts."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.6), layout="constrained")
     axis = figure.subplots()
     for split, marker in zip(HELD_OUT, "so", strict=True):
-        scores = kept.scores(split, "query", "exact")
+        scores = done.scores(split, "query", "exact")
         low, high = zip(*(scores.interval(name)[:, 2] for name in texts), strict=True)
         means = [scores.mean(name)[2] for name in texts]
         axis.plot(list(texts.values()), means, marker=marker, label=split)
@@ -61,4 +59,4 @@ def _plot(texts: Mapping[str, int], kept: KeptRows) -> None:
     axis.set(xscale="log", xlabel="texts with the teacher's vectors", ylabel="MRR, per query")
     axis.grid(alpha=0.3)
     axis.legend()
-    save_figure(figure, kept.results / _PLOT)
+    save_figure(figure, done.results / _PLOT)

@@ -3,7 +3,6 @@
     python -m experiments.hard_negatives                      all rows but the denoised, the page
     python -m experiments.hard_negatives --cross_encoder=FOLDER  with those by the cross-encoder
     python -m experiments.hard_negatives --rows=none,margin   some methods
-    python -m experiments.hard_negatives --rebuild            the page from the rows kept
 
 The negatives are mined first, among the training questions, by the encoder of `--run`, or of
 `quora_sdml`, which is then trained in the work directory; where that has a light re-ranker, one
@@ -20,8 +19,8 @@ from collections import Counter
 from typing import Any
 
 from experiments.hidden_paraphrases import Corpus, Method, false_negatives
-from experiments.study import Flag, Flags, KeptRows, Study, quora_data
-from experiments.tables import difference_cell, score_cell, table_lines
+from experiments.study import Flag, Flags, Study, Trials, quora_data
+from experiments.tables import difference_cell, score_cell, score_records, table_lines, write_scores
 from experiments.trials import Data, Trial, load, log, seeded, shrink
 from qpr_jax.cli.negatives import cross_encoder_score
 from qpr_jax.data.splits import HELD_OUT, TEST, TRAIN, VALIDATION, group_questions
@@ -145,7 +144,7 @@ def mine(flags: Flags) -> Data:
 def _train_miner(config: TrainConfig, flags: Flags) -> str:
     from qpr_jax.training.main import train_and_evaluate
 
-    run = str(flags.workdir / "miner")
+    run = str(flags.workdir / "miner" / "run")
     train_and_evaluate(config, run)
     return run
 
@@ -161,41 +160,29 @@ def _mine_into(file: pathlib.Path, corpus: Corpus, method: Method) -> dict[str, 
     return dict(counts)
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The scores of every row less those of none, and the shares of paraphrases."""
-    counted = read_object(kept.results / COUNTED)
-    return [
-        "# Hard negatives",
-        "",
-        "Made by `python -m experiments.hard_negatives`; `--rebuild` makes this page from `rows/`,",
-        f"`{COUNTED}` (and `discussion.md`) alone. `quora_sdml` with {CHANGES['encoder.filters']}",
-        f"filters, {CHANGES['max_epochs']} epochs, clusters drawn evenly, known paraphrases "
-        "masked;",
-        f"{NEGATIVES} candidates more for each batch of 512 pairs, of the methods below. Negatives",
-        "are mined among the training questions by the encoder of `quora_sdml`, two for each of",
-        "them that has a known paraphrase. Scores per query, by exact search; brackets are 95 %",
-        "intervals of a bootstrap over clusters, ± is over seeds. Validation chooses.",
-        "",
-        *kept.discussion(),
-        *_scores(kept),
-        *_shares(counted),
-    ]
+    counted = read_object(done.results / COUNTED)
+    plain = {f"{method}_{loss}": f"none_{loss}" for method in METHODS for loss in LOSSES}
+    records = score_records(done, "query", "exact", minus=plain.get)
+    write_scores(done, "python -m experiments.hard_negatives", records)
+    return [*_scores(done), *_shares(counted)]
 
 
-def _scores(kept: KeptRows) -> list[str]:
+def _scores(done: Trials) -> list[str]:
     lines = []
     for loss, (title, _) in LOSSES.items():
         rows, plain = [], f"none_{loss}"
         for method, (text, _) in METHODS.items():
             name = f"{method}_{loss}"
-            if name not in kept:
+            if name not in done:
                 continue
             cells = [text]
             for split in HELD_OUT:
-                scores = kept.scores(split, "query", "exact")
+                scores = done.scores(split, "query", "exact")
                 for metric in (0, 2):
                     cells.append(score_cell(scores, name, metric))
-                if plain not in kept or method == "none":
+                if plain not in done or method == "none":
                     cells.append("")
                     continue
                 difference = scores.mean(name)[2] - scores.mean(plain)[2]
@@ -252,7 +239,6 @@ STUDY = Study(
     trials=trials,
     page=page,
     data=mine,
-    measurements=(COUNTED,),
     flags={
         "rows": Flag((), "Only these methods.", (*METHODS,)),
         "run": Flag("", "The run whose encoder mines; empty: train `quora_sdml`."),

@@ -2,7 +2,6 @@
 
     python -m experiments.losses_by_task                        all rows, then the page
     python -m experiments.losses_by_task --rows=sdml,ranking    some rows
-    python -m experiments.losses_by_task --rebuild              the page from the rows kept
 
 The tasks and their splits are those of `qpr splits` on the Quora pairs, made first, in `--workdir`.
 """
@@ -14,8 +13,8 @@ import pathlib
 import sys
 from typing import Any
 
-from experiments.study import Flag, Flags, KeptRows, Study
-from experiments.tables import table_lines
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import score_record, table_lines, write_scores
 from experiments.trials import Data, Trial, load
 from qpr_jax.data.quora import read_quora
 from qpr_jax.data.sources import find_quora
@@ -148,9 +147,9 @@ def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
     }
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The scores of each row on all tasks, their plot, and whether the claims hold."""
-    found = kept.read("tasks.json")
+    found = done.read("tasks.json")
     columns = [(task, key, title) for task, metrics in METRICS.items() for key, title in metrics]
     table = [
         [ROWS[name][0], *(f"{found[name][task]['test'][key]:.3f}" for task, key, _ in columns)]
@@ -162,18 +161,15 @@ def page(kept: KeptRows) -> list[str]:
         for name in ROWS
         if name in found
     }
-    plot(kept.results / "losses_by_task.png", scores)
+    plot(done.results / "losses_by_task.png", scores)
+    records = [
+        score_record(name, f"test {task}, {title}", found[name][task]["test"][key])
+        for name in ROWS
+        if name in found
+        for task, key, title in columns
+    ]
+    write_scores(done, "python -m experiments.losses_by_task", records)
     return [
-        "# Which loss for which task",
-        "",
-        "Made by `python -m experiments.losses_by_task`; `--rebuild` makes this page and the plot",
-        "from the rows (and `discussion.md`) alone. One encoder (windows of 1, 3 and 5 words, 100",
-        "filters each), 614,400 training pairs a row and batches of 1,024 but where said; the",
-        "parts are those of `qpr splits` on the Quora pairs, the scores of test as `qpr evaluate`",
-        "gives them; thresholds of classification are chosen on dev, that of mining is the best.",
-        "Losses of pairs draw each cluster as often, contrastive ones the labelled pairs.",
-        "",
-        *kept.discussion(),
         "![scores by task](losses_by_task.png)",
         "",
         *table_lines(["", *(f"{task}, {title}" for task, _, title in columns)], table),

@@ -7,13 +7,10 @@ memory of its parent.
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
 import json
 import math
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
-from qpr_jax.machine import cpu_count, peak_memory
+from qpr_jax.machine import peak_memory
 
 if TYPE_CHECKING:
     from qpr_jax.encoders.base import Encoder
@@ -34,7 +31,6 @@ _ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "JAX_PLATFORMS": "cp
 
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-_PACKAGES = ("faiss-cpu", "jax", "numba", "numpy")
 
 
 class TooLong(Exception):
@@ -80,31 +76,7 @@ def run(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def facts_of_measurement(command: str) -> dict[str, Any]:
-    """What a file of figures says about them: command, commit, machine, date, version."""
-    return {
-        "command": command,
-        "commit": _commit(),
-        "machine": {
-            "processor": _processor(),
-            "cpus": cpu_count(),
-            "load": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
-            **{name: version for name in _PACKAGES if (version := _version(name))},
-        },
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "version": _version("qpr_jax"),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of this checkout, with "-dirty" where its code was changed since; else None."""
 
     def git(*words: str) -> str | None:
@@ -115,18 +87,9 @@ def _commit() -> str | None:
             return None
         return None if done.returncode else done.stdout.strip()
 
-    commit = git("rev-parse", "HEAD")
+    found = git("rev-parse", "--short=10", "HEAD")
     changed = git("status", "--porcelain", "--untracked-files=no", ":!results", ":!*.md")
-    return f"{commit}-dirty" if commit and changed else commit
-
-
-def _processor() -> str:
-    """The name of the processor, where the system says it."""
-    path = pathlib.Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    facts = dict(line.replace("\t", "").split(":", 1) for line in lines if ":" in line)
-    words = (facts.get(key, "").strip() for key in ("model name", "cpu family", "model"))
-    return "{}, family {}, model {}".format(*words) if facts else platform.processor()
+    return f"{found}-dirty" if found and changed else found
 
 
 def positive(text: str) -> int:

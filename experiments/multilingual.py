@@ -2,26 +2,27 @@
 
     python -m experiments.multilingual                     all rows, then the page
     python -m experiments.multilingual --rows=NAME,NAME    some rows
-    python -m experiments.multilingual --runs=NAME=FOLDER  keep a finished run as a row
     python -m experiments.multilingual --baselines         score what trains no network
     python -m experiments.multilingual --speed             time the students of German and English
-    python -m experiments.multilingual --rebuild           the page from what is kept
 
-A run stays next to the work directory, under the name of its row: `multilingual_distilled` is
-also that of `python -m experiments.main --config=multilingual_distilled`. Needs the extra `minilm`
-and the files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
+The runs stay in the work directory, under the names of their rows. Needs the extra `minilm` and the
+files of `$QPR_DATA_DIR/parallel`. Measure speeds on a machine that does nothing else.
 """
 
 from __future__ import annotations
 
-import pathlib
 import sys
 from typing import Any, NamedTuple
 
 from experiments.measuring import rates_in_turns
-from experiments.study import Flag, Flags, KeptRows, Study, refuse_both
-from experiments.systems import read_run_folders
-from experiments.tables import difference_cell, table_lines
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import (
+    difference_cell,
+    score_record,
+    score_records,
+    table_lines,
+    write_scores,
+)
 from experiments.translation_scores import (
     BASELINES,
     HELD_OUT,
@@ -32,7 +33,7 @@ from experiments.translation_scores import (
     score_baseline,
     score_run,
 )
-from experiments.trials import Trial, keep_training, load, log, shrink
+from experiments.trials import Trial, load, log, shrink
 from qpr_jax.files import read_object, write_json
 from qpr_jax.training.config import TrainConfig
 
@@ -97,29 +98,9 @@ def make_trial(name: str, flags: Flags) -> Trial:
     return Trial(
         name,
         row_config(name, flags.teacher_cache),
-        keep_run=True,
+        keep="run",
         files={SCORES: lambda run: score_run(run, configs)},
     )
-
-
-def folder_of(name: str, flags: Flags) -> pathlib.Path:
-    """The run of a row: the one that `--runs` names, or next to the work directory."""
-    return given_runs(flags).get(name, flags.workdir.parent / name)
-
-
-def given_runs(flags: Flags) -> dict[str, pathlib.Path]:
-    """Row -> folder, as `--runs` names them."""
-    return read_run_folders(flags.runs, f"a NAME of {', '.join(ROWS)}", ROWS.__contains__)
-
-
-def keep_runs(flags: Flags) -> list[str]:
-    """Keep the finished runs that `--runs` names, with their scores."""
-    refuse_both(flags, "runs", "rows")
-    for name, folder in given_runs(flags).items():
-        log.info("%s: scoring %s", name, folder)
-        trial = make_trial(name, flags)
-        keep_training(trial, folder, trial.folder(flags.results))
-    return []
 
 
 def score_baselines(flags: Flags) -> list[str]:
@@ -148,7 +129,7 @@ def time_encoders(flags: Flags) -> list[str]:
     german = [text for text in material.translations.targets if text.endswith("?")]
     encoders = {"teacher": (read_encoder("minilm"), spread(questions, _TIMED_TEACHER))}
     for name in (PRESET, ENGLISH):
-        encoder = run_encoder(folder_of(name, flags))
+        encoder = run_encoder(flags.workdir / name)
         encoders[name] = encoder, spread(questions, _TIMED)
         encoders[f"{name} de"] = encoder, spread(german, _TIMED)
     path = flags.results / SPEEDS
@@ -161,25 +142,39 @@ def spread(texts: list[str], count: int) -> list[str]:
     return texts[:: max(1, len(texts) // count)]
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The tables of each language, of English, of known words and of speeds."""
-    scores = kept.read(SCORES)
-    baselines = read_object(kept.results / BASELINE_SCORES)
-    lines = [
-        "# One encoder for several languages",
-        "",
-        "Made by `python -m experiments.multilingual`; `--rebuild` makes this page from `rows/`,",
-        "the JSON files and `discussion.md` alone. A student learns the vectors of",
-        "all-MiniLM-L6-v2, an English teacher, of English sentences and of their translations",
-        "([how](../../docs/multilingual.md)).",
-        "",
-        *kept.discussion(),
+    scores = done.read(SCORES)
+    baselines = read_object(done.results / BASELINE_SCORES)
+    write_scores(done, "python -m experiments.multilingual", _records(done, scores, baselines))
+    return [
         *_translations(scores, baselines),
-        *_english(kept),
+        *_english(done),
         *_known(scores),
-        *_speeds(read_object(kept.results / SPEEDS)),
+        *_speeds(read_object(done.results / SPEEDS)),
     ]
-    return lines
+
+
+def _records(
+    done: Trials, scores: dict[str, Any], baselines: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """English retrieval, less that of the student of English alone, and the translations."""
+    records = []
+    if done.ranks:
+        records = score_records(done, "query", "exact", splits=("test",), minus=lambda row: ENGLISH)
+    for code in LANGUAGES:
+        found = {name: by[code] for name, by in scores.items() if code in by}
+        for name, of_language in (found | baselines.get(code, {})).items():
+            for texts in of_language["sets"]:
+                for key in ("to_source", "to_target"):
+                    if key in texts:
+                        metric = f"{code} {texts['name']}, accuracy {key}"
+                        records.append(score_record(name, metric, texts[key]))
+                for key, value in texts.get("retrieval", {}).items():
+                    if key in ("hits@1", "mrr@20"):
+                        metric = f"{code} {texts['name']}, {key}"
+                        records.append(score_record(name, metric, value))
+    return records
 
 
 def _translations(scores: dict[str, Any], baselines: dict[str, Any]) -> list[str]:
@@ -232,12 +227,12 @@ def _language_rows(code: str, found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _english(kept: KeptRows) -> list[str]:
+def _english(done: Trials) -> list[str]:
     """English retrieval of the students, less that of the student of English alone."""
-    names = [name for name in ROWS if name in kept]
+    names = [name for name in ROWS if name in done]
     if not names:
         return []
-    scores, reports = kept.scores("test", "query", "exact"), kept.read("report.json")
+    scores, reports = done.scores("test", "query", "exact"), done.read("report.json")
     rows = []
     for name in names:
         means, timing = scores.mean(name), reports[name]["timing"]
@@ -245,7 +240,7 @@ def _english(kept: KeptRows) -> list[str]:
         for metric in (0, 2):
             cells.append(f"{means[metric]:.3f}")
             gain = ""
-            if name != ENGLISH and ENGLISH in kept:
+            if name != ENGLISH and ENGLISH in done:
                 low, high = scores.interval(name, minus=ENGLISH)[:, metric]
                 gain = difference_cell(means[metric] - scores.mean(ENGLISH)[metric], low, high)
             cells.append(gain)
@@ -311,13 +306,11 @@ STUDY = Study(
     page=page,
     flags={
         "rows": Flag((), "Only these rows.", tuple(ROWS)),
-        "runs": Flag((), "NAME=FOLDER: keep these finished runs as rows; train nothing."),
         "baselines": Flag(False, "Score what trains no network; train nothing."),
         "speed": Flag(False, "Time the students of German and of English; train nothing."),
         "teacher_cache": Flag("", "Folder of the teacher's vectors; empty: the user's cache."),
     },
-    actions={"speed": time_encoders, "baselines": score_baselines, "runs": keep_runs},
-    measurements=(BASELINE_SCORES,),
+    actions={"speed": time_encoders, "baselines": score_baselines},
 )
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python -m experiments.noise             all rows (4 losses, 6 rates, 3 seeds), then the page
     python -m experiments.noise --seeds=1   one seed
-    python -m experiments.noise --rebuild   the page from the rows kept
 
 Every row trains `synthetic_sdml` on the same questions and pairs. A rate is the share of the rows
 of a batch that have a paraphrase in it which is not known to be one, and so counts as a negative
@@ -16,8 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from experiments.study import Flag, Flags, KeptRows, Study
-from experiments.tables import Claim, difference_cell, table_lines, verdict_of, write_csv
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import (
+    Claim,
+    difference_cell,
+    score_records,
+    table_lines,
+    verdict_of,
+    write_scores,
+)
 from experiments.trials import Trial, load, seeded
 from qpr_jax.data.splits import SPLITS, TRAIN
 from qpr_jax.data.synthetic_noise import generate_noisy_log
@@ -59,58 +65,27 @@ def row_config(loss: str, rate: float, seed: int = 0) -> TrainConfig:
 def trials(flags: Flags) -> list[Trial]:
     """Every loss at every rate, the first seeds of all first."""
     return [
-        Trial(seeded(f"{loss}_{rate}", seed), row_config(loss, rate, seed), kept_steps=20)
+        Trial(seeded(f"{loss}_{rate}", seed), row_config(loss, rate, seed))
         for seed in range(flags.seeds)
         for rate in RATES
         for loss in LOSSES
     ]
 
 
-def page(kept: KeptRows) -> list[str]:
-    """Write curves.csv and the plot; a table of the curves, and what the highest rate costs."""
-    scores = kept.scores("test", "query")
-    settings = next(iter(kept.read("config.json").values()))
+def page(done: Trials) -> list[str]:
+    """A table of the curves, what the highest rate costs, and the plot."""
+    scores = done.scores("test", "query")
+    settings = next(iter(done.read("run.json").values()))
     measured = {rate: measured_rate(rate, settings) for rate in RATES}
-    records = [
-        _record(scores, loss, rate, measured[rate])
-        for loss in LOSSES
-        for rate in RATES
-        if f"{loss}_{rate}" in kept
-    ]
-    write_csv(kept.results / "curves.csv", records)
-    _plot(kept, scores, measured)
+    records = score_records(done, "query", "index", splits=("test",), metrics=SCORE_NAMES)
+    write_scores(done, "python -m experiments.noise", records)
+    _plot(done, scores, measured)
     return [
-        "# Losses under false negatives",
-        "",
-        "Made by `python -m experiments.noise`; `--rebuild` makes this page and the plot from",
-        "`rows/` (and `discussion.md`) alone. A generated log, the same questions, training pairs "
-        "and",
-        "held-out questions at all rates; a rate is the share of rows with an unlabelled "
-        "paraphrase",
-        "in their batch of 256. Test split, per query, through the index; means over seeds, with",
-        "their standard deviation.",
-        "",
-        *kept.discussion(),
         "![MRR over the rate of false negatives](curves.png)",
         "",
         *_table(scores, measured),
         *_claims(scores),
     ]
-
-
-def _record(scores: Scores, loss: str, rate: float, measured: float) -> dict[str, Any]:
-    name = f"{loss}_{rate}"
-    seeds, (low, high) = scores.by_seed[name], scores.interval(name)[:, 2]
-    return {
-        "loss": loss,
-        "rate": rate,
-        "measured_rate": round(measured, 4),
-        "seeds": len(seeds),
-        **{m: round(float(scores.mean(name)[i]), 4) for i, m in enumerate(SCORE_NAMES)},
-        "MRR_low": round(float(low), 4),
-        "MRR_high": round(float(high), 4),
-        "MRR_deviation": round(float(seeds[:, 2].std(ddof=1)), 4) if len(seeds) > 1 else "",
-    }
 
 
 def measured_rate(rate: float, settings: dict[str, Any]) -> float:
@@ -170,7 +145,7 @@ def _claims(scores: Scores) -> list[str]:
     ]
 
 
-def _plot(kept: KeptRows, scores: Scores, measured: dict[float, float]) -> None:
+def _plot(done: Trials, scores: Scores, measured: dict[float, float]) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4), layout="constrained")
@@ -191,7 +166,7 @@ def _plot(kept: KeptRows, scores: Scores, measured: dict[float, float]) -> None:
     axis.set(xlabel="rows with an unlabelled paraphrase in their batch", ylabel="test MRR")
     axis.grid(alpha=0.3)
     figure.legend(loc="outside upper center", ncols=4)
-    with write_atomically(kept.results / "curves.png") as file:
+    with write_atomically(done.results / "curves.png") as file:
         figure.savefig(file, format="png", dpi=130)
 
 

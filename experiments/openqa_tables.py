@@ -2,7 +2,6 @@
 
     python -m experiments.openqa_tables                      all rows, then tables
     python -m experiments.openqa_tables --coherence=pairwise the rows of one filter
-    python -m experiments.openqa_tables --rebuild            tables from the rows kept
 
 The logs are those of `$QPR_DATA_DIR`/qa_logs.
 """
@@ -15,8 +14,15 @@ from typing import Any
 
 from experiments.paper_numbers import OPEN_DOMAIN
 from experiments.paper_tables import CHANGES, ROWS
-from experiments.study import Flag, Flags, KeptRows, Study
-from experiments.tables import Claim, claim_lines, table_lines, write_table
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import (
+    Claim,
+    claim_lines,
+    paper_table,
+    score_records,
+    table_lines,
+    write_scores,
+)
 from experiments.trials import Data, Trial, load, seeded
 from qpr_jax.data.sources import find_logs
 from qpr_jax.data.splits import HELD_OUT, SPLITS
@@ -57,9 +63,7 @@ def trials(flags: Flags) -> list[Trial]:
             whole = seed == 0 and coherence == load(FULL).data.coherence
             for name in [*names, FULL] if whole else names:
                 config = row_config(name, coherence, seed)
-                found.append(
-                    Trial(seeded(name, seed), config, group=coherence, keep_run=name == FULL)
-                )
+                found.append(Trial(seeded(name, seed), config, group=coherence))
     return found
 
 
@@ -69,28 +73,23 @@ def logs(flags: Flags) -> Data:
     return path, content_hash(path)
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """What each filter keeps, then for each filter the orderings and tables 5 and 6."""
-    groups = {name: KeptRows(kept.results / name) for name in LEAST}
+    groups = {name: Trials(done.results / name, done.workdir / name) for name in LEAST}
     groups = {name: group for name, group in groups.items() if group.ranks}
-    lines = [
-        "# The paper's tables on question-answer logs",
-        "",
-        "Made by `python -m experiments.openqa_tables`; `--rebuild` makes this page and the tables",
-        "from the rows (and `discussion.md`) alone. The logs are not the paper's: what can be",
-        "compared is the order of the rows. Settings, scores, brackets and ± are as in",
-        "[quora](../quora/README.md); all questions of the logs form the index.",
-        "",
-        *kept.discussion(),
-        "## What each filter keeps",
-        "",
-        *_filters(groups),
+    records = [
+        record | {"row": f"{name}: {record['row']}"}
+        for name, group in groups.items()
+        for over in ("pair", "query")
+        for record in score_records(group, over, "index", metrics=SCORE_NAMES)
     ]
+    write_scores(done, "python -m experiments.openqa_tables", records)
+    lines = ["## What each filter keeps", "", *_filters(groups)]
     for name, group in groups.items():
         lines += [f"# Coherence: {name}", "", "## Which of the paper's orderings hold", ""]
         lines += claim_lines(CLAIMS, OPEN_DOMAIN, group, seeds_planned=SEEDS_PLANNED)
         for number, table in OPEN_DOMAIN.items():
-            lines += write_table(group, number, table)
+            lines += paper_table(group, number, table)
         if FULL in group:
             for split in HELD_OUT:
                 for over in ("pair", "query"):
@@ -102,7 +101,7 @@ def page(kept: KeptRows) -> list[str]:
     return lines
 
 
-def _filters(groups: dict[str, KeptRows]) -> list[str]:
+def _filters(groups: dict[str, Trials]) -> list[str]:
     """A column for each filter: its counts, and the share of a sample judged coherent."""
     reports = [
         next(iter(group.read("report.json").values()))["data"]["distant_supervision"]

@@ -3,9 +3,8 @@
     python -m experiments.out_of_domain --baselines                 BM25, TF-IDF, all-MiniLM-L6-v2
     python -m experiments.out_of_domain --runs=NAME=FOLDER,...      finished runs, each as a row
     python -m experiments.out_of_domain --write_beir=FOLDER         the sets, in BEIR's format
-    python -m experiments.out_of_domain --rebuild                   the page from what is kept
 
-A row that is kept is not made again, unless the system, the sets or their files are others. FOLDER
+A finished row is not made again, unless the system, the sets or their files are others. FOLDER
 of a run may be any encoder that `qpr` reads, NAME is what the page calls it. Needs the extras
 `lexical` and `minilm`, and `qa_logs/` and `parallel/` in `$QPR_DATA_DIR`. `qpr evaluate RUN --beir
 FOLDER/clinc150` scores the first stage of any encoder on a set, or on one's own in that format.
@@ -31,7 +30,7 @@ from experiments.question_sets import (
     training_of,
     write_folder,
 )
-from experiments.study import Flag, Flags, KeptRows, Study
+from experiments.study import Flag, Flags, Study, Trials
 from experiments.systems import (
     BM25,
     FLAGS,
@@ -47,7 +46,7 @@ from experiments.systems import (
     title_of,
     unknown_share,
 )
-from experiments.tables import difference_cell, table_lines
+from experiments.tables import difference_cell, score_record, table_lines, write_scores
 from experiments.trials import log
 from qpr_jax.evaluation.bootstrap import mean_interval, read_ranks, write_ranks
 from qpr_jax.files import (
@@ -88,18 +87,18 @@ def score_runs(flags: Flags) -> list[str]:
 
 
 def _keep(rows: dict[str, Row], flags: Flags) -> list[str]:
-    """Score the rows that are not kept, and keep them."""
+    """Score the rows that are not done."""
     most = _SMALL if flags.smoke else MOST
     files = {name: sha256_of(find_set(name)) for name in SOURCES}
     sets: dict[str, QuestionSet] = {}
     for name, row in rows.items():
-        kept = flags.results / "rows" / name
+        kept = flags.workdir / name
         identity = {"system": row.identity, "most": most, "files": files}
         if read_object(kept / SCORES).get("identity") == identity:
-            log.info("%s is kept", name)
+            log.info("%s is done", name)
             continue
         sets = sets or {name: read_set(name, most) for name in SOURCES}
-        _describe(flags.results, sets)
+        _describe(flags.workdir, sets)
         log.info("%s: searching", name)
         scores, queries = score_row(row, sets)
         with replace_folder(kept) as part:
@@ -138,7 +137,7 @@ def score_row(
     return found, queries
 
 
-def _describe(results: pathlib.Path, sets: dict[str, QuestionSet]) -> None:
+def _describe(workdir: pathlib.Path, sets: dict[str, QuestionSet]) -> None:
     """Keep what the page says of the sets, and the clusters of their queries."""
     facts = {
         name: {
@@ -148,8 +147,8 @@ def _describe(results: pathlib.Path, sets: dict[str, QuestionSet]) -> None:
         }
         for name, questions in sets.items()
     }
-    write_json(results / SETS, facts)
-    write_ranks(results / CLUSTERS, {name: questions.clusters for name, questions in sets.items()})
+    write_json(workdir / SETS, facts)
+    write_ranks(workdir / CLUSTERS, {name: questions.clusters for name, questions in sets.items()})
 
 
 def write_sets(flags: Flags) -> list[str]:
@@ -161,23 +160,16 @@ def write_sets(flags: Flags) -> list[str]:
     return []
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The sets, the scores, the differences to BM25, and the unknown words."""
-    sets = read_object(kept.results / SETS)
-    scores = {name: row["sets"] for name, row in in_order(kept.read(SCORES)).items()}
+    sets = read_object(done.workdir / SETS)
+    scores = {name: row["sets"] for name, row in in_order(done.read(SCORES)).items()}
+    write_scores(done, "python -m experiments.out_of_domain", _records(done, scores, list(sets)))
     return [
-        "# Out of domain",
-        "",
-        "Made by `python -m experiments.out_of_domain`; `--rebuild` makes this page from what is",
-        "kept next to it. Questions of other kinds than Quora's, with a relevance that nobody",
-        "labeled for paraphrases. A cell is empty where the run was trained on the file of the",
-        "set, by the hashes that the run keeps.",
-        "",
-        *kept.discussion(),
         *_sets(sets),
         *_scores(scores, list(sets)),
-        *_against(BM25, kept, scores, list(sets)),
-        *_against(TFIDF, kept, scores, list(sets)),
+        *_against(BM25, done, scores, list(sets)),
+        *_against(TFIDF, done, scores, list(sets)),
         *_unknown(scores, list(sets)),
     ]
 
@@ -218,27 +210,20 @@ def _scores(scores: dict[str, Any], sets: list[str]) -> list[str]:
     ]
 
 
-def _against(baseline: str, kept: KeptRows, scores: dict[str, Any], sets: list[str]) -> list[str]:
+def _against(baseline: str, done: Trials, scores: dict[str, Any], sets: list[str]) -> list[str]:
     """Differences in nDCG@10 to a baseline, and where it wins."""
     if baseline not in scores:
         return []
-    clusters = read_ranks(kept.results / CLUSTERS)
-    values = {name: read_ranks(kept.rows / name / QUERIES) for name in scores}
+    gains = _gains(baseline, done, scores, sets)
     rows = []
     for name, stage in _stages(scores):
-        cells, lost = [], []
-        for one in sets if name != baseline else ():
-            key = f"{one} {stage} {METRICS[0]}"
-            if key not in values[name]:
-                cells.append("")
-                continue
-            gains = values[name][key] - values[baseline][f"{one} {ONE} {METRICS[0]}"]
-            low, high = mean_interval(gains, clusters[one])
-            cells.append(difference_cell(float(gains.mean()), low, high))
-            lost += [one] if high < 0 else []
-        if cells:
-            title = title_of(name) if stage == ONE else ""
-            rows.append([title, stage, *cells, ", ".join(lost) or "none"])
+        if name == baseline:
+            continue
+        found = [gains.get((name, stage, one)) for one in sets]
+        cells = ["" if gain is None else difference_cell(*gain) for gain in found]
+        lost = [one for one, gain in zip(sets, found, strict=True) if gain and gain[2] < 0]
+        title = title_of(name) if stage == ONE else ""
+        rows.append([title, stage, *cells, ", ".join(lost) or "none"])
     title = title_of(baseline)
     return [
         f"## Against {title}",
@@ -248,6 +233,37 @@ def _against(baseline: str, kept: KeptRows, scores: dict[str, Any], sets: list[s
         "",
         *table_lines(["", "stages", *sets, f"{title} wins"], rows),
     ]
+
+
+def _gains(
+    baseline: str, done: Trials, scores: dict[str, Any], sets: list[str]
+) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """(row, stage, set) -> the difference in nDCG@10 to a baseline, and its interval."""
+    clusters = read_ranks(done.workdir / CLUSTERS)
+    values = {name: read_ranks(done.workdir / name / QUERIES) for name in scores}
+    found = {}
+    for name, stage in _stages(scores):
+        for one in sets:
+            key = f"{one} {stage} {METRICS[0]}"
+            if name != baseline and key in values[name]:
+                gains = values[name][key] - values[baseline][f"{one} {ONE} {METRICS[0]}"]
+                low, high = mean_interval(gains, clusters[one])
+                found[name, stage, one] = float(gains.mean()), low, high
+    return found
+
+
+def _records(done: Trials, scores: dict[str, Any], sets: list[str]) -> list[dict[str, Any]]:
+    """The scores of each set, those of nDCG@10 also less BM25."""
+    gains = _gains(BM25, done, scores, sets) if BM25 in scores else {}
+    records = []
+    for name, stage in _stages(scores):
+        row = name if stage == ONE else f"{name}, two stages"
+        for one in sets:
+            for metric, mean in scores[name].get(one, {}).get(stage, {}).items():
+                gain = gains.get((name, stage, one), ()) if metric == METRICS[0] else ()
+                minus = BM25 if gain else ""
+                records.append(score_record(row, f"{one} {metric}", mean, (), minus, gain))
+    return records
 
 
 def _stages(scores: dict[str, Any]) -> list[tuple[str, str]]:
@@ -284,7 +300,6 @@ STUDY = Study(
     data=lambda flags: (None, None),
     flags=FLAGS | {"write_beir": Flag("", "Folder that gets the sets in BEIR's format.")},
     actions={"runs": score_runs, "baselines": score_baselines, "write_beir": write_sets},
-    measurements=(SETS,),
 )
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ python -m experiments.paper_tables                      all rows, then tables an
 python -m experiments.paper_tables --table=3 --seeds=3  the rows of one table, three seeds each
 python -m experiments.paper_tables --rows=mask,even     some rows
 python -m experiments.paper_tables --rows=sdml --results=again  train a row again, to compare
-python -m experiments.paper_tables --rebuild            tables and plots from the rows kept
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from experiments.paper_numbers import TABLES
-from experiments.study import Flag, Flags, KeptRows, Study, refuse_both
+from experiments.study import Flag, Flags, Study, Trials, refuse_both
 from experiments.tables import (
     Claim,
     claim_lines,
     difference_cell,
+    paper_table,
     score_cell,
+    score_records,
     table_lines,
-    write_csv,
-    write_table,
+    write_scores,
 )
 from experiments.trials import Trial, load, seeded
 from qpr_jax.data.splits import HELD_OUT
@@ -143,80 +143,61 @@ def _trial(name: str, seed: int) -> Trial:
         make_search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
         config = row_config("quora_sdml")
         return Trial(name, config, search=lambda questions: (make_search(questions), {}))
-    return Trial(seeded(name, seed), row_config(name, seed), keep_run=name in CONFIGS)
+    return Trial(seeded(name, seed), row_config(name, seed))
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The tables beside the paper's, which orderings hold, and the ideas beyond the paper."""
     tables = []
     for number, table in TABLES.items():
-        if any(name in kept for _, name, _ in table.rows):
+        if any(name in done for _, name, _ in table.rows):
             plot = {1: "eps", 2: "batch_size", 3: "losses"}.get(number)
-            tables += write_table(kept, number, table, plot=plot)
-    _plot_curves(kept)
-    _plot_losses(kept)
+            tables += paper_table(done, number, table, plot=plot)
+    _plot_curves(done)
+    _plot_losses(done)
+    write_scores(done, "python -m experiments.paper_tables", _score_records(done))
     return [
-        *_introduction(kept),
         "## Which of the paper's orderings hold",
         "",
-        *claim_lines(CLAIMS, TABLES, kept, seeds_planned=SEEDS_PLANNED),
-        *kept.discussion(),
-        *_ideas(kept),
+        *claim_lines(CLAIMS, TABLES, done, seeds_planned=SEEDS_PLANNED),
+        *_ideas(done),
         *tables,
     ]
 
 
-def _introduction(kept: KeptRows) -> list[str]:
-    reports = kept.read("report.json").values()
-    questions = next((r["data"]["questions"] for r in reports if "data" in r), None)
+def _score_records(done: Trials) -> list[dict[str, Any]]:
+    """The scores of the paper's tables, per pair, and those of the ideas, less the plain row."""
+
+    def plain(row: str) -> str | None:
+        return {"quora_best": "quora_sdml"}.get(row, "sdml" if row in IDEAS else None)
+
     return [
-        "# The paper's tables on the Quora pairs",
-        "",
-        "Made by `python -m experiments.paper_tables`; `--rebuild` makes this page, the tables and",
-        "the plots from `rows/` (and `discussion.md`) alone.",
-        "",
-        "All rows but `quora_sdml` and `quora_best` are `quora_sdml` with "
-        f"{CHANGES['encoder.filters']} filters and",
-        "what the row says, trained until validation MRR has not risen for two epochs, ten epochs",
-        f"at most ({TRIPLET['max_epochs']} with triplets).",
-        f"The pair file used has {questions:,} questions where the official one has 537,933 ids, so"
-        if questions
-        else "The pair file is not known here, so",
-        "there are fewer wrong answers to find: absolute scores cannot be set against the paper's,",
-        "and a well-trained row scores higher. What can be compared is the order of the rows.",
-        "The paper indexes 556,107 questions, more than the official file has ids, and does not",
-        "say how it counts; the official file was not at hand, so this is not explained.",
-        "Scores are per pair, as in the paper, through the index (20 questions, 10 probes); in",
-        "brackets the 95 % interval of a bootstrap over clusters; ± is the standard deviation over",
-        "seeds, where a row was trained more than once; epochs are those to the kept weights, of",
-        "those trained, by the first seed.",
-        "",
+        *score_records(done, "pair", "index", metrics=SCORE_NAMES),
+        *score_records(done, "query", "index", minus=plain),
     ]
 
 
-def _ideas(kept: KeptRows) -> list[str]:
-    """Write ideas.csv; the lines of the section: each idea alone, then `quora_best`."""
+def _ideas(done: Trials) -> list[str]:
+    """The section of the ideas: each alone, then `quora_best`."""
     plainly = identity(row_config("quora_sdml"))
-    best = plainly | kept.read("config.json").get("quora_best", {})
+    best = plainly | done.read("run.json").get("quora_best", {})
     comparisons = [
         *((name, "sdml", text) for name, text in IDEAS.items()),
         ("quora_best", "quora_sdml", "`quora_best` minus `quora_sdml`, both at full size"),
     ]
     rows: list[list[str]] = []
-    records: list[dict[str, Any]] = []
     for name, plain, text in comparisons:
-        if name not in kept or plain not in kept:
+        if name not in done or plain not in done:
             continue
         cells = [text]
         for split in HELD_OUT:
             for metric in (0, 2):
-                record, cell = _difference(kept, name, plain, split, metric)
-                records.append(record)
-                cells.append(cell)
+                scores = done.scores(split, "query")
+                low, high = scores.interval(name, plain)[:, metric]
+                difference = scores.mean(name)[metric] - scores.mean(plain)[metric]
+                cells.append(difference_cell(difference, low, high))
         used = all(best[key] != plainly[key] for key in ROWS.get(name, ()))
         rows.append([*cells, ("yes" if used else "no") if name in IDEAS else ""])
-    if records:
-        write_csv(kept.results / "ideas.csv", records)
     head = "idea", "validation H@1", "MRR", "test H@1", "MRR", "in `quora_best`"
     lines = [
         "## Ideas beyond the paper, each alone",
@@ -228,40 +209,20 @@ def _ideas(kept: KeptRows) -> list[str]:
     ]
     for split in HELD_OUT:
         for name in CONFIGS:
-            if name in kept:
-                scores = kept.scores(split, "query")
+            if name in done:
+                scores = done.scores(split, "query")
                 cells = [f"{m} {score_cell(scores, name, i)}" for i, m in enumerate(SCORE_NAMES)]
                 lines += ["", f"`{name}`, {split}, per query: {', '.join(cells)}."]
     return [*lines, ""]
 
 
-def _difference(
-    kept: KeptRows, name: str, plain: str, split: str, metric: int
-) -> tuple[dict[str, Any], str]:
-    """The difference of two rows per query: a record of ideas.csv, and the cell of the page."""
-    scores = kept.scores(split, "query")
-    low, high = scores.interval(name, plain)[:, metric]
-    difference = scores.mean(name)[metric] - scores.mean(plain)[metric]
-    record = {
-        "row": name,
-        "minus": plain,
-        "split": split,
-        "metric": SCORE_NAMES[metric],
-        "per_query": round(scores.mean(name)[metric], 4),
-        "difference": round(difference, 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-    }
-    return record, difference_cell(difference, low, high)
-
-
-def _plot_curves(kept: KeptRows) -> None:
+def _plot_curves(done: Trials) -> None:
     """Plot eps.png and batch_size.png: our scores with intervals, the paper's beside."""
     from matplotlib.figure import Figure
 
-    scores = kept.scores("validation", "pair")
+    scores = done.scores("validation", "pair")
     for number, name, label in ((1, "eps", "eps"), (2, "batch_size", "N")):
-        known = [row for row in TABLES[number].rows if row[1] in kept]
+        known = [row for row in TABLES[number].rows if row[1] in done]
         if not known:
             continue
         figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -276,19 +237,19 @@ def _plot_curves(kept: KeptRows) -> None:
             if number == 2:
                 axis.set_xscale("log", base=2)
         figure.axes[0].legend()
-        save_figure(figure, kept.results / "plots" / f"{name}.png")
+        save_figure(figure, done.results / "plots" / f"{name}.png")
 
 
-def _plot_losses(kept: KeptRows) -> None:
+def _plot_losses(done: Trials) -> None:
     """Plot losses.png: H@1 and MRR of each loss on both splits."""
     from matplotlib.figure import Figure
 
-    known = [(" ".join(labels).strip(), row) for labels, row, _ in TABLES[3].rows if row in kept]
+    known = [(" ".join(labels).strip(), row) for labels, row, _ in TABLES[3].rows if row in done]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     for axis, metric in zip(figure.subplots(1, 2, sharey=True), (0, 2), strict=True):
         heights = np.arange(len(known))[::-1]
         for shift, split in ((-0.2, "validation"), (0.2, "test")):
-            scores = kept.scores(split, "pair")
+            scores = done.scores(split, "pair")
             means = np.array([scores.mean(row)[metric] for _, row in known])
             ends = np.array([scores.interval(row)[:, metric] for _, row in known]).T
             errors = np.abs(ends - means)
@@ -296,7 +257,7 @@ def _plot_losses(kept: KeptRows) -> None:
         axis.set(title=f"{SCORE_NAMES[metric]}, per pair", xlim=(0, 1))
         axis.set_yticks(heights, [label for label, _ in known])
     figure.axes[1].legend(loc="lower right")
-    save_figure(figure, kept.results / "plots" / "losses.png")
+    save_figure(figure, done.results / "plots" / "losses.png")
 
 
 STUDY = Study(

@@ -1,14 +1,14 @@
-"""Studies: trials whose results are kept, and a page that is written from what is kept.
+"""Studies: trials, and a page with their scores.
 
-A study is a module with a `Study`. From it come the flags, trials that resume and that several
-processes share, and these modes:
+A study is a module with a `Study`. It defines the flags and these modes:
 
-    python -m experiments.NAME             train the trials that are not kept yet, write the page
-    python -m experiments.NAME --rebuild   write the page from what is kept
-    python -m experiments.NAME --smoke     train tiny models, in a folder of their own
+    python -m experiments.NAME             train the missing trials, then write the page
+    python -m experiments.NAME --smoke     train tiny models in runs/NAME_smoke
 
-Interrupted anywhere, the same command continues. Started twice at once, two processes share the
-trials. A trial is kept in the folder `rows/` of the results.
+An interrupted study continues with the same command. Two processes share the trials of a study.
+Finished trials stay in the work directory. The results folder gets `scores.csv`, plots, and the
+tables of README.md between the lines `<!-- results -->` and `<!-- end -->`; the text around these
+lines is written by people and stays.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from qpr_jax.training.metric_writer import read_json_lines
 
 ROOT = pathlib.Path(__file__).parent.parent
 
-# The values of a study's flags: `results`, `workdir`, `rebuild`, `smoke` and its own.
+_BEGIN, _END = "<!-- results -->", "<!-- end -->"
+
+# The values of a study's flags: `results`, `workdir`, `smoke` and its own.
 Flags = SimpleNamespace
 
 
@@ -68,11 +70,16 @@ class Flag(NamedTuple):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
 
 
-class KeptRows:
-    """The trials that are kept in the folder `rows/` of `results`; what pages are written from."""
+class Trials:
+    """The finished trials in a work directory.
 
-    def __init__(self, results: pathlib.Path) -> None:
-        self.results, self.rows = results, results / "rows"
+    Attributes:
+      results: the folder of the page, its plots and tables.
+      workdir: has a folder for each trial.
+    """
+
+    def __init__(self, results: pathlib.Path, workdir: pathlib.Path) -> None:
+        self.results, self.workdir = results, workdir
         self._scores: dict[tuple[str, str, str], Scores] = {}
 
     @functools.cached_property
@@ -80,8 +87,9 @@ class KeptRows:
         """Name -> the ranks of each seed."""
         found: dict[str, list[dict[str, np.ndarray]]] = {}
         queries: dict[bytes, list[str]] = {}
-        # A name that begins with a dot is a part of a trial, left by a kill.
-        for path in sorted(self.rows.glob("[!.]*/ranks.npz")):
+        for path in sorted(self.workdir.glob("[!.]*/ranks.npz")):
+            if not (path.parent / "report.json").exists():
+                continue  # still trained
             ranks = read_ranks(path)
             found.setdefault(path.parent.name.partition("-seed")[0], []).append(ranks)
             ids = b"".join(ranks[f"{split}_ids"].tobytes() for split in HELD_OUT)
@@ -89,7 +97,7 @@ class KeptRows:
         if len(queries) > 1:
             odd = min(queries.values(), key=len)
             raise UserError(
-                f"{self.rows / odd[0]}: expected the queries of the other rows, got others",
+                f"{self.workdir / odd[0]}: scored on other queries than the other trials",
                 remedy="remove the folder and run the study again",
             )
         return found
@@ -107,18 +115,27 @@ class KeptRows:
     def read(self, file: str) -> dict[str, Any]:
         """That JSON file of every trial that has it, by name and seed; of `.jsonl` the lines."""
         read = read_json_lines if file.endswith(".jsonl") else read_json
-        return {path.parent.name: read(path) for path in sorted(self.rows.glob(f"[!.]*/{file}"))}
-
-    def discussion(self) -> list[str]:
-        """The text of `discussion.md`, which people write, if there is one."""
-        path = self.results / "discussion.md"
-        return [path.read_text(encoding="utf-8")] if path.exists() else []
+        paths = sorted(self.workdir.glob(f"[!.]*/{file}"))
+        return {path.parent.name: read(path) for path in paths}
 
 
 def write_page(folder: pathlib.Path, lines: list[str]) -> None:
-    """Write the lines as README.md of the folder."""
-    with write_atomically(folder / "README.md", "w") as file:
-        file.write("\n".join(lines).rstrip() + "\n")
+    """Put the lines between the two markers of README.md in the folder; create it if missing."""
+    path = folder / "README.md"
+    text = (
+        path.read_text(encoding="utf-8")
+        if path.exists()
+        else f"# {folder.name}\n\n{_BEGIN}\n{_END}\n"
+    )
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise UserError(
+            f"{path}: the lines {_BEGIN} and {_END} are missing", remedy="add them to the page"
+        )
+    body = "\n".join(lines).strip()
+    with write_atomically(path, "w") as file:
+        file.write(f"{before}{begin}\n\n{body}\n\n{end}{after}")
 
 
 def quora_data(flags: Flags) -> Data:
@@ -141,23 +158,21 @@ class Study:
 
     Attributes:
       name: of its work directory in runs/.
-      results: the folder, in the repository, where trials are kept and the page is written.
+      results: the folder in results/ with the page.
       trials: the trials that the flags ask for, in their order.
-      page: the lines of README.md, from the trials kept; it writes tables and plots beside it.
+      page: the tables of README.md, from the finished trials; writes scores.csv and plots.
       data: the path of the data and their hash.
       flags: its own flags.
       actions: what a switch among `flags` does instead of the trials: (flags) -> what failed.
-      measurements: files of the results that a page can be written from without any trial.
     """
 
     name: str
     results: str
     trials: Callable[[Flags], list[Trial]]
-    page: Callable[[KeptRows], list[str]]
+    page: Callable[[Trials], list[str]]
     data: Callable[[Flags], Data] = quora_data
     flags: Mapping[str, Flag] = field(default_factory=dict)
     actions: Mapping[str, Callable[[Flags], list[str]]] = field(default_factory=dict)
-    measurements: tuple[str, ...] = ()
 
     def main(self) -> int:
         """The program; the exit status."""
@@ -181,36 +196,24 @@ class Study:
         flags = self.read_flags(values)
         trials = self.trials(flags)
         action = next((name for name in self.actions if getattr(flags, name)), None)
-        if action:
-            refuse_both(flags, action, "rebuild")
         failed: list[str] = []
         try:
             if action:
                 failed = self.actions[action](flags)
-            elif not flags.rebuild:
+            else:
                 if flags.smoke:
                     trials = [replace(trial, config=shrink(trial.config)) for trial in trials]
-                failed = make_trials(trials, flags.workdir, flags.results, self.data(flags))
+                failed = make_trials(trials, flags.workdir, self.data(flags))
         except Interrupted as interrupted:
             return 128 + int(interrupted.args[0])
         # Locked, since a page that another process writes may lack the trials just made.
-        with locked(flags.results / ".pages.lock", wait=True):
-            self.rebuild(flags.results)
+        with locked(flags.workdir / ".pages.lock", wait=True):
+            flags.results.mkdir(parents=True, exist_ok=True)
+            write_page(flags.results, self.page(Trials(flags.results, flags.workdir)))
         log.info("see %s", flags.results / "README.md")
         if failed:
-            raise UserError(f"{len(failed)} rows could not be made: {'; '.join(failed)}")
+            raise UserError(f"{len(failed)} trials failed: {'; '.join(failed)}")
         return 0
-
-    def rebuild(self, results: pathlib.Path) -> None:
-        """Write the page, with its tables and plots, from what is kept in `results` alone."""
-        kept = any(results.glob("**/rows/[!.]*/ranks.npz"))
-        if not kept and not any((results / file).exists() for file in self.measurements):
-            expected = " or ".join(("rows", *self.measurements))
-            raise UserError(
-                f"{results}: expected {expected}, found none",
-                remedy="run the study without {rebuild}",
-            )
-        write_page(results, self.page(KeptRows(results)))
 
     def _spell(self, name: str, value: str | None) -> str:
         return f"`--{name}`" if name in self._all_flags() else python_spelling(name, value)
@@ -219,11 +222,7 @@ class Study:
         return {
             **self.flags,
             "workdir": Flag(f"runs/{self.name}", "Where models are trained."),
-            "results": Flag(
-                str(ROOT / "results" / self.results),
-                "Where trials are kept and the page is written.",
-            ),
-            "rebuild": Flag(False, "Write the page from what is kept; train nothing."),
+            "results": Flag(str(ROOT / "results" / self.results), "Where the page is written."),
             "smoke": Flag(False, "Train tiny models in runs/NAME_smoke, to try the study."),
         }
 

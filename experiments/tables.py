@@ -1,16 +1,17 @@
-"""What several studies write: tables beside the paper's, claims with intervals, CSV files."""
+"""What several studies write: tables beside the paper's, claims with intervals, scores.csv."""
 
 from __future__ import annotations
 
 import csv
-import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.measuring import commit
 from experiments.paper_numbers import Table
-from experiments.study import KeptRows
+from experiments.study import Trials
+from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import write_atomically
 
@@ -48,7 +49,7 @@ def difference_cell(difference: float, low: float, high: float) -> str:
 
 
 def claim_lines(
-    claims: Sequence[Claim], tables: Mapping[int, Table], kept: KeptRows, *, seeds_planned: int
+    claims: Sequence[Claim], tables: Mapping[int, Table], trials: Trials, *, seeds_planned: int
 ) -> list[str]:
     """A line for each claim whose rows are kept: differences, intervals, the paper's, a verdict.
 
@@ -57,9 +58,9 @@ def claim_lines(
     """
     rows, pending = [], []
     for text, better, worse, number in claims:
-        if better not in kept or worse not in kept:
+        if better not in trials or worse not in trials:
             continue
-        scores = kept.scores(tables[number].split, "pair")
+        scores = trials.scores(tables[number].split, "pair")
         paper = {name: triple for _, name, triple in tables[number].rows}
         low, high = scores.interval(better, worse)
         difference = scores.mean(better) - scores.mean(worse)
@@ -103,21 +104,18 @@ def score_cell(scores: Scores, name: str, metric: int) -> str:
     return f"{seeds.mean():.3f} [{low:.3f}, {high:.3f}]{spread}"
 
 
-def write_table(kept: KeptRows, number: int, table: Table, *, plot: str | None = None) -> list[str]:
-    """Write table_N.csv and table_N.md; the lines of the latter, with the plot if it is named."""
-    scores = kept.scores(table.split, "pair")
-    evaluations = kept.read("evaluations.jsonl")
-    rows, records = [], []
+def paper_table(trials: Trials, number: int, table: Table, *, plot: str | None = None) -> list[str]:
+    """A table beside the paper's, with the plot if it is named."""
+    scores = trials.scores(table.split, "pair")
+    evaluations = trials.read("evaluations.jsonl")
+    rows = []
     for labels, name, paper in table.rows:
-        if name not in kept:
+        if name not in trials:
             continue
-        epochs = _epochs(evaluations.get(name, []))
-        row = dict(zip(table.columns, labels, strict=True)) | {"row": name, "epochs": epochs}
-        cells = [*labels, epochs]
+        cells = [*labels, _epochs(evaluations.get(name, []))]
         for metric in range(len(SCORE_NAMES)):
-            theirs = paper[metric] if paper else None
-            records.append(row | _record(kept, table.split, name, metric, theirs))
             cells.append(score_cell(scores, name, metric))
+            theirs = paper[metric] if paper else None
             ours = scores.mean(name)[metric]
             cells.append("" if theirs is None else f"{theirs:.3f}, {ours - theirs:+.3f}")
         rows.append(cells)
@@ -125,31 +123,7 @@ def write_table(kept: KeptRows, number: int, table: Table, *, plot: str | None =
     for metric_name in SCORE_NAMES:
         head += [metric_name, "paper's, difference"]
     lines = [f"## Table {number}: {table.title}", "", *table_lines(head, rows)]
-    lines += [f"![{plot}](plots/{plot}.png)", ""] if plot else []
-    write_csv(kept.results / f"table_{number}.csv", records)
-    with write_atomically(kept.results / f"table_{number}.md", "w") as file:
-        file.write("\n".join(lines))
-    return lines
-
-
-def _record(
-    kept: KeptRows, split: str, name: str, metric: int, theirs: float | None
-) -> dict[str, Any]:
-    """A score as a record of a table's CSV, beside the paper's if there is one."""
-    scores, queries = kept.scores(split, "pair"), kept.scores(split, "query")
-    mean, seeds = scores.mean(name)[metric], scores.by_seed[name][:, metric]
-    low, high = scores.interval(name)[:, metric]
-    return {
-        "metric": SCORE_NAMES[metric],
-        "ours": round(mean, 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "seeds": len(seeds),
-        "deviation": round(seeds.std(ddof=1), 4) if len(seeds) > 1 else "",
-        "paper": "" if theirs is None else theirs,
-        "difference": "" if theirs is None else round(mean - theirs, 4),
-        "ours_per_query": round(queries.mean(name)[metric], 4),
-    }
+    return [*lines, *([f"![{plot}](plots/{plot}.png)", ""] if plot else [])]
 
 
 def _epochs(evaluations: list[dict[str, Any]]) -> str:
@@ -160,9 +134,71 @@ def _epochs(evaluations: list[dict[str, Any]]) -> str:
     return f"{1 + best} of {len(evaluations)}"
 
 
-def write_csv(path: pathlib.Path, records: list[dict[str, Any]]) -> None:
-    """Write records of the same keys, atomically."""
-    with write_atomically(path, "w") as file:
-        writer = csv.DictWriter(file, records[0], lineterminator="\n")
+def score_records(
+    trials: Trials,
+    over: str,
+    search: str,
+    *,
+    splits: Sequence[str] = HELD_OUT,
+    metrics: Sequence[str] = ("H@1", "MRR"),
+    minus: Callable[[str], str | None] = lambda row: None,
+) -> list[dict[str, Any]]:
+    """Records of scores.csv: the scores of all rows, with intervals.
+
+    Args:
+      over: "pair" or "query", what a mean is taken over.
+      search: "exact", "index" or another search in the ranks of the trials.
+      minus: row -> the row to subtract for a paired difference, or None.
+    """
+    records = []
+    for split in splits:
+        scores = trials.scores(split, over, search)
+        for row, seeds in scores.by_seed.items():
+            other = minus(row)
+            other = other if other in scores.by_seed and other != row else None
+            for metric in metrics:
+                at = SCORE_NAMES.index(metric)
+                name = f"{split} {metric} per {over}, {search}"
+                difference: tuple[float, ...] = ()
+                if other:
+                    gain = scores.mean(row)[at] - scores.mean(other)[at]
+                    difference = gain, *scores.interval(row, other)[:, at]
+                mean, interval = scores.mean(row)[at], tuple(scores.interval(row)[:, at])
+                records.append(
+                    score_record(row, name, mean, interval, other or "", difference, len(seeds))
+                )
+    return records
+
+
+def score_record(
+    row: str,
+    metric: str,
+    mean: float,
+    interval: Sequence[float] = (),
+    minus: str = "",
+    difference: Sequence[float] = (),
+    seeds: int = 1,
+) -> dict[str, Any]:
+    """A record of scores.csv.
+
+    Args:
+      interval: low and high ends, 95 %; empty if not measured.
+      minus: the row that was subtracted.
+      difference: the paired difference to `minus`, and the ends of its interval.
+    """
+    numbers = [mean, *(interval or ("", "")), *(difference or ("", "", ""))]
+    names = ("mean", "low", "high", "difference", "difference low", "difference high")
+    cells = {
+        name: number if isinstance(number, str) else round(float(number), 4)
+        for name, number in zip(names, numbers, strict=True)
+    }
+    return {"row": row, "metric": metric, "minus": minus, **cells, "seeds": seeds}
+
+
+def write_scores(trials: Trials, command: str, records: list[dict[str, Any]]) -> None:
+    """Write scores.csv beside the page, atomically: the records, the command and the commit."""
+    facts = {"command": command, "commit": commit()}
+    with write_atomically(trials.results / "scores.csv", "w") as file:
+        writer = csv.DictWriter(file, [*score_record("", "", 0), *facts], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(records)
+        writer.writerows(record | facts for record in records)

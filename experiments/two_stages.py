@@ -2,11 +2,10 @@
 
     python -m experiments.two_stages                          the light re-ranker, three seeds
     python -m experiments.two_stages --cross_encoder=FOLDER   and a cross-encoder
-    python -m experiments.two_stages --rebuild                the page from the rows kept
 
 The cross-encoder is one of `python -m experiments.main --config=quora_cross_encoder`; it reorders
-hits of `quora_distilled`. Rows of it that are kept without a cross-encoder stay as they are: remove
-them before.
+hits of `quora_distilled`. Finished trials without a cross-encoder are not made again: remove them
+before.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy as np
-
-from experiments.study import Flag, Flags, KeptRows, Study
-from experiments.tables import difference_cell, table_lines
+from experiments.study import Flag, Flags, Study, Trials
+from experiments.tables import difference_cell, score_records, table_lines, write_scores
 from experiments.trials import Trial, seeded
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.training.overrides import load_config, override
@@ -27,6 +24,7 @@ CONFIGS = {"quora_sdml": True, "quora_distilled": True, "quora_minilm": False}
 CROSSED = "quora_distilled"
 # What ranks.npz calls a second stage -> what the page calls it.
 STAGES = {"reranked": "light", "reranked_cross": "light and cross-encoder"}
+TITLES = {"exact": "Exact search", "index": "The index, `IVF2000,Flat`, 10 probes"}
 SEEDS = 3
 
 
@@ -44,53 +42,57 @@ def trials(flags: Flags) -> list[Trial]:
     return found
 
 
-def page(kept: KeptRows) -> list[str]:
+def page(done: Trials) -> list[str]:
     """The scores of one and two stages."""
-    return [
-        "# Two stages",
-        "",
-        "Made by `python -m experiments.two_stages`; `--rebuild` makes this page from `rows/` (and",
-        "`discussion.md`) alone. H@1 and MRR per query, each query among all questions of the",
-        "Quora pairs; means of the seeds, ± their standard deviation. Brackets are 95 % intervals",
-        "of the gain over one stage, by a bootstrap over clusters. Validation is out-of-fold.",
-        "",
-        *kept.discussion(),
-        *_scores(kept, "exact", "Exact search"),
-        *_scores(kept, "index", "The index, `IVF2000,Flat`, 10 probes"),
+    by_search = {search: _with_stages(done, search) for search in TITLES}
+    records = [
+        record
+        for search, trials in by_search.items()
+        for record in score_records(trials, "query", search, minus=_first_stage)
     ]
+    write_scores(done, "python -m experiments.two_stages", records)
+    return [line for search, trials in by_search.items() for line in _table(trials, search)]
 
 
-def _scores(kept: KeptRows, search: str, title: str) -> list[str]:
+def _with_stages(done: Trials, search: str) -> Trials:
+    """The trials, and each second stage of a trial as a trial of its own."""
+    found = Trials(done.results, done.workdir)
+    found.ranks = {}
+    for name in (name for name in CONFIGS if name in done):
+        seeds = found.ranks[name] = done.ranks[name]
+        for stage, title in STAGES.items():
+            keys = {f"{split}_{search}": f"{split}_{stage}_{search}" for split in HELD_OUT}
+            if all(key in ranks for ranks in seeds for key in keys.values()):
+                found.ranks[f"{name}, {title}"] = [
+                    ranks | {to: ranks[key] for to, key in keys.items()} for ranks in seeds
+                ]
+    return found
+
+
+def _first_stage(row: str) -> str:
+    return row.partition(", ")[0]
+
+
+def _table(trials: Trials, search: str) -> list[str]:
+    """The scores of each row and, of a second stage, the gains."""
     rows = []
-    for name in CONFIGS:
-        if name not in kept:
-            continue
-        rows.append([f"`{name}`", "one", *_cells(kept, name, search)])
-        for stage, text in STAGES.items():
-            if all(f"test_{stage}_{search}" in ranks for ranks in kept.ranks[name]):
-                rows.append(["", text, *_cells(kept, name, search, stage)])
+    for row in trials.ranks:
+        first, _, stage = row.partition(", ")
+        cells = ["" if stage else f"`{first}`", stage or "one"]
+        for split in HELD_OUT:
+            scores = trials.scores(split, "query", search)
+            for metric in (0, 2):
+                seeds = scores.by_seed[row][:, metric]
+                spread = f" ± {seeds.std(ddof=1):.3f}" if len(seeds) > 1 else ""
+                cells.append(f"{seeds.mean():.3f}{spread}")
+                gain = seeds.mean() - scores.mean(first)[metric]
+                low, high = scores.interval(row, first)[:, metric]
+                cells.append(difference_cell(gain, low, high) if stage else "")
+        rows.append(cells)
     head = ["first stage", "second"]
     for split in HELD_OUT:
         head += [f"{split} H@1", "gain", "MRR", "gain"]
-    return [f"## {title}", "", *table_lines(head, rows)] if rows else []
-
-
-def _cells(kept: KeptRows, name: str, search: str, stage: str = "") -> list[str]:
-    """The scores of a row and, of a second stage, the gains."""
-    cells = []
-    for split in HELD_OUT:
-        first = kept.scores(split, "query", search)
-        both = kept.scores(split, "query", f"{stage}_{search}") if stage else first
-        for metric in (0, 2):
-            seeds = both.by_seed[name][:, metric]
-            spread = f" ± {seeds.std(ddof=1):.3f}" if len(seeds) > 1 else ""
-            cells.append(f"{seeds.mean():.3f}{spread}")
-            # Both have the same resamples.
-            samples = (both.samples[name] - first.samples[name])[:, metric]
-            gain = seeds.mean() - first.mean(name)[metric]
-            low, high = np.percentile(samples, [2.5, 97.5])
-            cells.append(difference_cell(gain, low, high) if stage else "")
-    return cells
+    return [f"## {TITLES[search]}", "", *table_lines(head, rows)] if rows else []
 
 
 STUDY = Study(

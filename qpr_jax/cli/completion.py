@@ -52,9 +52,9 @@ def complete_config(context: object, parameter: object, text: str) -> list[Compl
 
 def complete_presets(context: object, parameter: object, text: str) -> list[CompletionItem]:
     """Presets."""
-    from qpr_jax.training.preset_facts import FACTS
+    from qpr_jax.training.presets import preset_scores
 
-    return _items({name: facts.summary for name, facts in FACTS.items()}, text)
+    return _items({name: facts["summary"] for name, facts in preset_scores().items()}, text)
 
 
 def complete_setting(context: object, parameter: object, text: str) -> list[CompletionItem]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -15,14 +14,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.describe import select, setting_rows, settings_text, settings_toml, toml_value
 from qpr_jax.training.overrides import load_config
-from qpr_jax.training.preset_facts import FACTS, PresetFacts
-from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.presets import PRESETS, preset_scores
 
-_HEADER = ("preset", "data", "H@1 / MRR", "re-ranked", "questions/s", "to train")
 _FOOTER = """
-H@1 and MRR: of test queries, among all questions of the preset's own data. Questions a second: from
-strings to vectors. All were measured on 2 cores of an AMD EPYC, the training of quora_best and of
-openqa_sdml on one. `qpr presets NAME` has the details, `qpr train RUN --config NAME` trains it.
+H@1 and MRR: test queries among all questions of the preset's data. Minutes: the whole training on
+2 cores of an AMD EPYC (quora_best and openqa_sdml: one core). `qpr presets NAME` prints the
+settings of a preset, `qpr train RUN --config NAME` trains it.
 """
 
 
@@ -35,20 +32,21 @@ def presets(names: tuple[str, ...]) -> Output:
 
     Example: qpr presets quora_best
     """
+    scores = preset_scores()
     for name in names:
-        if name not in FACTS:
+        if name not in scores:
             raise UserError(
                 f"expected a preset, got {name!r}",
                 setting="names",
-                remedy="leave {names} out to see them all",
+                remedy="`qpr presets` lists them all",
             )
-    chosen = {name: FACTS[name] for name in names or FACTS}
-    rows = [
-        {"name": name, **asdict(facts), "settings": PRESETS[name]} for name, facts in chosen.items()
-    ]
+    chosen = {name: scores[name] for name in names or scores}
+    rows = [{"name": name, **facts, "settings": PRESETS[name]} for name, facts in chosen.items()]
     if names:
-        return Output("\n".join(_details(name, FACTS[name]) for name in chosen), rows)
-    return Output(_table(chosen) + _FOOTER, rows)
+        text = "\n".join(_line(name, chosen[name]) + _settings(name) for name in chosen)
+    else:
+        text = "".join(_line(name, facts) for name, facts in chosen.items()) + _FOOTER
+    return Output(text, rows)
 
 
 @click.command(cls=Command, stopped="nothing was changed")
@@ -76,45 +74,18 @@ def settings(names: tuple[str, ...], config: str | None, toml: bool) -> Output:
     return Output(text, [*setting_rows(chosen, values)])
 
 
-def _scores(hits_at_1: float | None, mrr: float | None) -> str:
-    return "" if mrr is None else f"{hits_at_1:.3f} / {mrr:.3f}"
+def _line(name: str, facts: Mapping[str, Any]) -> str:
+    """The scores and the time of a preset, and what it trains."""
+    scores = f"H@1 {facts['hits_at_1']:.3f}  MRR {facts['mrr']:.3f}" if "mrr" in facts else ""
+    minutes = f"{facts['minutes']:g} min" if "minutes" in facts else ""
+    return f"{name:<24}{scores:<22}{minutes}".rstrip() + f"\n    {facts['summary']}\n"
 
 
-def _speed(facts: PresetFacts) -> str:
-    return f"{facts.questions_per_second:,}" if facts.questions_per_second else ""
-
-
-def _time(facts: PresetFacts) -> str:
-    if facts.minutes is None:
-        return ""
-    return f"{60 * facts.minutes:.0f} s" if facts.minutes < 1 else f"{facts.minutes:g} min"
-
-
-def _table(chosen: Mapping[str, PresetFacts]) -> str:
-    rows = [_HEADER]
-    for name, facts in chosen.items():
-        scores = _scores(facts.hits_at_1, facts.mrr)
-        reranked = _scores(facts.reranked_hits_at_1, facts.reranked_mrr)
-        rows.append((name, facts.data, scores, reranked, _speed(facts), _time(facts)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows)
-    return "".join(line.rstrip() + "\n" for line in lines)
-
-
-def _details(name: str, facts: PresetFacts) -> str:
-    figures: dict[str, Any] = {
-        "data": facts.data,
-        "H@1 / MRR": _scores(facts.hits_at_1, facts.mrr),
-        "re-ranked": _scores(facts.reranked_hits_at_1, facts.reranked_mrr),
-        "questions/s": f"{_speed(facts)} on {facts.speed_machine}" * bool(_speed(facts)),
-        "to train": f"{_time(facts)} on {facts.training_machine}" * bool(_time(facts)),
-        "note": facts.note,
-    }
-    lines = [f"{name}: {facts.summary}"]
-    lines += [f"    {label}: {text}" for label, text in figures.items() if text]
+def _settings(name: str) -> str:
+    """The settings that a preset changes, wrapped."""
     changes = (f"{key}={toml_value(value)}" for key, value in PRESETS[name].items())
     text = "settings: " + (", ".join(changes) or "the defaults")
-    lines += textwrap.wrap(
+    lines = textwrap.wrap(
         text, 96, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
     )
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import operator
 import pathlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -50,6 +51,70 @@ class Hit(NamedTuple):
     distance: float
     score: float | None = None
     payload: Payload | None = None
+
+
+class Question(NamedTuple):
+    """A question to index, or as a store holds it."""
+
+    id: Id
+    text: str
+    payload: Payload | None = None
+
+
+class Store(Protocol):
+    """Questions and their vectors; safe to use from several threads.
+
+    Attributes:
+      recipe: how the vectors are indexed.
+      encoder: identity of the encoder of the vectors.
+      dimension: length of a vector.
+    """
+
+    recipe: Recipe
+    encoder: str
+    dimension: int
+
+    def __len__(self) -> int:
+        """Return the number of questions."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Name of the present state; every change gives another one."""
+        ...
+
+    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
+        """Find the `k` nearest questions of each vector float32 [n, d], nearest first.
+
+        payload: whether the hits have their payload, which takes time.
+        """
+        ...
+
+    def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
+        """Store questions of distinct ids and their vectors float32 [n, d]; replace equal ids.
+
+        The change is durable when the call returns.
+        """
+
+    def remove(self, ids: Sequence[Id]) -> int:
+        """Remove questions and return how many there were; unknown ids change nothing."""
+        ...
+
+    def get(self, ids: Sequence[Id]) -> list[Question | None]:
+        """Return the question of each id, None for an unknown one."""
+        ...
+
+    def questions(self) -> Iterator[Question]:
+        """Yield all questions, in the order in which they were added."""
+        ...
+
+    def new_ids(self, count: int) -> list[Id]:
+        """Return ids that no question has or had."""
+        ...
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Hold off the changes of other threads and processes; the holder may change."""
+        ...
 
 
 class StoredQuestion(NamedTuple):

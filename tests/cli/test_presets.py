@@ -1,7 +1,6 @@
-"""The commands `presets` and `settings`, and the facts that they print."""
+"""The commands `presets` and `settings`."""
 
 import json
-import pathlib
 import re
 import tomllib
 
@@ -12,63 +11,21 @@ from qpr_jax.training.describe import CHOICES
 from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config
-from qpr_jax.training.preset_facts import FACTS
-from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.presets import PRESETS, preset_scores
 from qpr_jax.training.sources import SOURCES
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-NUMBER_WORDS = {11: "eleven"}
-OTHER_NAMES = {"quora_minilm": "`(quora_)?minilm`", "quora_cross_encoder": "and a .cross-encoder"}
 
-
-def written_about(name):
-    """The docstring of a config, and the rows of tables that name it, in one line each."""
-    docstring = (ROOT / "experiments" / "configs" / f"{name}.py").read_text().split('"""')[1]
-    yield " ".join(docstring.split())
-    pages = [ROOT / "README.md", *sorted((ROOT / "results").glob("*/README.md"))]
-    for line in (line for page in pages for line in page.read_text().splitlines()):
-        if line.startswith("|") and re.search(OTHER_NAMES.get(name, f"`{name}`"), line):
-            yield line
-
-
-def forms(kind, value):
-    """How pages write a figure."""
-    if kind == "scores":
-        first, second = (f"{number:.3f}" for number in value)
-        return f"{first} / {second}", f"{first} and {second}", f"H@1 {first}, MRR {second}"
-    if kind == "speed":
-        return (f"{value:,} ", f"{value:,} |")
-    if value < 1:
-        return (f"{60 * value:.0f} s in all",)
-    unit = NUMBER_WORDS.get(value, f"{value:g}")
-    return f" {unit} minutes", f"12 epochs of {value * 5:g} s"
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_the_facts_of_presets_are_those_of_the_pages(name):
-    facts, texts = FACTS[name], [*written_about(name)]
-    figures = [
-        ("scores", (facts.hits_at_1, facts.mrr)),
-        ("scores", (facts.reranked_hits_at_1, facts.reranked_mrr)),
-        ("speed", facts.questions_per_second),
-        ("time", facts.minutes),
-    ]
-    for kind, value in figures:
-        if value not in (None, (None, None)):
-            assert any(form in text for form in forms(kind, value) for text in texts), value
-
-
-def test_each_preset_has_facts(qpr):
-    assert {*FACTS} == {*PRESETS}
+def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr):
+    assert {*preset_scores()} == {*PRESETS}
     status, stdout, _ = qpr("presets")
     assert status == 0
-    assert re.search(r"quora_sdml +Quora pairs +0\.762 / 0\.822", stdout)
+    assert re.search(r"(?m)^quora_sdml +H@1 0\.762  MRR 0\.822 +10 min$", stdout)
     assert max(map(len, stdout.splitlines())) <= 100
     rows = [json.loads(line) for line in qpr("presets", "--json")[1].splitlines()]
-    assert [row["name"] for row in rows] == [*FACTS]
+    assert [row["name"] for row in rows] == [*preset_scores()]
     assert rows[1]["mrr"] == 0.822
     status, stdout, _ = qpr("presets", "quora_best", "distill")
-    assert "quora_best: " in stdout
+    assert "quora_best " in stdout
     assert "batch_size=1024" in stdout
     assert '"quora_best"' in qpr("presets", "quora_best", "--json")[1]
     status, _, stderr = qpr("presets", "best")

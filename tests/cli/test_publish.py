@@ -70,7 +70,7 @@ def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
 def test_scores_of_another_encoder_are_left_out(qpr, run, tmp_path):
     shutil.copytree(run, tmp_path / "other")
     keep_row(tmp_path, "row", 0.5)
-    shutil.copy(tmp_path / "rows" / "row" / "ranks.npz", tmp_path / "other" / "ranks.npz")
+    shutil.copy(tmp_path / "row" / "ranks.npz", tmp_path / "other" / "ranks.npz")
     (tmp_path / "other" / "run.json").write_text("{}")
     (tmp_path / "other" / "report.json").write_text('{"encoder": "another"}')
     assert qpr("publish", "other", "--to", "mine")[0] == 0

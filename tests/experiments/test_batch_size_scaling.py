@@ -11,7 +11,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from qpr_jax.training.overrides import override
-from tests.runs import keep_row
+from tests.runs import keep_row, page_of
 
 
 @pytest.mark.parametrize("rule", study.RULES)
@@ -32,14 +32,14 @@ def keep_trial(results, size, rule, rate=0.5):
     keep_row(results, name, rate)
     timing = {"steps": 10, "pairs_per_second": 1234.5}
     report = {"settings": {"batch_size": size}, "timing": timing}
-    write_json(results / "rows" / name / "report.json", report)
+    write_json(results / name / "report.json", report)
     rng = np.random.default_rng(size)
     steps = [
         {"false_negatives": rng.random(), "rows_with_false_negatives": rng.random()}
         for _ in range(10)
     ]
     lines = "".join(f"{json.dumps(step)}\n" for step in steps)
-    (results / "rows" / name / "metrics.jsonl").write_text(lines)
+    (results / name / "metrics.jsonl").write_text(lines)
     return steps
 
 
@@ -47,8 +47,7 @@ def test_the_page_is_made_of_the_rows(tmp_path):
     steps = keep_trial(tmp_path, 64, "mask")
     for size, rule in ((32, "mask"), (32, "sqrt"), (64, "stop")):
         keep_trial(tmp_path, size, rule)
-    study.STUDY.rebuild(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+    page = page_of(study.STUDY, tmp_path)
     assert page.count("| by the root, own cluster masked | ") == 2
     rules = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")][1:]
     labels = [
@@ -61,12 +60,10 @@ def test_the_page_is_made_of_the_rows(tmp_path):
     for plot in ("quality", "false_negatives"):
         assert (tmp_path / "plots" / f"{plot}.png").stat().st_size > 1000
     assert "## Time and memory of a step" not in page
-    header = (tmp_path / "rows.csv").read_text().splitlines()[0]
-    assert header.startswith("N,rule,pairs,steps,H@1,H@1 low,H@1 high,MRR,")
 
     keep_trial(tmp_path, 64, "cube")
-    with pytest.raises(UserError, match="n_64_cube: expected a row of this study, got another"):
-        study.STUDY.rebuild(tmp_path)
+    with pytest.raises(UserError, match="n_64_cube: not a trial of this study"):
+        page_of(study.STUDY, tmp_path)
 
 
 def test_flags_choose_sizes_and_rules():

@@ -9,7 +9,7 @@ from experiments.trials import load
 from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import flatten
-from tests.runs import keep_row, write_encoder
+from tests.runs import keep_row, page_of, write_encoder
 
 METRICS = [f"{m}@{k}" for m in ("recall", "precision", "map", "ndcg") for k in (1, 3, 5, 10)]
 
@@ -32,7 +32,7 @@ def keep_trial(results, name, rate, **report):
     scores = {m: (i + 1) * rate / 20 for i, m in enumerate((*METRICS, "mrr@20"))}
     found = {"per_query": scores, "agreement": rate / 2}
     report = {"test": {"exact": found, "agreement": rate / 2}} | report
-    write_json(results / "rows" / name / "report.json", report)
+    write_json(results / name / "report.json", report)
     return scores
 
 
@@ -45,14 +45,13 @@ def test_the_page_has_rows_speeds_and_cutoffs(tmp_path):
     tfidf = {"per_query": dict.fromkeys(scores, 0.125)}
     keep_trial(results, "tfidf", 0.4, test=tfidf, questions_per_second=4321.4)
     write_json(results / "speeds.json", {"base": 98765.4, "char_ngrams": 1.0})
-    study.STUDY.rebuild(results)
-    page = (results / "README.md").read_text()
+    page = page_of(study.STUDY, results)
+    page, _, cutoffs = page.partition("## Recall")
     lines = {line.split(" | ")[0][2:]: line for line in page.splitlines() if line[:2] == "| "}
     assert lines["no pair at all"].endswith(" | +0.000 [+0.000, +0.000] |")
     assert lines["TF-IDF, cosine"].endswith(" |  | 4,321 |")
     assert "| 0.400 | 98,765 |" in page
     cells = [f"{scores[f'recall@{k}']:.3f}" for k in (1, 3, 5, 10)]
-    cutoffs = (tmp_path / "minilm" / "README.md").read_text()
     assert f"| {study.TITLES['base']} | {' | '.join(cells)} |" in cutoffs
     assert f"| TF-IDF, cosine | {' | '.join(['0.125'] * 8)} |" in cutoffs
     assert "| | MAP@1 | MAP@3 | MAP@5 | MAP@10 | NDCG@1 | " in cutoffs
@@ -65,10 +64,8 @@ def test_the_page_has_quality_against_the_number_of_texts(tmp_path):
     for name, rate, unlabelled in (("texts_quora", 0.5, 0), ("texts_open", 0.75, 1500)):
         data = {"splits": {"train": {"questions": 1000}}, "unlabelled": unlabelled}
         keep_trial(results, name, rate, data=data, timing={"steps": 10 + unlabelled})
-    study.STUDY.rebuild(results)
-    first, second = [
-        line for line in (results / "README.md").read_text().splitlines() if " epochs | " in line
-    ]
+    page = page_of(study.STUDY, results)
+    first, second = [line for line in page.splitlines() if " epochs | " in line]
     assert first.startswith("| Quora, 4 epochs | 1,000 | 10 | ")
     assert first.endswith(" |  |")
     assert "| 2,500 | 1,510 | " in second
@@ -81,8 +78,9 @@ def test_speeds_are_of_the_encoders_that_are_there(tmp_path, generated_data, mon
     monkeypatch.setattr(study, "_ROUNDS", 1)
     results, workdir = tmp_path / "results", tmp_path / "runs"
     for name in ("base", "imitation"):
-        keep_trial(results, name, 0.5)
+        keep_trial(workdir, name, 0.5)
         write_encoder(workdir / name)
+    results.mkdir()
     write_json(results / "speeds.json", {"pairs": 17.0})
     rows = ["base", "imitation", "tfidf"]
     assert study.STUDY.run(speed=True, rows=rows, results=results, workdir=workdir) == 0
@@ -96,7 +94,7 @@ def test_flags_choose_the_rows():
     names = [*study.UNTRAINED, *study.OTHERS, *study.ROWS, *study.TEXTS]
     assert [trial.name for trial in trials] == names
     assert {trial.name for trial in trials if trial.search} == {*study.UNTRAINED}
-    assert all(trial.keep_export for trial in trials if not trial.search)
+    assert all(trial.keep == "encoder" for trial in trials if not trial.search)
     assert [t.name for t in study.trials(study.STUDY.read_flags({"rows": ["base"]}))] == ["base"]
 
 
@@ -111,4 +109,4 @@ def test_further_seeds_train_what_is_trained():
     trials = study.trials(flags)
     assert [trial.name for trial in trials] == ["bm25", "base", "base-seed1"]
     assert [trial.config.seed for trial in trials[1:]] == [0, 1]
-    assert [trial.keep_export for trial in trials[1:]] == [True, False]
+    assert [trial.keep for trial in trials[1:]] == ["encoder", "scores"]

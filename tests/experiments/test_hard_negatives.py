@@ -11,7 +11,7 @@ from qpr_jax.data.splits import HELD_OUT, group_questions
 from qpr_jax.files import write_json
 from qpr_jax.index.negatives import Rules
 from qpr_jax.training.checks import unused_settings, validate
-from tests.runs import WORDS, keep_row, write_encoder
+from tests.runs import WORDS, keep_row, page_of, write_encoder
 
 
 def test_every_row_has_settings_that_are_read(tmp_path):
@@ -79,13 +79,12 @@ def test_the_page_has_scores_and_shares(tmp_path):
     for method, rate in (("none", 0.7), ("rank_1", 0.5), ("margin", 0.8)):
         ranks = keep_row(tmp_path, f"{method}_sdml", rate)
         ranks |= {f"{split}_exact": ranks[f"{split}_index"] for split in HELD_OUT}
-        np.savez(tmp_path / "rows" / f"{method}_sdml" / "ranks.npz", **ranks)
+        np.savez(tmp_path / f"{method}_sdml" / "ranks.npz", **ranks)
     found = {"queries": 10, "negatives": 20, "false": 5, "queries_with_false": 4}
     mined = {"queries": 100, "negatives": 150}
     counted = {"margin": {"mined": mined, "train": found, "validation": found}}
     write_json(tmp_path / study.COUNTED, counted)
-    study.STUDY.rebuild(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+    page = page_of(study.STUDY, tmp_path)
     assert "ranking" not in page.split("## How many")[0].split("## SDML")[1]
     assert "| 150 | 2.00 | 0.250 | 0.400 | 2.00 | 0.250 | 0.400 |" in page
     lines = [line.split(" | ") for line in page.splitlines() if line.startswith("| the nearest")]

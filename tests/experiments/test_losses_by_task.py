@@ -9,7 +9,7 @@ from experiments.losses_by_task import METRICS, ROWS, row_config
 from qpr_jax.data.quora import read_quora
 from qpr_jax.data.task_splits import Sizes, make_tasks, write_tasks
 from qpr_jax.training.checks import unused_settings, validate
-from tests.runs import keep_tasks, write_encoder
+from tests.runs import keep_tasks, page_of, write_encoder
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -70,8 +70,7 @@ def test_the_page_has_the_scores_of_all_tasks(tmp_path):
         name: keep_tasks(tmp_path, name, seed)
         for seed, name in enumerate(("ranking", "contrastive", "multitask_sum", "sdml"))
     }
-    study.STUDY.rebuild(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+    page = page_of(study.STUDY, tmp_path)
     rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
     assert [row.split(" | ")[0][2:] for row in rows] == [
         ROWS[name][0] for name in ROWS if name in tasks

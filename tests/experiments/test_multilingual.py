@@ -6,14 +6,12 @@ import itertools
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from experiments import multilingual as study
 from experiments import translation_scores
 from experiments.trials import load
 from qpr_jax.encoders import minilm
-from qpr_jax.errors import UserError
 from qpr_jax.files import write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.checks import unused_settings, validate
@@ -21,7 +19,7 @@ from qpr_jax.training.config import flatten
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import smoke_changes
 from tests.made_up_language import made_up_pairs
-from tests.runs import keep_row, write_encoder
+from tests.runs import keep_row, page_of, write_encoder
 
 
 @pytest.mark.parametrize("name", study.ROWS)
@@ -134,32 +132,19 @@ def test_baselines_are_scored_once_and_kept(tiny, tmp_path, monkeypatch):
     assert "| Multi30k test | *aimed at* | 0.99 | 0.99 |  |  |  |" in page
 
 
-def write_run(folder, name):
-    """A finished run, made up."""
-    ranks = keep_row(folder / "made", name, 0.5)
-    write_encoder(folder)
-    np.savez(folder / "ranks.npz", **ranks)
-    timing = {"steps": 1234, "train_seconds": 600}
-    write_json(folder / "report.json", {"timing": timing})
-    write_json(folder / "run.json", {"max_epochs": 1})
-    for file in ("evaluations.jsonl", "metrics.jsonl"):
-        (folder / file).write_text('{"step": 1}\n')
-
-
-def test_finished_runs_are_kept_as_rows_and_timed(tiny, tmp_path, monkeypatch):
+def test_the_students_are_timed(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(study, "_ROUNDS", 1)
     encoder = run_encoder(tmp_path / "teacher")
     monkeypatch.setattr("qpr_jax.encoders.load.read_encoder", lambda name: encoder)
-    runs = {name: tmp_path / f"of {name}" for name in (study.PRESET, study.ENGLISH)}
-    for name, folder in runs.items():
-        write_run(folder, name)
-    folders = {"results": tmp_path / "results", "workdir": tmp_path / "work"}
-    entries = [f"{name}={folder}" for name, folder in runs.items()]
-    assert study.STUDY.run(runs=entries, **folders) == 0
-    kept = tmp_path / "results" / "rows" / study.ENGLISH
-    assert json.loads((kept / study.SCORES).read_text()).keys() == {"de", "fr", "cs"}
-    assert study.STUDY.run(runs=entries, speed=True, **folders) == 0
-    page = (tmp_path / "results" / "README.md").read_text()
+    workdir, results = tmp_path / "work", tmp_path / "results"
+    for name in (study.PRESET, study.ENGLISH):
+        keep_row(workdir, name, 0.5)
+        timing = {"steps": 1234, "train_seconds": 600}
+        write_json(workdir / name / "report.json", {"timing": timing})
+        write_encoder(workdir / name)
+    results.mkdir()
+    assert study.STUDY.run(speed=True, results=results, workdir=workdir) == 0
+    page = (results / "README.md").read_text()
     assert f"| {study.TITLES[study.PRESET]}: German | " in page
     lines = page.partition("## English\n")[2].splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith("| student")]
@@ -167,21 +152,6 @@ def test_finished_runs_are_kept_as_rows_and_timed(tiny, tmp_path, monkeypatch):
     assert rows[0][1:3] == ["1.000", "+0.000 [+0.000, +0.000]"]
     assert rows[1][2] == ""
     assert rows[1][5:] == ["1,234", "10 |"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"runs": ["german=a"]}, "`runs`: expected NAME=FOLDER, a NAME of multi.*'german=a'"),
-        ({"runs": [study.PRESET]}, "`runs`: expected NAME=FOLDER"),
-        ({"runs": [f"{study.PRESET}=nowhere"]}, "nowhere: expected a finished run, got one with"),
-        ({"runs": ["a=b"], "rows": [study.ENGLISH]}, "`--runs`, `--rows`: expected one of the two"),
-        ({"rebuild": True}, r"expected rows or baselines\.json, found none"),
-    ],
-)
-def test_wrong_flags_are_refused(flags, message, tmp_path):
-    with pytest.raises(UserError, match=message):
-        study.STUDY.run(results=tmp_path, workdir=tmp_path / "work", **flags)
 
 
 def scored(language, name, accuracy, **more):
@@ -198,14 +168,13 @@ def test_the_page_has_all_encoders_of_each_set_and_the_goal(tmp_path):
             scored("de", "Tatoeba test", accuracy, cosine_source=0.8, cosine_target=0.7),
         ]
         known = {"en": 0.99, "de": accuracy}
-        row = tmp_path / "rows" / name
+        row = tmp_path / name
         write_json(row / study.SCORES, {"de": {"sets": sets, "known": known}})
         write_json(row / "report.json", {"timing": {"steps": 2000, "train_seconds": 90}})
     baseline = {"sets": [scored("de", "Tatoeba test", 0.3)], "seconds": 1}
     write_json(tmp_path / study.BASELINE_SCORES, {"de": {"tfidf": baseline}})
     write_json(tmp_path / study.SPEEDS, {f"{study.PRESET} de": 31415.9})
-    study.STUDY.rebuild(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+    page = page_of(study.STUDY, tmp_path)
     german = page.partition("### German\n")[2].partition("\n#")[0]
     rows = [line for line in german.splitlines()[3:] if line.startswith("| ")]
     assert rows == [
@@ -224,7 +193,7 @@ def test_the_page_has_all_encoders_of_each_set_and_the_goal(tmp_path):
 def test_flags_choose_the_rows():
     trials = study.trials(study.STUDY.read_flags({}))
     assert [trial.name for trial in trials] == [*study.ROWS]
-    assert all(trial.keep_run for trial in trials)
+    assert all(trial.keep == "run" for trial in trials)
     flags = study.STUDY.read_flags({"rows": [study.ENGLISH], "teacher_cache": "vectors"})
     assert [trial.name for trial in study.trials(flags)] == [study.ENGLISH]
     assert study.trials(flags)[0].config.teacher.cache == "vectors"
@@ -243,4 +212,4 @@ def test_the_study_runs(run_study, tmp_path, data):
     assert status == 0, stderr
     page = (tmp_path / "results" / "README.md").read_text()
     assert page.count("| student, English alone |") == 4 * 3 + 2
-    assert (tmp_path / "runs" / study.PRESET / "report.json").exists()
+    assert (tmp_path / "runs" / "rows" / study.PRESET / "report.json").exists()

@@ -1,4 +1,4 @@
-"""Any study: trials made, killed, resumed, shared between processes, kept; the page rebuilt."""
+"""Any study: trials made, killed, resumed and shared between processes; the page."""
 
 import dataclasses
 import json
@@ -11,21 +11,19 @@ import pytest
 from experiments import (
     batch_size_scaling,
     distillation,
-    hard_negatives,
     losses_by_task,
     noise,
     openqa_tables,
     paper_tables,
 )
-from experiments.study import KeptRows, Study
-from experiments.trials import Trial, is_done, load, make_trials, seeded, shrink
+from experiments.study import Study, Trials
+from experiments.trials import Trial, load, make_trials, seeded, shrink
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.lexical import tfidf_search
-from qpr_jax.files import locked, read_json, write_json
-from qpr_jax.training.config import flatten, identity
+from qpr_jax.files import locked, write_json
 from tests.distant.rows import log_rows, write_rows
 from tests.encoders.examples import TINY
-from tests.runs import keep_row, keep_tasks
+from tests.runs import keep_row, page_of
 
 STUDIES = (batch_size_scaling, distillation, losses_by_task, noise, openqa_tables, paper_tables)
 INTERRUPTED: list[pathlib.Path] = []
@@ -41,7 +39,7 @@ def interrupt_once(run):
 
 def trials(flags):
     return [
-        Trial("plain", load("synthetic_sdml"), keep_export=True, kept_steps=5),
+        Trial("plain", load("synthetic_sdml"), keep="encoder"),
         Trial("seeded-seed1", load("synthetic_sdml", seed=1), files={"more.json": interrupt_once}),
         Trial(
             "tfidf",
@@ -51,9 +49,9 @@ def trials(flags):
     ]
 
 
-def page(kept):
-    scores = kept.scores("test", "pair")
-    return ["# A study", *(f"{name}: {scores.mean(name)[0]:.4f}" for name in kept.ranks)]
+def page(done):
+    scores = done.scores("test", "pair")
+    return [f"{name}: {scores.mean(name)[0]:.4f}\n" for name in done.ranks]
 
 
 STUDY = Study("tiny", "tiny", trials, page, data=lambda flags: (None, None))
@@ -74,8 +72,8 @@ def lines():
     logger.setLevel(level)
 
 
-def test_trials_resume_are_shared_and_kept_and_the_page_is_rebuilt_from_them(tmp_path, lines):
-    results, workdir = tmp_path / "results", tmp_path / "runs" / "trials"
+def test_trials_resume_and_are_shared_and_the_page_has_their_scores(tmp_path, lines):
+    results, workdir = tmp_path / "results", tmp_path / "runs"
     INTERRUPTED.clear()
 
     def run(**flags):
@@ -84,30 +82,22 @@ def test_trials_resume_are_shared_and_kept_and_the_page_is_rebuilt_from_them(tmp
 
     with locked(workdir / ".tfidf.lock"):  # as if another process made it
         assert run(smoke=True) == 128 + signal.SIGTERM
-        assert lines[0] == "3 rows left; next: plain"
-        assert {path.name for path in (results / "rows").glob("[!.]*")} == {"plain"}
-        assert not (results / "README.md").exists()
-        config = results / "rows" / "plain" / "config.json"
-        made = config.stat().st_mtime_ns
+        assert lines[0] == "3 trials left; next: plain"
+        assert not results.exists()
+        made = (workdir / "plain" / "report.json").stat().st_mtime_ns
 
         assert run(smoke=True) == 0
-        assert lines[0].startswith("2 rows left, about ")
+        assert lines[0].startswith("2 trials left, about ")
         assert lines[0].endswith("next: seeded-seed1")
         assert lines[1] == "tfidf is being made by another process"
-    assert config.stat().st_mtime_ns == made
+    assert (workdir / "plain" / "report.json").stat().st_mtime_ns == made
     assert "tfidf" not in (results / "README.md").read_text()
 
     assert run(smoke=True) == 0
-    assert lines[0] == "1 rows left, about 0 minutes of training; next: tfidf"
-    folders = {path.name: path for path in (results / "rows").iterdir()}
-    assert folders.keys() == {"plain", "seeded-seed1", "tfidf"}
-    files = {"config.json", "report.json", "ranks.npz", "evaluations.jsonl", "metrics.jsonl"}
-    assert {path.name for path in folders["plain"].iterdir()} == files
-    assert {path.name for path in folders["seeded-seed1"].iterdir()} == files | {"more.json"}
-    assert "export" in json.loads((folders["seeded-seed1"] / "more.json").read_text())["files"]
-    assert len((folders["plain"] / "metrics.jsonl").read_text().splitlines()) == 5
-    kept = KeptRows(results)
-    reports = kept.read("report.json")
+    assert lines[0] == "1 trials left, about 0 minutes of training; next: tfidf"
+    assert "export" in json.loads((workdir / "seeded-seed1" / "more.json").read_text())["files"]
+    done = Trials(results, workdir)
+    reports = done.read("report.json")
     # The scores of pages, from the ranks of queries, are those of the trial's report.
     for trial, name in (("plain", "plain"), ("seeded-seed1", "seeded")):
         test = reports[trial]["test"]
@@ -116,24 +106,25 @@ def test_trials_resume_are_shared_and_kept_and_the_page_is_rebuilt_from_them(tmp
             (test["exact"]["per_query"], "query", "exact"),
         ):
             expected = [found[metric] for metric in ("hits@1", "hits@10", "mrr@20")]
-            assert kept.scores("test", over, search).mean(name) == pytest.approx(expected)
+            assert done.scores("test", over, search).mean(name) == pytest.approx(expected)
     assert reports["tfidf"]["questions"] == reports["plain"]["data"]["questions"]
-    assert json.loads((folders["tfidf"] / "config.json").read_text())["search"] == "tfidf"
-    assert not (workdir / "seeded-seed1").exists()
-    left = {path.name for path in (workdir / "plain").iterdir()}
-    assert "export" in left
-    assert not left & {"checkpoints", "index"}
+    folders = {path.name for path in (workdir / "seeded-seed1").iterdir() if path.is_dir()}
+    assert folders == set()
+    assert [path.name for path in (workdir / "plain").iterdir() if path.is_dir()] == ["export"]
 
-    before = (results / "README.md").read_bytes()
-    assert before.startswith(b"# A study\nplain: 0.")
-    assert b"\nseeded: 0." in before
-    (results / "README.md").unlink()
-    assert run(rebuild=True) == 0
-    assert (results / "README.md").read_bytes() == before
+    # People write around the tables.
+    text = (results / "README.md").read_text()
+    assert "\nplain: 0." in text
+    assert "\nseeded: 0." in text
+    (results / "README.md").write_text(f"Before.\n{text}After.\n")
     assert run(smoke=True) == 0
     assert not [line for line in lines if "next" in line]
+    assert (results / "README.md").read_text() == f"Before.\n{text}After.\n"
+    (results / "README.md").write_text("No markers.\n")
+    with pytest.raises(UserError, match=r"README.md: the lines .* are missing"):
+        run(smoke=True)
 
-    with pytest.raises(UserError, match=r"plain: expected `\S+` .*; to train it again, remove"):
+    with pytest.raises(UserError, match=r"plain: `\S+` is .*, the study asks for .* remove"):
         run()  # the same trials at full size
 
 
@@ -141,73 +132,56 @@ def test_a_trial_that_fails_does_not_keep_the_others_from_being_made(tmp_path, m
     def train(config, run):
         if config.seed == 1:
             raise UserError("expected finite numbers, got nan")
-        for file in ("report.json", "run.json", "ranks.npz", "metrics.jsonl", "evaluations.jsonl"):
-            run.mkdir(parents=True, exist_ok=True)
-            (run / file).write_text('{"step": 0}\n')
+        (run / "export").mkdir(parents=True)
+        (run / "report.json").write_text("{}")
 
     monkeypatch.setattr("qpr_jax.training.main.train_and_evaluate", train)
     config = load("synthetic_sdml")
     made = [
         Trial("fails", load("synthetic_sdml", seed=1)),
         Trial("good", config, group="some"),
-        Trial("whole", config, keep_run=True),
+        Trial("whole", config, keep="run"),
     ]
-    workdir, results = tmp_path / "runs" / "study", tmp_path / "results"
-    failed = make_trials(made, workdir, results, (None, None))
+    failed = make_trials(made, tmp_path, (None, None))
     assert failed == ["fails: expected finite numbers, got nan"]
-    assert [path.name for path in (results / "some" / "rows").iterdir()] == ["good"]
-    assert [path.name for path in (results / "rows").iterdir()] == ["whole"]
-    assert (tmp_path / "runs" / "whole" / "report.json").exists()
-    assert not (workdir / "some" / "good").exists()
+    assert not (tmp_path / "some" / "good" / "export").exists()
+    assert (tmp_path / "whole" / "export").exists()
 
     study = dataclasses.replace(STUDY, trials=lambda flags: made[:1])
     keep_row(tmp_path / "others", "sdml", 0.5)
-    with pytest.raises(UserError, match=r"^1 rows could not be made: fails: expected finite"):
-        study.run(results=tmp_path / "others", workdir=workdir)
-    assert (tmp_path / "others" / "README.md").read_text().startswith("# A study\n")
+    with pytest.raises(UserError, match=r"^1 trials failed: fails: expected finite"):
+        study.run(results=tmp_path / "results", workdir=tmp_path / "others")
+    assert "\nsdml: 0." in (tmp_path / "results" / "README.md").read_text()
 
 
 def test_a_trial_made_otherwise_is_not_taken_for_done(tmp_path):
-    row = tmp_path / "mask"
-    config = paper_tables.row_config("mask")
-    settings = identity(config)
-    assert not is_done(row, settings, "abc")
-    kept = json.loads(json.dumps(flatten(config)))
-    write_json(row / "config.json", kept | {"data.sha256": "abc"})
-    assert is_done(row, settings, "abc")
-    with pytest.raises(UserError, match=r"expected `data\.sha256` 'abd', got 'abc'"):
-        is_done(row, settings, "abd")
-    write_json(row / "config.json", kept | {"data.sha256": "abc", "loss.smoothing": 0.2})
-    with pytest.raises(UserError, match=r"expected `loss.smoothing` 0\.3, got 0\.2; .* remove"):
-        is_done(row, settings, "abc")
-    # A setting that is newer than the trial had the effect of its default.
-    old = {key: value for key, value in kept.items() if key != "loss.symmetric"}
-    write_json(row / "config.json", old | {"data.sha256": "abc"})
-    assert is_done(row, settings, "abc")
+    trial = Trial("mask", paper_tables.row_config("mask"))
+    assert not trial.is_done(tmp_path, "abc")
+    settings = trial.settings | {"data.sha256": "abc"}
+    write_json(tmp_path / "mask" / "run.json", settings)
+    assert not trial.is_done(tmp_path, "abc")  # still trained
+    write_json(tmp_path / "mask" / "report.json", {})
+    assert trial.is_done(tmp_path, "abc")
+    with pytest.raises(UserError, match=r"`data\.sha256` is 'abc', the study asks for 'abd'"):
+        trial.is_done(tmp_path, "abd")
+    write_json(tmp_path / "mask" / "run.json", settings | {"loss.smoothing": 0.2})
+    with pytest.raises(UserError, match=r"`loss.smoothing` is 0\.2, the study asks for 0\.3"):
+        trial.is_done(tmp_path, "abc")
 
 
-def test_rows_scored_on_other_queries_are_refused(tmp_path):
+def test_trials_scored_on_other_queries_are_refused(tmp_path):
     keep_row(tmp_path, "averaging", 0.6, queries=300)
     keep_row(tmp_path, "mask", 0.6)
     keep_row(tmp_path, "sdml", 0.6)
-    for study in (paper_tables.STUDY, noise.STUDY):
-        with pytest.raises(UserError, match="averaging: expected the queries of the other rows"):
-            study.rebuild(tmp_path)
+    with pytest.raises(UserError, match="averaging: scored on other queries than the other"):
+        page_of(paper_tables.STUDY, tmp_path)
 
 
-def test_a_part_of_a_trial_that_a_kill_left_is_not_read(tmp_path):
+def test_an_unfinished_trial_is_not_read(tmp_path):
     keep_row(tmp_path, "sdml", 0.6)
-    part = tmp_path / "rows" / ".mask.part" / "ranks.npz"
-    part.parent.mkdir()
-    part.write_bytes(b"half")
-    assert list(KeptRows(tmp_path).ranks) == ["sdml"]
-
-
-@pytest.mark.parametrize("module", STUDIES, ids=lambda module: module.__name__)
-def test_without_any_row_there_is_no_page(module, tmp_path):
-    with pytest.raises(UserError, match=r"expected rows.*, found none; run the study without"):
-        module.STUDY.run(rebuild=True, results=tmp_path, workdir=tmp_path)
-    assert not (tmp_path / "README.md").exists()
+    keep_row(tmp_path, "mask", 0.6)
+    (tmp_path / "mask" / "report.json").unlink()
+    assert list(Trials(tmp_path, tmp_path).ranks) == ["sdml"]
 
 
 @pytest.mark.parametrize(
@@ -216,9 +190,7 @@ def test_without_any_row_there_is_no_page(module, tmp_path):
         (paper_tables, {"rows": ["sdm"]}, "`--rows`: expected some of bm25, .*, got 'sdm'"),
         (paper_tables, {"rows": ["sdml"], "table": "1"}, "`--rows`, `--table`: expected one of"),
         (distillation, {"rows": ["bas"]}, "`--rows`: expected some of .*, got 'bas'"),
-        (distillation, {"speed": True, "rebuild": True}, "`--speed`, `--rebuild`: expected one of"),
         (losses_by_task, {"rows": ["sdlm"]}, "`--rows`: expected some of .*, got 'sdlm'"),
-        (batch_size_scaling, {"bench": True, "rebuild": True}, "`--bench`, `--rebuild`: expected"),
         (
             batch_size_scaling,
             {"sizes": ["0"]},
@@ -233,7 +205,7 @@ def test_without_any_row_there_is_no_page(module, tmp_path):
 )
 def test_wrong_flags_are_refused(module, flags, message, tmp_path):
     with pytest.raises(UserError, match=message):
-        module.STUDY.run(**{"rebuild": True, "results": tmp_path} | flags)
+        module.STUDY.run(results=tmp_path, workdir=tmp_path, **flags)
 
 
 @pytest.mark.parametrize("module", STUDIES, ids=lambda module: module.__name__)
@@ -248,28 +220,11 @@ def test_every_study_names_its_folders_and_flags(module):
     assert len(set(names)) == len(names) > 10
 
 
-@pytest.mark.parametrize("module", [*STUDIES, hard_negatives], ids=lambda module: module.__name__)
-def test_the_kept_trials_have_the_settings_of_today(module):
-    """Else a study that is repeated would stop at the first trial that is kept."""
-    study = module.STUDY
-    results = pathlib.Path(__file__).parent.parent.parent / "results" / study.results
-    kept = 0
-    for trial in study.trials(study.read_flags({})):
-        path = trial.folder(results)
-        if (path / "config.json").exists():
-            kept += 1
-            sha256 = read_json(path / "config.json").get("data.sha256")
-            assert is_done(path, trial.settings, sha256)
-    assert kept >= 5
-
-
-def test_an_encoder_that_is_not_trained_is_kept_without_steps(tmp_path):
+def test_an_encoder_that_is_not_trained_is_scored(tmp_path):
     changes = {"encoder.kind": "bert", "encoder.pretrained": str(TINY), "max_epochs": 0}
     trial = Trial("as_it_is", shrink(load("synthetic_sdml", changes)))
-    assert make_trials([trial], tmp_path / "runs", tmp_path / "results", (None, None)) == []
-    kept = tmp_path / "results" / "rows" / "as_it_is"
-    assert {path.name for path in kept.iterdir()} == {"config.json", "report.json", "ranks.npz"}
-    assert is_done(kept, trial.settings, None)
+    assert make_trials([trial], tmp_path, (None, None)) == []
+    assert trial.is_done(tmp_path, None)
 
 
 def test_seeds_are_in_the_name_but_for_the_first():
@@ -277,13 +232,12 @@ def test_seeds_are_in_the_name_but_for_the_first():
 
 
 def test_the_program_reads_flags_and_says_one_line(run_study, tmp_path):
-    keep_tasks(tmp_path / "results", "sdml")
-    status, said = run_study("losses_by_task", "--rebuild", "--rows=sdml,ranking")
-    assert status == 0, said
-    assert said.endswith(f" see {tmp_path / 'results' / 'README.md'}\n")
-    status, said = run_study("batch_size_scaling", "rebuild")
+    status, said = run_study("losses_by_task", "--rows=sdlm")
+    assert (status, said.count("\n")) == (1, 1)
+    assert said.startswith("error: `--rows`: expected some of sdml, ")
+    status, said = run_study("batch_size_scaling", "bench")
     assert status == 1
-    assert said == "error: expected flags only, got 'rebuild'; did you mean --rebuild?\n"
+    assert said == "error: expected flags only, got 'bench'; did you mean --bench?\n"
 
 
 @pytest.mark.slow
@@ -299,7 +253,8 @@ def test_the_program_reads_flags_and_says_one_line(run_study, tmp_path):
 def test_a_study_is_tried_at_tiny_shapes(module, flags, names, run_study, tmp_path):
     status, said = run_study(module, "--smoke", *flags)
     assert status == 0, said
-    assert {path.name for path in (tmp_path / "results" / "rows").iterdir()} == names
+    reports = (tmp_path / "runs" / "rows").glob("*/report.json")
+    assert {path.parent.name for path in reports} == names
     assert (tmp_path / "results" / "README.md").exists()
     assert "next" not in run_study(module, "--smoke", *flags)[1]
 
@@ -312,11 +267,10 @@ def test_a_study_of_logs_is_tried_at_tiny_shapes(run_study, tmp_path):
     flags = ("openqa_tables", "--smoke", "--coherence=pairwise")
     status, said = run_study(*flags, data=tmp_path / "data")
     assert status == 0, said
-    rows = tmp_path / "results" / "pairwise" / "rows"
-    names = {path.name for path in rows.iterdir()}
+    rows = tmp_path / "runs" / "rows" / "pairwise"
+    names = {path.parent.name for path in rows.glob("*/report.json")}
     assert names == {"openqa_sdml"} | {row[1] for row in openqa_tables.OPEN_DOMAIN[5].rows}
-    # The whole config is kept as a run; all rows have the same clusters.
-    assert (tmp_path / "runs" / "openqa_sdml" / "export").is_dir()
+    # All rows have the same clusters.
     counts = [
         json.loads((rows / name / "report.json").read_text())["data"]["distant_supervision"]
         for name in ("sdml", "openqa_sdml")

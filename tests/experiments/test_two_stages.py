@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments import two_stages as study
 from qpr_jax.training.checks import unused_settings, validate
-from tests.runs import keep_row
+from tests.runs import keep_row, page_of
 
 
 def test_every_row_has_settings_that_are_read():
@@ -30,9 +30,8 @@ def test_the_page_has_gains_of_each_stage(tmp_path):
                 ranks[f"{split}_reranked_{search}"] = better
                 if name == study.CROSSED:
                     ranks[f"{split}_reranked_cross_{search}"] = np.ones_like(better)
-        np.savez(tmp_path / "rows" / name / "ranks.npz", **ranks)
-    study.STUDY.rebuild(tmp_path)
-    page = (tmp_path / "README.md").read_text()
+        np.savez(tmp_path / name / "ranks.npz", **ranks)
+    page = page_of(study.STUDY, tmp_path)
     # keep_row finds all by exact search.
     lines = page.partition("## The index")[2].splitlines()
     rows = [line.split(" | ") for line in lines if line.startswith("| ")]
