@@ -67,11 +67,11 @@ def measure(
     what: str, folder: str, batch_size: int, filters: int, path: str = "", form: str = ""
 ) -> dict[str, Any]:
     """Run one measurement in this process; or "prepare" or "check", which come before them."""
-    from experiments.configs import quora_sdml
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.loader import pairs_loader
+    from qpr_jax.training.overrides import load_config
 
-    config = quora_sdml.get_config()
+    config = load_config("quora_sdml")
     config.encoder.filters, config.batch_size = filters, batch_size
     file = pathlib.Path(folder) / "prepared.pickle"
     if what == "prepare":

@@ -1,188 +1,141 @@
-"""All close pairs of the same vectors: this package, FAISS, semhash and sentence-transformers.
+"""Duplicates among the Quora questions, or among more that are made of them.
 
-    python -m venv other && other/bin/pip install sentence-transformers semhash
-    python -m benchmarks.duplicates --run RUN --other-python other/bin/python [--questions 20000]
+    python -m benchmarks.duplicates [--run open_student] [--questions 165493] [--distances 0.2 0.3]
 
-Encodes the distinct questions of the Quora file with the encoder of a run, and searches vectors of
-length 1 for all pairs with a cosine of at least --cosine. Every search has a process of its own;
-seconds are from vectors to pairs, CPU seconds those of all threads. "Found" is the share of the
-exact pairs. semhash has its default index; paraphrase_mining its default 100 neighbors of each, and
-50 times as many pairs as questions. The floor is the time of the float32 products of all pairs of
-whole vectors, at the best rate of NumPy on this machine at that moment.
+Prints a row for each squared distance: the pairs within it, the seconds from vectors to pairs, the
+share of the pairs that is missed, its estimate, the share of Quora's labeled duplicates and of the
+other labeled pairs within the distance, and the share of the pairs found whose questions are in one
+cluster of the labels. Most duplicates have no label, so the precision is higher than that.
+
+Then it times `find_duplicates` at --group-distance, from texts to groups, and prints the pairwise
+precision and recall of the groups of each linkage by the clusters.
+
+What is missed is counted on --sampled questions, whose pairs with all others are found exactly.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
-CHILD = "--child"
-FAISS_TILE, FAISS_SLICE = 8192, 1024
-EXACT = "ours, exact"
+from qpr_jax.data.clusters import transitive_clusters
+from qpr_jax.data.quora import QuestionPairs, read_quora
+from qpr_jax.data.sources import find_quora
+from qpr_jax.duplicates.find import find_duplicates
+from qpr_jax.duplicates.groups import LINKAGES
+from qpr_jax.index.close_pairs import Pairs, close_pairs, pair_distances
+from qpr_jax.index.run import run_encoder
+from qpr_jax.machine import peak_memory
+
+_PART = 65_536
+QUICK = 20_000
 
 
-def ours(vectors: np.ndarray, distance: float, exact: bool) -> np.ndarray:
-    """Pairs int64 [P, 2] by `find_pairs`."""
-    from qpr_jax.index.pair_search import find_pairs
-
-    with tempfile.TemporaryDirectory() as folder:
-        found = find_pairs(vectors, distance, folder, memory=4 << 30, exact=exact)
-        parts = [np.stack([part.first, part.second], axis=1) for part in found.parts()]
-        print(f"missed, by estimate: {found.missed:.3f}", file=sys.stderr)
-    return np.concatenate([np.zeros((0, 2), np.int64), *parts])
-
-
-def faiss_tiles(vectors: np.ndarray, distance: float) -> np.ndarray:
-    """Pairs by range searches of flat indexes of a few thousand vectors."""
-    import faiss
-
-    pairs = []
-    for start in range(0, len(vectors), FAISS_TILE):
-        tile = faiss.IndexFlatL2(vectors.shape[1])
-        tile.add(vectors[start : start + FAISS_TILE])
-        for other in range(start, len(vectors), FAISS_SLICE):
-            limits, _, first = tile.range_search(vectors[other : other + FAISS_SLICE], distance)
-            second = other + np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(int))
-            first += start
-            pairs.append(np.stack([first, second], axis=1)[first < second])
-    return np.concatenate(pairs)
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--run", default="open_student", help="Encoder.")
+    parser.add_argument("--questions", type=int, default=0, help="0: all of Quora's.")
+    parser.add_argument("--distances", type=float, nargs="+", default=[0.1, 0.2, 0.3, 0.5])
+    parser.add_argument("--group-distance", type=float, default=0.3)
+    parser.add_argument("--sampled", type=int, default=10_000)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    data = read_quora(find_quora(""))
+    count = QUICK if given.quick else given.questions or len(data.questions)
+    texts = [*distinct_questions(data.questions, count)]
+    encoder = run_encoder(given.run)
+    start = time.perf_counter()
+    vectors = np.empty((count, encoder.dimension), np.float32)
+    for first in range(0, count, _PART):
+        vectors[first : first + _PART] = encoder.encode(texts[first : first + _PART])
+    print(f"{count:,} questions, {given.run}; encoded in {time.perf_counter() - start:.0f} s\n")
+    print_distances(data, vectors, given.distances, given.sampled)
+    print_groups(data, texts, given.run, given.group_distance)
+    print(f"peak memory: {peak_memory() / 2**30:.1f} GiB")
 
 
-def semhash(vectors: np.ndarray, distance: float) -> np.ndarray:
-    """Pairs of the neighbors that semhash removes duplicates by; its texts are numbers."""
-    from semhash import SemHash
-
-    names = [str(number) for number in range(len(vectors))]
-    index = SemHash.from_embeddings(vectors, names, model=None).index
-    found = index.query_threshold(vectors, threshold=1 - distance / 2)
-    second = np.repeat(np.arange(len(vectors)), [len(rows) for rows, _ in found])
-    first = np.concatenate([rows for rows, _ in found]).astype(np.int64)
-    pairs = np.sort(np.stack([first, second], axis=1), axis=1)
-    return np.unique(pairs[pairs[:, 0] < pairs[:, 1]], axis=0)
+def distinct_questions(questions: list[str], count: int) -> Iterator[str]:
+    """Yield real questions and, beyond these, copies that end in two words of another one."""
+    for number in range(count):
+        copy, row = divmod(number, len(questions))
+        if copy:
+            other = questions[(row * 7919 + copy * 104_729) % len(questions)].split()[:2]
+            yield f"{questions[row]} {' '.join(other)} {copy}"
+        else:
+            yield questions[row]
 
 
-def paraphrase_mining(vectors: np.ndarray, distance: float) -> np.ndarray:
-    """Pairs of sentence-transformers, which returns the best, however far apart."""
-    import torch
-    from sentence_transformers.util import paraphrase_mining_embeddings
-
-    found = paraphrase_mining_embeddings(torch.from_numpy(vectors), max_pairs=50 * len(vectors))
-    least = 1 - distance / 2
-    return np.sort(np.array([pair[1:] for pair in found if pair[0] >= least], np.int64), axis=1)
-
-
-SEARCHES = {
-    EXACT: lambda vectors, distance: ours(vectors, distance, True),
-    "ours, by lists": lambda vectors, distance: ours(vectors, distance, False),
-    "FAISS range_search": faiss_tiles,
-    "semhash": semhash,
-    "sentence-transformers": paraphrase_mining,
-}
-OTHERS = ("semhash", "sentence-transformers")  # those of the other interpreter
-
-
-def child(name: str, folder: str, distance: str) -> int:
-    """Run one search; write its pairs and print its seconds."""
-    vectors = np.load(pathlib.Path(folder, "vectors.npy"))
-    search = SEARCHES[name]
-    search(vectors[:2000], float(distance))  # compiles and starts threads
-    start, cpu = time.perf_counter(), time.process_time()
-    pairs = search(vectors, float(distance))
-    seconds = (time.perf_counter() - start, time.process_time() - cpu)
-    np.save(pathlib.Path(folder, "pairs.npy"), pairs)
-    print(json.dumps(seconds))
-    return 0
-
-
-def product_rate(dimension: int) -> float:
-    """Operations a second of float32 products on all cores."""
-    left = np.random.default_rng(0).standard_normal((4096, dimension), np.float32)
-    times = []
-    for _ in range(6):
+def print_distances(
+    data: QuestionPairs, vectors: np.ndarray, distances: list[float], sampled: int
+) -> None:
+    """The pairs within each distance, and which of the labeled pairs are."""
+    rows = min(len(vectors), len(data.questions))
+    clusters = clusters_of(data, len(vectors))
+    known = (data.pairs < rows).all(axis=1)
+    labeled, is_duplicate = data.pairs[known].astype(np.int64), data.is_duplicate[known]
+    apart = pair_distances(vectors, *labeled.T)
+    print("| distance | pairs | s | missed | estimate | duplicates | others | in one cluster |")
+    print("|---|---|---|---|---|---|---|---|")
+    for distance in distances:
         start = time.perf_counter()
-        left @ left.T
-        times.append(time.perf_counter() - start)
-    return 2 * 4096**2 * dimension / min(times)
+        found = close_pairs(vectors, distance)
+        seconds = time.perf_counter() - start
+        missed = count_missed(vectors, distance, found.pairs, sampled) if not found.exact else 0.0
+        own = clusters[found.pairs.first]
+        same = (own >= 0) & (own == clusters[found.pairs.second])
+        cells = [f"{distance:g}", f"{len(same):,}", f"{seconds:.1f}"]
+        cells += [f"{missed:.4f}", f"{found.missed:.4f}"]
+        cells += [
+            f"{(apart[mask] <= distance).mean():.3f}" for mask in (is_duplicate, ~is_duplicate)
+        ]
+        cells.append(f"{same.mean():.2f}" if len(same) else "")
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print()
 
 
-def unit_vectors(run: str, count: int | None) -> np.ndarray:
-    """The vectors of distinct Quora questions, sorted, as rows of length 1."""
-    from qpr_jax.data.quora import read_quora
-    from qpr_jax.data.sources import find_quora
-    from qpr_jax.encoders.base import encode_in_parts
-    from qpr_jax.retriever import run_encoder
-
-    questions = sorted({*read_quora(find_quora("")).questions})
-    if count is not None:
-        chosen = np.random.default_rng(0).permutation(len(questions))[:count]
-        questions = [questions[row] for row in np.sort(chosen)]
-    encoder = run_encoder(run)
-    vectors = encode_in_parts(
-        encoder.encode, lambda part: questions[part], len(questions), encoder.dimension
-    )
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+def count_missed(vectors: np.ndarray, distance: float, found: Pairs, sampled: int) -> float:
+    """The share of the pairs of some rows that was not found."""
+    is_sampled = np.zeros(len(vectors), bool)
+    is_sampled[np.random.default_rng(7).permutation(len(vectors))[:sampled]] = True
+    how = {"is_new": is_sampled, "compare": "new", "exact": len(vectors)}
+    exact = close_pairs(vectors, distance, **how)  # type: ignore[arg-type]
+    there = int((is_sampled[found.first] | is_sampled[found.second]).sum())
+    return 1 - there / max(1, len(exact.pairs.first))
 
 
-def share_of(pairs: np.ndarray, exact: np.ndarray, count: int) -> float:
-    """The share of the exact pairs that are among others."""
-    numbers, expected = (each[:, 0] * count + each[:, 1] for each in (pairs, exact))
-    return float(np.isin(expected, numbers).mean()) if len(expected) else 1.0
+def print_groups(data: QuestionPairs, texts: list[str], run: str, distance: float) -> None:
+    """The time of a whole search, and its groups by each linkage."""
+    clusters = clusters_of(data, len(texts))
+    print("| linkage | s | pairs | groups | largest | precision | recall |")
+    print("|---|---|---|---|---|---|---|")
+    for linkage in LINKAGES:
+        start = time.perf_counter()
+        found = find_duplicates(texts, run=run, max_distance=distance, groups=linkage)
+        seconds = time.perf_counter() - start
+        groups = [np.array(group.ids) for group in found.groups]
+        joined = right = 0
+        for group in groups:
+            own = clusters[group]
+            joined += len(group) * (len(group) - 1) // 2
+            right += sum(n * (n - 1) // 2 for n in np.bincount(own[own >= 0]).tolist())
+        true = sum(n * (n - 1) // 2 for n in np.bincount(clusters[clusters >= 0]).tolist())
+        largest = max(map(len, groups), default=0)
+        cells = [linkage, f"{seconds:.1f}", f"{len(found.pairs):,}", f"{len(groups):,}"]
+        cells += [f"{largest:,}", f"{right / max(1, joined):.3f}", f"{right / max(1, true):.3f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    print()
 
 
-def main() -> int:
-    given = parse()
-    distance = 2 - 2 * given.cosine
-    vectors = unit_vectors(given.run, given.questions)
-    count, dimension = vectors.shape
-    rate = product_rate(dimension)
-    print(f"{count:,} vectors of {dimension}, cosine at least {given.cosine}")
-    print(f"floor: {count**2 * dimension / rate:.1f} s at {rate / 1e9:.0f} GFLOP/s\n")
-    print("| | s | CPU s | pairs | found |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(pathlib.Path(folder, "vectors.npy"), vectors.astype(np.float32))
-        exact = np.zeros((0, 2), np.int64)
-        for name in SEARCHES:
-            python = given.other_python if name in OTHERS else sys.executable
-            if name in given.without or not python:
-                continue
-            command = [python, "-m", "benchmarks.duplicates", CHILD, name, folder, str(distance)]
-            environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-            done = subprocess.run(command, stdout=subprocess.PIPE, env=environment)
-            if done.returncode:
-                print(f"| {name} | failed; see above | | | |", flush=True)
-                continue
-            seconds, cpu = json.loads(done.stdout.splitlines()[-1])
-            pairs = np.load(pathlib.Path(folder, "pairs.npy"))
-            if name == EXACT:
-                exact = pairs
-            found = f"{len(pairs):,} | {share_of(pairs, exact, count):.3f}"
-            print(f"| {name} | {seconds:.1f} | {cpu:.1f} | {found} |", flush=True)
-    return 0
-
-
-def parse() -> argparse.Namespace:
-    from experiments.measuring import positive
-
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", default="minilm", help="The encoder's folder or name.")
-    parser.add_argument("--other-python", default="", help="With semhash, sentence-transformers.")
-    parser.add_argument("--questions", type=positive, help="As many of them; all by default.")
-    parser.add_argument("--cosine", type=float, default=0.9)
-    parser.add_argument("--without", nargs="*", default=[], choices=[*SEARCHES][1:])
-    return parser.parse_args()
+def clusters_of(data: QuestionPairs, count: int) -> np.ndarray:
+    """The cluster of each of `count` questions by Quora's labels, -1 for none: int64 [count]."""
+    linked = data.pairs[data.is_duplicate].astype(np.int64)
+    clusters = transitive_clusters(len(data.questions), linked).astype(np.int64)[:count]
+    return np.append(clusters, np.full(count - len(clusters), -1))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [CHILD]:
-        sys.exit(child(*sys.argv[2:]))
-    from qpr_jax.cli.program import run_program
-
-    sys.exit(run_program(main))
+    main()

@@ -5,7 +5,7 @@
 
 Measures, for each run in turns: all questions of the first run's index, from strings and from token
 ids, on all cores; one question at a time; one question from text to 20 hits, and 2,000 questions in
-one batch. Each run is measured in half precision, too. If it is installed (`pip install torch
+one batch. If it is installed (`pip install torch
 'sentence-transformers>=6'`), also the WordEmbeddings, CNN, max pooling and Dense of
 sentence-transformers with the sizes of the first run.
 With `--against`, measures only strings to vectors: the runs and, in turns, transformers, or
@@ -87,8 +87,7 @@ def main() -> int:
     runs = arguments.runs
     retrievers = {str(run): Retriever.load(run) for run in runs}
     first = retrievers[str(runs[0])]
-    retrievers |= {f"{run}, half": Retriever.load(run, half=True) for run in runs}
-    questions = [question for _, question in first.index]
+    questions = [question.text for question in first.store.questions()]
     some = questions[:: len(questions) // SINGLE][:SINGLE]
     print(f"{len(questions):,} questions, {cpu_count()} cores, median of {ROUNDS} rounds\n")
     if arguments.against:

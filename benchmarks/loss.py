@@ -223,7 +223,7 @@ def main() -> int:
         raise UserError(f"expected the same loss and gradient from all variants, got {disagree}")
     if not measured:
         raise UserError(
-            "expected a measurement, got none", remedy="raise {limit} or choose smaller {sizes}"
+            "expected a measurement, got none", remedy="raise `--limit` or choose smaller `--sizes`"
         )
     print("\nAll variants gave the same loss (within 1e-5) and slope in the scale (1e-4).")
     return 0

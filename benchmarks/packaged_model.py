@@ -20,15 +20,14 @@ import time
 
 import numpy as np
 
-from experiments.configs import quora_sdml
 from qpr_jax import Retriever
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.packaged import NAME
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.reranking.light import LIGHT
 from qpr_jax.training.candidates import Finder
 from qpr_jax.training.dataset import TrainDataset, load_dataset
+from qpr_jax.training.overrides import load_config
 from qpr_jax.training.reranker import TrainedReranker
 
 ROWS = 100_000
@@ -40,10 +39,12 @@ def score(run: str, dataset: TrainDataset) -> None:
     retriever = Retriever.build(questions, run=run, recipe=Recipe("Flat"))
     vectors = retriever.encode(questions)
     searches = {"one stage": exact_search(vectors)}
-    model = retriever.second_stages.models.get(LIGHT)
-    if model:
-        dense, lexical = model.candidates, model.lexical_candidates
-        finder = Finder(retriever, questions, vectors, dense=dense, lexical=lexical)
+    if model := retriever.stages.light:
+        finder = Finder(
+            *(retriever.encoder, questions, vectors),
+            candidates=model.candidates,
+            frequencies=model.frequencies,
+        )
         finder.use_weights(model.word_weights)
         none = np.full(len(questions), -1)
         trained = TrainedReranker(model, [], none, {}, finder)
@@ -78,7 +79,7 @@ def main() -> None:
     parser.add_argument("--run", default=NAME, help="The folder of another run or model.")
     parser.add_argument("--path", default="", help="The pair file, as of training.")
     arguments = parser.parse_args()
-    dataset = load_dataset(quora_sdml.get_config(), find_quora(arguments.path))
+    dataset = load_dataset(load_config("quora_sdml"), find_quora(arguments.path))
     score(arguments.run, dataset)
     time_index(arguments.run, dataset.data.questions)
 

@@ -23,7 +23,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.configs import quora_sdml
 from qpr_jax.cli.program import run_program
 from qpr_jax.data.sources import find_quora
 from qpr_jax.encoders.base import Encoder
@@ -32,6 +31,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.machine import cpu_count
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.overrides import load_config
 
 _BATCH, _MAX_TOKENS = 64, 128
 
@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--encoders", nargs="+", choices=PUBLIC, default=[*PUBLIC])
     parser.add_argument("--path", default="", help="The pair file, as of training.")
     given = parser.parse_args()
-    dataset = load_dataset(quora_sdml.get_config(), find_quora(given.path))
+    dataset = load_dataset(load_config("quora_sdml"), find_quora(given.path))
     pairs, questions = dataset.splits.pairs["test"], dataset.data.questions
     queries = np.unique(pairs[:, 0])
     print("| encoder | dimensions | H@1 | MRR@20 |\n|---|---:|---:|---:|")

@@ -115,7 +115,7 @@ class Changes:
     def __init__(self, index: pathlib.Path) -> None:
         self.known: dict[int, set[str | None]] = {}
         self._draw = random.Random(0)
-        self._next = 1 + max(value for value, _ in Retriever.load(index).index)
+        self._next = 1 + max(question.id for question in Retriever.load(index).store.questions())
         self.acknowledged = 0
 
     def run(self, address: str, seconds: float) -> None:
@@ -147,7 +147,7 @@ class Changes:
 
     def lost(self, index: pathlib.Path) -> int:
         """The number of acknowledged changes that the folder does not have."""
-        there = dict(Retriever.load(index).index)
+        there = {question.id: question.text for question in Retriever.load(index).store.questions()}
         return sum(there.get(value) not in states for value, states in self.known.items())
 
 

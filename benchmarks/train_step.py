@@ -20,13 +20,13 @@ import numpy as np
 import optax
 from flax import nnx
 
-from experiments.configs import quora_sdml
 from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
+from qpr_jax.training.overrides import load_config
 from qpr_jax.training.stages import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
@@ -57,11 +57,11 @@ class PlainEncoder(ConvEncoder):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--filters", type=int, default=quora_sdml.get_config().encoder.filters)
+    parser.add_argument("--filters", type=int, default=load_config("quora_sdml").encoder.filters)
     parser.add_argument("--batch_size", type=int, default=512)
     arguments = parser.parse_args()
 
-    config = quora_sdml.get_config()
+    config = load_config("quora_sdml")
     config.encoder.filters, config.batch_size = arguments.filters, arguments.batch_size
     dataset = load_dataset(config, find_quora())
     mesh = make_mesh(config.batch_size)

@@ -1,8 +1,6 @@
 """Write docs/settings.md from the declarations of the settings.
 
-    python docs/settings.py
-
-A test holds that the page is what this prints.
+python docs/settings.py
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from qpr_jax.old_names import OLD_NAMES
 from qpr_jax.training.config import TrainConfig, declarations, read
 from qpr_jax.training.declaration import Setting
 from qpr_jax.training.describe import bounds, choices, section_help, type_word
@@ -61,7 +58,7 @@ def page() -> str:
             lines += ["| setting | type | default | allowed | what it is |", "|---" * 5 + "|"]
             section = here
         lines.append(_row(name, setting, kind))
-    lines += ["", *_losses(), "", *_presets(), "", *_old_names()]
+    lines += ["", *_losses(), "", *_presets()]
     return "\n".join(lines) + "\n"
 
 
@@ -106,16 +103,6 @@ def _presets() -> Iterable[str]:
             for key, v in changes.items()
         )
         yield f"| `{name}` | {', '.join(values) or 'none: the defaults'} |"
-
-
-def _old_names() -> Iterable[str]:
-    """The names that settings had in version 0.1."""
-    yield from ("## Names of version 0.1", "")
-    yield "Refused, with the present name; those that did not change are not listed."
-    yield from ("", "| version 0.1 | now |", "|---|---|")
-    for old, new in OLD_NAMES.items():
-        if new in declarations():
-            yield f"| {old} | `{new}` |"
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def measure_speeds(names: Iterable[str], workdir: pathlib.Path, data: pathlib.Pa
 
 def _lexical(make: str) -> Callable[[list[str]], tuple[RankFn, dict[str, Any]]]:
     def search(questions: list[str]) -> tuple[RankFn, dict[str, Any]]:
-        from qpr_jax.evaluation import lexical
+        from experiments import lexical
 
         start = time.perf_counter()
         found = getattr(lexical, make)(questions)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.trials import log
 from qpr_jax.cli.negatives import light_rerank
 from qpr_jax.index.negatives import Negative, Rules, Score, find_negatives, query_groups
 from qpr_jax.retriever import Retriever
@@ -31,7 +30,7 @@ class Corpus:
     ) -> None:
         self.rows = np.flatnonzero(chosen)
         self.questions, self.groups = [questions[row] for row in self.rows], groups[self.rows]
-        self.retriever = Retriever.build(self.questions, run=run, log=log.info)
+        self.retriever = Retriever.build(self.questions, run=run)
 
     def find(
         self,
@@ -45,7 +44,7 @@ class Corpus:
         return find_negatives(
             *(self.questions, groups, queries, method.rules),
             encode=retriever.encode,
-            find=retriever.index.find,
+            find=retriever.store.search,
             rerank=light_rerank(retriever) if method.light else None,
             score=method.score,
             counts=counts,

@@ -12,8 +12,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from qpr_jax.cli.program import run_absl, run_program, use_huge_pages
-from qpr_jax.cli.spelling import flag_spelling
-from qpr_jax.errors import Interrupted, UserError, set_spelling
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.training.config import TrainConfig, flatten
 from qpr_jax.training.overrides import from_flat, load_config, require_name
 from qpr_jax.training.presets import PRESETS
@@ -70,7 +69,6 @@ def run() -> int:
     """The program: read the flags, then train; the exit status."""
 
     def start() -> int:
-        set_spelling(flag_spelling)
         spec, arguments = config_argument(sys.argv)
         if not spec and not _HELP & {*arguments}:
             raise UserError(
@@ -92,13 +90,10 @@ def run() -> int:
 def train(config: TrainConfig) -> int:
     """Run the experiment; the exit status."""
     # Imported late, so that a wrong flag is reported at once.
-    from qpr_jax.costs.estimate import Stopwatch
     from qpr_jax.training.main import train_and_evaluate
 
-    watch = Stopwatch(_WORKDIR.value)
     try:
-        train_and_evaluate(config, _WORKDIR.value, say_costs=True)
-        log.info("%s", watch.line())
+        train_and_evaluate(config, _WORKDIR.value)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return 0

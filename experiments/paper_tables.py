@@ -3,7 +3,7 @@
 python -m experiments.paper_tables                      all rows, then tables and plots
 python -m experiments.paper_tables --table=3 --seeds=3  the rows of one table, three seeds each
 python -m experiments.paper_tables --rows=mask,even     some rows
-python -m experiments.paper_tables --rows=sdml --results=again  train a row again, to compare
+python -m experiments.paper_tables --results=results/quora  write the published page
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def trials(flags: Flags) -> list[Trial]:
 
 def _trial(name: str, seed: int) -> Trial:
     if name in LEXICAL:
-        from qpr_jax.evaluation.lexical import bm25_search, tfidf_search
+        from experiments.lexical import bm25_search, tfidf_search
 
         make_search = {"bm25": bm25_search, "tfidf": tfidf_search}[name]
         config = row_config("quora_sdml")

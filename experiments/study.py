@@ -6,9 +6,9 @@ A study is a module with a `Study`. It defines the flags and these modes:
     python -m experiments.NAME --smoke     train tiny models in runs/NAME_smoke
 
 An interrupted study continues with the same command. Two processes share the trials of a study.
-Finished trials stay in the work directory. The results folder gets `scores.csv`, plots, and the
-tables of README.md between the lines `<!-- results -->` and `<!-- end -->`; the text around these
-lines is written by people and stays.
+Finished trials stay in the work directory. Its folder `page` gets `scores.csv`, plots, and
+README.md with the tables; `--results=results/FOLDER` publishes them. The tables stand between the
+lines `<!-- results -->` and `<!-- end -->`; the text around them is written by people and stays.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from experiments.trials import Data, Trial, log, make_trials, shrink
 from qpr_jax.cli.program import run_absl, use_huge_pages
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.splits import HELD_OUT
-from qpr_jax.errors import Interrupted, UserError, python_spelling, set_spelling
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.evaluation.bootstrap import Scores, read_ranks
 from qpr_jax.files import locked, read_json, sha256_of, write_atomically
 from qpr_jax.training.metric_writer import read_json_lines
-
-ROOT = pathlib.Path(__file__).parent.parent
 
 _BEGIN, _END = "<!-- results -->", "<!-- end -->"
 
@@ -122,11 +120,7 @@ class Trials:
 def write_page(folder: pathlib.Path, lines: list[str]) -> None:
     """Put the lines between the two markers of README.md in the folder; create it if missing."""
     path = folder / "README.md"
-    text = (
-        path.read_text(encoding="utf-8")
-        if path.exists()
-        else f"# {folder.name}\n\n{_BEGIN}\n{_END}\n"
-    )
+    text = path.read_text(encoding="utf-8") if path.exists() else f"# Results\n\n{_BEGIN}\n{_END}\n"
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
@@ -158,7 +152,7 @@ class Study:
 
     Attributes:
       name: of its work directory in runs/.
-      results: the folder in results/ with the page.
+      results: the folder in results/ with the published page.
       trials: the trials that the flags ask for, in their order.
       page: the tables of README.md, from the finished trials; writes scores.csv and plots.
       data: the path of the data and their hash.
@@ -179,7 +173,6 @@ class Study:
         from absl import flags
 
         use_huge_pages()
-        set_spelling(self._spell)
         for name, flag in self._all_flags().items():
             flag.define(name)
         return run_absl(
@@ -206,23 +199,25 @@ class Study:
                 failed = make_trials(trials, flags.workdir, self.data(flags))
         except Interrupted as interrupted:
             return 128 + int(interrupted.args[0])
-        # Locked, since a page that another process writes may lack the trials just made.
-        with locked(flags.workdir / ".pages.lock", wait=True):
-            flags.results.mkdir(parents=True, exist_ok=True)
-            write_page(flags.results, self.page(Trials(flags.results, flags.workdir)))
-        log.info("see %s", flags.results / "README.md")
+        if not failed or any(flags.workdir.glob("**/report.json")):
+            # Locked, since a page that another process writes may lack the trials just made.
+            with locked(flags.workdir / ".pages.lock", wait=True):
+                flags.results.mkdir(parents=True, exist_ok=True)
+                write_page(flags.results, self.page(Trials(flags.results, flags.workdir)))
+            log.info("see %s", flags.results / "README.md")
         if failed:
             raise UserError(f"{len(failed)} trials failed: {'; '.join(failed)}")
         return 0
-
-    def _spell(self, name: str, value: str | None) -> str:
-        return f"`--{name}`" if name in self._all_flags() else python_spelling(name, value)
 
     def _all_flags(self) -> dict[str, Flag]:
         return {
             **self.flags,
             "workdir": Flag(f"runs/{self.name}", "Where models are trained."),
-            "results": Flag(str(ROOT / "results" / self.results), "Where the page is written."),
+            "results": Flag(
+                "",
+                f"Folder of the page, its plots and scores.csv; results/{self.results} to publish. "
+                "Default: WORKDIR/page.",
+            ),
             "smoke": Flag(False, "Train tiny models in runs/NAME_smoke, to try the study."),
         }
 
@@ -237,9 +232,8 @@ class Study:
                         f"`--{name}`: expected some of {', '.join(flag.choices)}, got {value!r}"
                     )
         flags = Flags(**{name: flag.default for name, flag in known.items()} | dict(values))
-        for name in ("results", "workdir"):
-            path = getattr(flags, name)
-            if flags.smoke and path == known[name].default:
-                path = f"runs/{self.name}_smoke/{name}"
-            setattr(flags, name, pathlib.Path(path))
+        if flags.smoke and flags.workdir == known["workdir"].default:
+            flags.workdir += "_smoke"
+        flags.workdir = pathlib.Path(flags.workdir)
+        flags.results = pathlib.Path(flags.results or flags.workdir / "page")
         return flags

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from experiments.lexical import TextSearch, bm25_text_search, tfidf_text_search
 from experiments.study import Flag
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.lexical import TextSearch, bm25_text_search, tfidf_text_search
 from qpr_jax.files import MANIFEST, sha256_of
 from qpr_jax.index.exact import exact_top_k
 from qpr_jax.index.run import run_encoder_folder
@@ -126,7 +126,7 @@ def run_identity(run: pathlib.Path) -> list[str]:
 
 def run_system(run: pathlib.Path, questions: list[str]) -> System:
     """A run's encoder by exact search, and its light re-ranker where it has one."""
-    recipe = replace(run_recipe(run_encoder(run)), factory="Flat", assignments=1)
+    recipe = replace(run_recipe(run_encoder(run)), factory="Flat")
     retriever = Retriever.build(questions, run=run, recipe=recipe)
 
     def search(rerank: Literal[False, "light"]) -> TextSearch:
@@ -140,7 +140,7 @@ def run_system(run: pathlib.Path, questions: list[str]) -> System:
         return found
 
     searches = {ONE: search(False)}
-    if retriever.second_stages.choose(None, retriever.index):
+    if retriever.stages.choose(None, retriever.store):
         searches[TWO] = search("light")
     return System(searches, retriever.encoder)
 

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.translation_baselines import (
+    character_tfidf,
+    character_tfidf_retrieval,
+    ridge_map,
+)
 from qpr_jax.data.parallel import Translations
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.translation_baselines import (
-    character_tfidf,
-    character_tfidf_retrieval,
-    ridge_map,
-)
-from qpr_jax.evaluation.translation_sets import Corpus, Encode, known_shares, score_set
+from qpr_jax.evaluation.translation import Corpus, Encode, known_shares, score_set
 from qpr_jax.index.run import run_encoder
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from qpr_jax.ids import Id
     from qpr_jax.index.base import Hit
     from qpr_jax.index.recipe import Recipe
-    from qpr_jax.reranking.stage import Explanation
+    from qpr_jax.reranking.stages import Explanation
     from qpr_jax.results import Hits, Results
     from qpr_jax.retriever import Retriever
     from qpr_jax.training.config import TrainConfig
@@ -75,7 +75,7 @@ _MODULES = {
     "Columns": "data.columns",
     "Duplicates": "duplicates.result",
     "Encoder": "encoders.base",
-    "Explanation": "reranking.stage",
+    "Explanation": "reranking.stages",
     "Hit": "index.base",
     "Hits": "results",
     "Id": "ids",

@@ -1,42 +1,47 @@
-"""Put an encoder with added words to an index, whose vectors stay as they are."""
+"""Replace the encoder of an index by one that extends it, whose vectors are the same."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Set
 
-from qpr_jax.encoders.base import accepted_identities
+from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.index.documents import query_encoder
-from qpr_jax.index.folder import new_build, read_manifest, replace_encoder
-from qpr_jax.index.milvus_server import is_address
-from qpr_jax.index.run import run_encoder
-from qpr_jax.milvus_retriever import renew_run
+from qpr_jax.index.build import new_build, replace_encoder
+from qpr_jax.index.milvus import MilvusStore, is_address
+from qpr_jax.index.run import INDEX, export_name, run_encoder, run_encoder_folder
+from qpr_jax.reranking.stages import Stages
 from qpr_jax.retriever import Retriever
 
 
 def extend_index(folder: StrPath, run: StrPath) -> bool:
-    """Put the encoder of `run` next to the index of `folder`, in place of one that it extends.
+    """Replace the encoder of the index of `folder` by that of `run`, which extends it.
 
-    Where the questions have an encoder of their own, that of the queries is replaced.
-    The files of the index stay to the byte, but for the manifest, which names the encoder: a kill
-    leaves the old encoder or the new one. Re-rankers and calibration of `folder` stay, too; a
-    collection of Milvus gets those of `run`, whose encoder may be its own.
+    Nothing is encoded. The files of the index stay to the byte, except the manifest, which names
+    the encoder: a kill leaves the old encoder or the new one. Re-rankers and calibration of
+    `folder` stay, too. A collection of Milvus names `run` from then on.
 
     Returns:
-      Whether there was anything to do: False if `folder` has this encoder already.
+      Whether anything changed: False if `folder` has this encoder already.
 
     Raises:
       UserError: `run` does not extend the encoder of `folder`, or one is missing or damaged.
     """
-    if is_address(folder):
-        return renew_run(str(folder), run)
     encoder = run_encoder(run)
-    index = pathlib.Path(folder, "index").absolute()
+    if is_address(folder):
+        collection = MilvusStore.open(str(folder))
+        if (collection.run, collection.encoder) == (str(run), encoder.identity):
+            return False
+        _require_extension(encoder, {collection.encoder}, folder, run)
+        collection.use_run(str(run), encoder.identity)
+        return True
+    root = pathlib.Path(folder).absolute()
     retriever = _load(folder)
     with retriever.changing():
-        # That of the index may be one that the present encoder extends.
-        present = {retriever.encoder.identity, query_encoder(read_manifest(index))}
+        # The encoder of the index may be one that the present encoder extends.
+        present = {retriever.encoder.identity, retriever.store.encoder}
         if present == {encoder.identity}:
             return False
         if encoder.identity in retriever.encoder.extends:
@@ -44,32 +49,39 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
                 f"{run}: expected an encoder that extends that of {folder}, got one that it "
                 "extends",
                 setting="run",
-                remedy="leave the index as it is; its encoder has the words of this one, too",
+                remedy="leave the index as it is: its encoder has the words of this one, too",
             )
-        if not present <= {*accepted_identities(encoder)}:
-            raise UserError(
-                f"{run}: expected an encoder that extends that of {folder}, "
-                f"{retriever.encoder.identity[:12]}, got {encoder.identity[:12]}, which extends "
-                f"{', '.join(name[:12] for name in encoder.extends) or 'none'}",
-                setting="run",
-                remedy="train one with {text.added_words} and {encoder.pretrained}, or build the "
-                "index again with `qpr index`",
-            )
-        stages = retriever.second_stages.with_encoder(encoder)
-        export = stages.save(index.parent, new_build(), replace=True)
-        replace_encoder(index, encoder.identity, export)
+        _require_extension(encoder, present, folder, run)
+        stages = Stages.read(run_encoder_folder(folder), encoder)
+        export = export_name(root, encoder, new_build())
+        save_encoder(root / export, encoder)
+        stages.save(root / export)
+        replace_encoder(root / INDEX, encoder.identity, export)
     return True
 
 
+def _require_extension(encoder: Encoder, present: Set[str], folder: StrPath, run: StrPath) -> None:
+    if not present <= {*accepted_identities(encoder)}:
+        extended = ", ".join(name[:12] for name in encoder.extends) or "none"
+        raise UserError(
+            f"{run}: expected an encoder that extends that of {folder}, "
+            f"{', '.join(sorted(name[:12] for name in present))}, got {encoder.identity[:12]}, "
+            f"which extends {extended}",
+            setting="run",
+            remedy="train one with text.added_words and encoder.pretrained, or build the index "
+            "again with `qpr index`",
+        )
+
+
 def _load(folder: StrPath) -> Retriever:
-    """The index of `folder`, which its errors name."""
+    """Load the index of `folder`, which its errors name."""
     if pathlib.Path(folder, "run.json").is_file():
         raise UserError(
             f"expected an index, got the run {folder}, from which others start and are published",
             setting="folder",
             remedy="make an index of its questions with `qpr index`, and extend that",
         )
-    if not pathlib.Path(folder, "index").is_dir():
+    if not pathlib.Path(folder, INDEX).is_dir():
         raise UserError(
             f"expected a folder with an index, found none at {folder}",
             setting="folder",

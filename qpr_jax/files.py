@@ -1,31 +1,43 @@
-"""Atomic writes of files and folders, and manifests that verify files before use."""
+"""Atomic writes of files and folders, and sealed manifests that verify files before use.
+
+A manifest is `manifest.json` of a folder: facts about it, and the size and SHA-256 of each file.
+Its own `sha256` covers everything else in it, so one flipped bit is noticed. It contains no times:
+equal contents have equal manifests.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
+
+import filelock
 
 from qpr_jax.errors import UserError
 
 StrPath = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
-_REMEDY = "remake the folder"
-_CHUNK = 1 << 20  # bytes
+SEAL = "sha256"
+JSON_LIMIT = 1 << 28  # bytes of a JSON file
+FILE_LIMIT = 1 << 33  # bytes of a file that is read whole
+_REMEDY = "make the folder again"
+_POLL = 0.005  # seconds between attempts to lock a file
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFLNK: "a symbolic link"}
 # Errors of a write that do not say which file it was.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def user_cache() -> pathlib.Path:
-    """The folder for files that can be remade: `$XDG_CACHE_HOME/qpr_jax`, `~/.cache/qpr_jax`."""
+    """Return the folder of cached files: `$XDG_CACHE_HOME/qpr_jax` or `~/.cache/qpr_jax`."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(cache, "qpr_jax")
 
@@ -34,28 +46,33 @@ def user_cache() -> pathlib.Path:
 def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a temporary file beside `path`; on success sync it and rename it, else remove it.
 
-    One writer at a time. The temporary file of a killed writer is overwritten by the next.
-
-    Text modes write UTF-8 with plain newlines. A missing folder is created.
+    Only one writer at a time may write `path`. The next writer removes the temporary file of a
+    killed one. Text modes write UTF-8 with plain newlines. Missing folders are created.
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        with name_in_errors(path), open(beside, mode, **text) as file:
+        beside.unlink(missing_ok=True)
+        with name_in_errors(path), open(beside, mode, opener=_open_new, **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def _open_new(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
 def name_in_errors(path: StrPath) -> Iterator[None]:
-    """Add `path` to an error of writing (a full disk, say) that names no file."""
+    """Add `path` to an error of writing, such as a full disk, that names no file."""
     try:
         yield
     except OSError as error:
@@ -65,20 +82,81 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
-    """Hold a lock on the file `path`, until the process ends at the latest.
+def locked(path: StrPath, *, wait: bool = False, reentrant: bool = False) -> Iterator[bool]:
+    """Lock the file `path` against other threads and processes; a killed process frees it.
 
-    Yields False where another process holds it, unless it is to `wait` until that frees it.
+    The file is created if missing and never changed. UserError if it is a symbolic link.
+
+    Args:
+      wait: until the lock is free; otherwise yields False if it is held.
+      reentrant: a thread that holds the lock may take it again.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
+    timeout = -1.0 if wait else 0.0
+    lock = filelock.FileLock(path, timeout, poll_interval=_POLL, is_singleton=reentrant)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        yield False
+        return
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _not_plain(path, stat.S_IFLNK) from None
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def check_plain(path: StrPath) -> os.stat_result:
+    """Return the `lstat` of a plain file; UserError for a link, a pipe, a folder or a device."""
+    found = os.lstat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_plain(path, found.st_mode)
+    return found
+
+
+def open_plain(path: StrPath) -> io.BufferedReader:
+    """Open a file for reading; never waits. UserError if it is not a plain file.
+
+    Links to plain files are followed: the cache of the Hugging Face hub consists of them.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise UserError(f"{path}: the file is missing", remedy=_REMEDY) from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise _not_plain(path, os.lstat(path).st_mode) from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise _not_plain(path, mode)
+    return open(descriptor, "rb")
+
+
+def _not_plain(path: StrPath, mode: int) -> UserError:
+    kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+    return UserError(f"{path}: expected a plain file, got {kind}", remedy="remove it")
+
+
+def read_plain(path: StrPath, *, limit: int = FILE_LIMIT) -> bytes:
+    """Read a plain file; UserError if it is missing, not plain, or larger than `limit` bytes."""
+    with open_plain(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
+            raise _too_large(path, size, limit)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+            return file.read()
+        except MemoryError:
+            raise _too_large(path, size, limit) from None
+
+
+def _too_large(path: StrPath, size: int, limit: int) -> UserError:
+    what = f"{path}: expected a file that fits in memory and has at most {limit:,} bytes"
+    return UserError(f"{what}, got {size:,}", remedy=_REMEDY)
 
 
 def write_json(path: StrPath, value: Any) -> None:
@@ -89,50 +167,67 @@ def write_json(path: StrPath, value: Any) -> None:
 
 
 def read_json(path: StrPath) -> Any:
-    """Read a JSON file; UserError where it is missing or is not JSON."""
-    try:
-        return parse_json(pathlib.Path(path).read_bytes(), path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: the file is missing", remedy="remake it") from None
+    """Read a JSON file; UserError if it is missing, too large, not a plain file or not JSON."""
+    return parse_json(read_plain(path, limit=JSON_LIMIT), path)
 
 
 def parse_json(data: bytes, where: StrPath) -> Any:
     """Parse the JSON of a file; UserError, with `where` it is, for anything else."""
     try:
         return json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        what = f"{where}: expected JSON, got values nested too deeply"
+    except MemoryError:
+        what = f"{where}: expected JSON that fits in memory"
+    except ValueError as error:
         what = f"{where}: expected JSON, got {error}"
-        raise UserError(what, remedy="restore, remake or fetch the file") from error
+    raise UserError(what, remedy="restore the file or make it again")
 
 
 def read_object(path: StrPath) -> dict[str, Any]:
-    """Read the object of a JSON file; empty where the file is missing."""
-    found = read_json(path) if pathlib.Path(path).exists() else {}
+    """Read the object of a JSON file; an empty one if the file is missing."""
+    found = read_json(path) if os.path.lexists(path) else {}
     if not isinstance(found, dict):
         what = f"{path}: expected a JSON object, got another value"
-        raise UserError(what, remedy="remake the file")
+        raise UserError(what, remedy="make the file again")
     return found
 
 
 def sha256_of(path: StrPath) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with open(path, "rb") as file:
+    """Return the SHA-256 of a file's bytes, in hex."""
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(folder: StrPath, files: Sequence[str], **facts: Any) -> None:
-    """Write the manifest of `folder`: size and SHA-256 of each of `files`, and `facts`."""
-    write_json(pathlib.Path(folder, MANIFEST), {**facts, "files": file_entries(folder, files)})
+def write_manifest(folder: StrPath, files: Iterable[str], **facts: Any) -> None:
+    """Write the manifest of `folder`: `facts`, and the size and SHA-256 of each of `files`."""
+    manifest = {**facts, "files": file_entries(folder, files)}
+    write_json(pathlib.Path(folder, MANIFEST), seal(manifest))
 
 
 def file_entries(folder: StrPath, files: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The size and SHA-256 of files of `folder`, as in a manifest."""
-    paths = {name: pathlib.Path(folder, name) for name in files}
-    return {n: {"bytes": p.stat().st_size, "sha256": sha256_of(p)} for n, p in paths.items()}
+    """Return the size and SHA-256 of files of `folder`, as in a manifest."""
+    entries = {}
+    for name in sorted(files):
+        path = pathlib.Path(folder, name)
+        entries[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    return entries
+
+
+def seal(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest with `sha256`: the digest of its other entries as compact JSON.
+
+    Keys are sorted, so their order in the file does not matter. ValueError for values that JSON
+    lacks.
+    """
+    plain = json.loads(json.dumps(manifest, allow_nan=False))
+    plain.pop(SEAL, None)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return {**plain, SEAL: hashlib.sha256(text.encode("ascii")).hexdigest()}
 
 
 def manifest_format(folder: StrPath) -> str | None:
-    """The format named in the manifest of `folder`; None where there is no such manifest."""
+    """Return the format named in the manifest of `folder`; None if there is no such manifest."""
     path = pathlib.Path(folder) / MANIFEST
     found = read_json(path) if path.is_file() else None
     name = found.get("format") if isinstance(found, dict) else None
@@ -140,46 +235,53 @@ def manifest_format(folder: StrPath) -> str | None:
 
 
 def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
-    """Read the manifest of `folder`; UserError where it is missing or of another format."""
+    """Read and verify the manifest of `folder`.
+
+    UserError if it is missing, of another format, or altered.
+    """
     path = pathlib.Path(folder) / MANIFEST
-    if not path.is_file():
+    if not os.path.lexists(path):
         what = f"{folder}: expected a folder with a {MANIFEST}, found none"
-        raise UserError(what, remedy="remake it")
+        raise UserError(what, remedy=_REMEDY)
     manifest = read_json(path)
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise UserError(f"{path}: expected a manifest with `files`", remedy=_REMEDY)
     if manifest.get("format") != format:
         what = f"{path}: expected format {format!r}, got {manifest.get('format')!r}"
-        raise UserError(what, remedy="remake the folder with this version")
+        raise UserError(what, remedy="make the folder again with this version")
+    try:
+        digest = seal(manifest)[SEAL]
+    except (ValueError, RecursionError):  # NaN, say
+        digest = ""
+    if not digest or digest != manifest.get(SEAL):
+        raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
     return manifest
 
 
-def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
-    """Read a file of `folder`; UserError where size or SHA-256 differ from the manifest."""
+def read_verified(
+    folder: StrPath, name: str, manifest: dict[str, Any], *, limit: int = FILE_LIMIT
+) -> bytes:
+    """Read a file of `folder`; UserError if its size or SHA-256 differ from the manifest.
+
+    limit: of bytes; a larger file is refused before it is read.
+    """
     path, entry = check_size(folder, name, manifest)
-    data = path.read_bytes()
+    data = read_plain(path, limit=limit)
     _check_digest(path, hashlib.sha256(data), entry)
     return data
 
 
-def verify(folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool = False) -> None:
-    """UserError where size or SHA-256 of a file of `folder` differ from the manifest.
-
-    growing: compare only the first bytes of the file, up to the size in the manifest.
-    """
-    path, entry = check_size(folder, name, manifest, growing=growing)
-    digest, left = hashlib.sha256(), entry["bytes"]
-    with open(path, "rb") as file:
-        while left and (data := file.read(min(left, _CHUNK))):
-            digest.update(data)
-            left -= len(data)
-    _check_digest(path, digest, entry)
+def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> None:
+    """Like `read_verified`, but reads the file in chunks and returns nothing."""
+    path, entry = check_size(folder, name, manifest)
+    with open_plain(path) as file:
+        _check_digest(path, hashlib.file_digest(file, "sha256"), entry)
 
 
 def check_size(
-    folder: StrPath, name: str, manifest: dict[str, Any], *, growing: bool = False
+    folder: StrPath, name: str, manifest: dict[str, Any]
 ) -> tuple[pathlib.Path, dict[str, Any]]:
-    """The path of a file and its entry in the manifest; UserError where their sizes differ."""
+    """Return the path of a file and its entry in the manifest; UserError if their sizes differ."""
     path = pathlib.Path(folder) / name
     entry = manifest["files"].get(name)
     size = entry.get("bytes") if isinstance(entry, dict) else None
@@ -187,9 +289,11 @@ def check_size(
         raise UserError(f"{path.parent / MANIFEST}: no entry for {name}", remedy=_REMEDY)
     if not path.exists():
         raise UserError(f"{path}: the file is missing", remedy=_REMEDY)
-    found = path.stat().st_size
-    if found < size or (found > size and not growing):
-        raise UserError(f"{path}: expected {size} bytes, got {found}", remedy=_REMEDY)
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise _not_plain(path, found.st_mode)
+    if found.st_size != size:
+        raise UserError(f"{path}: expected {size} bytes, got {found.st_size}", remedy=_REMEDY)
     return path, entry
 
 
@@ -199,12 +303,12 @@ def _check_digest(path: pathlib.Path, digest: hashlib._Hash, entry: dict[str, An
 
 
 def refuse_existing(folder: StrPath, *, option: str = "out") -> None:
-    """UserError where the folder, given by `option`, is the current one or is not empty."""
+    """UserError if the folder, given by `option`, is the current one or is not empty."""
     path = pathlib.Path(folder)
     if path.exists() and path.resolve() == pathlib.Path.cwd():
         raise UserError(f"expected another folder than the current one, got {path}", setting=option)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        what = f"{path} is there already"
+        what = f"{path} exists already"
         raise UserError(what, setting=option, remedy="remove it, or name another folder")
 
 

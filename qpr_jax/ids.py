@@ -25,7 +25,7 @@ _EXPECTED = "expected whole numbers or strings"
 
 
 def id_key(value: Id) -> Id:
-    """What equal ids have in common: the number that a string spells, else the id itself."""
+    """Return what equal ids share: the number that a string spells, otherwise the id itself."""
     if isinstance(value, str):
         number = parse_id(value)
         if number is not None and str(number) == value:
@@ -34,7 +34,7 @@ def id_key(value: Id) -> Id:
 
 
 def cell_id(text: str) -> Id | None:
-    """The id in a cell of a text file; None where the cell is blank.
+    """Return the id in a cell of a text file; None if the cell is blank.
 
     A number if it is written as Python prints it, else the string as it stands: 007 is no number.
     """
@@ -42,7 +42,7 @@ def cell_id(text: str) -> Id | None:
 
 
 def parse_id(value: object) -> int | None:
-    """The number that a cell or a JSON value of a file holds, None where it is no id."""
+    """Return the number in a cell or a JSON value; None if it is not an id."""
     if isinstance(value, str):
         text = value.strip()
         value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
@@ -52,7 +52,7 @@ def parse_id(value: object) -> int | None:
 
 
 def parse_key(value: object) -> Id | None:
-    """The `id_key` of a cell or a JSON value, to look a question up; None where it is no id."""
+    """Return the `id_key` of a cell or a JSON value; None if it is not an id."""
     try:
         return id_key(check_id(value, ""))
     except UserError:
@@ -137,7 +137,7 @@ def check_ids(ids: Iterable[object] | None, count: int | None, next_id: int) -> 
 
 
 def first_repeated(ids: Iterable[Id]) -> int | None:
-    """The first position whose id stands at an earlier one; None where all differ."""
+    """Return the first position whose id occurs before it; None if all differ."""
     seen: set[Id] = set()
     for position, key in enumerate(map(id_key, ids)):
         if key in seen:
@@ -147,20 +147,22 @@ def first_repeated(ids: Iterable[Id]) -> int | None:
 
 
 def refuse_repeated(ids: Sequence[Id], lines: Sequence[int], where: str) -> None:
-    """Raise a UserError, which names the line, where an id stands twice."""
+    """Raise a UserError, which names the line, if an id occurs twice."""
     if (repeated := first_repeated(ids)) is not None:
         raise repeated_id(ids[repeated], lines[repeated], where)
 
 
 def repeated_id(value: Id, line: int, where: str) -> UserError:
-    """The error of an id that an earlier line of a file has, too."""
+    """Return the error of an id that occurs on an earlier line of a file."""
     what = f"{where} {line}: the id {value} stands twice"
-    remedy = "give each its own, name another column with {id_column}, or read none with {no_ids}"
+    remedy = (
+        "give each its own, name another column with `--id-column`, or read none with `--no-ids`"
+    )
     return UserError(what, remedy=remedy)
 
 
 def unknown_ids(ids: Sequence[Id]) -> UserError:
-    """The error of ids, one or more, that no question has."""
+    """Return the error of ids, one or more, that no question has."""
     others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
     got = f"got {_short(ids[0])}{others} that no question has"
     return UserError(f"`ids`: expected ids of indexed questions, {got}", remedy="leave them out")
@@ -181,7 +183,7 @@ def number_entries(
         if with_ids != (value is not None):
             kind = "an" if with_ids else "no"
             what = f"{where} {line}: expected {kind} id, as in the rows before"
-            raise UserError(what, remedy="give one to every question, or read none with {no_ids}")
+            raise UserError(what, remedy="give one to every question, or read none with `--no-ids`")
         lines.append(line)
         given = number if value is None else check_id(value, f"in {where} {line}")
         yield given, question, rest[0] if rest else None

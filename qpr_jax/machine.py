@@ -1,4 +1,4 @@
-"""The memory and the cores of this machine."""
+"""The memory and the cores of this machine, and what a forked child has to renew."""
 
 from __future__ import annotations
 
@@ -6,29 +6,58 @@ import os
 import pathlib
 import resource
 import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+
+
+def renew_after_fork(owner: T, renew: Callable[[T], object]) -> None:
+    """Call `renew(owner)` in a forked child, such as to make its locks and thread pools again.
+
+    The threads of the parent do not exist in the child: a lock that one of them held stays locked,
+    and a pool of them runs nothing. `renew` must not refer to the owner otherwise.
+    """
+    _renewals[owner] = renew
+
+
+def one_thread_after_fork(set_threads: Callable[[int], object]) -> None:
+    """Call `set_threads(1)` in a forked child: OpenMP waits for threads that the child lacks."""
+    os.register_at_fork(after_in_child=lambda: set_threads(1))
+
+
+def _renew_all() -> None:
+    for owner, renew in [*_renewals.items()]:
+        renew(owner)
+
+
+os.register_at_fork(after_in_child=_renew_all)
 
 
 def cpu_count() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # macOS has none
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held so far, in bytes."""
+    """Return the most memory that this process has held so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak  # elsewhere in KiB
 
 
 def held_memory() -> int:
-    """The memory that this process holds now, in bytes."""
+    """Return the memory that this process holds now, in bytes."""
     held = _read_numbers("/proc/self/status").get("VmRSS")
     return peak_memory() if held is None else 1024 * held
 
 
 def available_memory() -> int:
-    """Bytes that processes can still allocate, within the limit of the container."""
+    """Return the bytes that processes can still allocate, within the limit of the container."""
     limits = [1 << 62]
     if "MemAvailable" in (machine := _read_numbers("/proc/meminfo")):
         limits.append(1024 * machine["MemAvailable"])

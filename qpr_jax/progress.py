@@ -1,4 +1,7 @@
-"""Progress on standard error: a bar on a terminal, elsewhere a log line now and then."""
+"""Progress on standard error: a bar on a terminal, a log line every 30 s elsewhere.
+
+Both show the rate and the time left. A thread draws them, so they move while one call is long.
+"""
 
 from __future__ import annotations
 
@@ -6,91 +9,118 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
-
-from qpr_jax.amounts import duration, rounded
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Show = Callable[[int, str], None]
 log = logging.getLogger("qpr_jax")
 
-COUNT_INTERVAL = 10.0  # seconds between log lines
-BAR_INTERVAL = 15.0
+LINE_INTERVAL = 30.0  # seconds between log lines
 
 
-def count(items: Iterable[T], label: str, total: int = 0) -> Iterator[T]:
-    """Yield the items and show how many have passed, with the rate.
-
-    total: about how many there are, for the time left; 0 where that is unknown.
-    """
-    if _on_terminal():
-        with _rich(label, transient=True, time_left=bool(total)) as shown:
-            yield from shown.track(items, total=total or None)
-        return
-    began = last = time.monotonic()
-    for number, item in enumerate(items, start=1):
-        yield item
-        if (now := time.monotonic()) - last >= COUNT_INTERVAL:
-            last = now
-            of = f" of about {total:,}" if total else ""
-            left = _speed(number, now - began, total - number)
-            log.info("%s: %s%s, %s", label, f"{number:,}", of, left)
+def count(
+    items: Iterable[T], label: str, total: int = 0, *, interval: float = LINE_INTERVAL
+) -> Iterator[T]:
+    """Yield the items and show how many have passed. total: as of `bar`."""
+    with bar(label, total, interval=interval) as show:
+        for number, item in enumerate(items, start=1):
+            yield item
+            show(number, "")
 
 
 @contextlib.contextmanager
 def bar(
-    label: str, total: int, *, start: int = 0, shown: bool = True, interval: float = BAR_INTERVAL
-) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function (done, text) that shows `done` of at most `total`, rate and time left.
+    label: str,
+    total: int = 0,
+    *,
+    start: int = 0,
+    shown: bool = True,
+    interval: float = LINE_INTERVAL,
+) -> Iterator[Show]:
+    """Yield a function (done, text) that shows how much is done, the rate and the time left.
 
     Args:
-      label: the unit, as `step`.
-      start: what was done before.
+      label: the unit, such as `step`, or the name of a phase that cannot be counted.
+      total: at most so many; 0 if unknown.
+      start: done before, which does not count for the rate.
       shown: False shows nothing.
-      interval: seconds between log lines.
+      interval: seconds between log lines where there is no terminal.
     """
-    began = last = time.monotonic()
-
-    def show_line(done: int, text: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= interval and done > start:
-            last = now
-            speed = _speed(done - start, now - began, total - done, at_most="at most ")
-            log.info(
-                "%s %s of at most %s, %s%s",
-                *(label, f"{done:,}", f"{total:,}", text and f"{text}, ", speed),
-            )
-
     if not shown:
         yield lambda done, text: None
     elif _on_terminal():
-        with _rich(label, time_left=True) as progress:
-            task = progress.add_task("", total=total, completed=start)
+        with _rich(label, total) as progress:
+            task = progress.add_task("", total=total or None, completed=start)
             yield lambda done, text: progress.update(task, completed=done, description=text)
     else:
-        yield show_line
+        state = [start, ""]
+
+        def show(done: int, text: str) -> None:
+            state[:] = done, text
+
+        with _lines(label, total, start, state, interval):
+            yield show
 
 
-def _speed(done: int, seconds: float, left: int, *, at_most: str = "") -> str:
-    """The rate of what was done, and the time left where there is some, as `90 a second, 4 s`."""
-    speed = f"{rounded(done / max(seconds, 1e-9))} a second"
-    if left < 0:
-        return speed
-    return f"{speed}, {at_most}{duration(seconds / done * left)} left"
+@contextlib.contextmanager
+def _lines(label: str, total: int, start: int, state: list[Any], interval: float) -> Iterator[None]:
+    began, ended = time.monotonic(), threading.Event()
+
+    def log_lines() -> None:
+        while not ended.wait(interval):
+            seconds, (done, text) = time.monotonic() - began, state
+            log.info("%s", _line(label, total, done, done - start, seconds, text))
+
+    thread = threading.Thread(target=log_lines, daemon=True, name="qpr_jax progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _line(label: str, total: int, done: int, new: int, seconds: float, text: str) -> str:
+    """Such as `step 20 of 100, loss 1.2, 90 a second, 4 s left`."""
+    if not new:
+        return f"{label}: {duration(seconds)} so far"
+    amount = f"{done:,} of {total:,}" if total else f"{done:,}"
+    parts = [f"{label} {amount}", *filter(None, [text]), f"{rounded(new / seconds)} a second"]
+    if total:
+        parts.append(f"{duration(seconds / new * max(0, total - done))} left")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people read it: `0.1 s` (the least), `40 s`, `2 min 51 s`, `3 h 20 min`."""
+    whole = round(seconds)
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def rounded(rate: float) -> str:
+    """Return a rate with two figures, such as `1.5` or `16,000`."""
+    if rate < 10:
+        return f"{rate:.1f}"
+    digits = len(str(int(rate))) - 2
+    return f"{round(rate, -digits):,.0f}"
 
 
 def _on_terminal() -> bool:
-    """Whether a bar can be drawn; rich itself leaves out colors where NO_COLOR is set."""
+    """Whether a bar can be drawn; rich itself leaves out colors if NO_COLOR is set."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _rich(label: str, *, transient: bool = False, time_left: bool = False) -> Progress:
-    """A bar of rich, which is imported only where it is shown."""
+def _rich(label: str, total: int) -> Any:
+    """Return a bar of rich, which is imported only if it is shown."""
     from rich import progress as rich
     from rich.console import Console
     from rich.text import Text
@@ -103,7 +133,8 @@ def _rich(label: str, *, transient: bool = False, time_left: bool = False) -> Pr
             return Text(f"{rounded(speed)} a second" if speed else "")
 
     columns: list[rich.ProgressColumn] = [rich.TextColumn(label), rich.BarColumn()]
-    columns += [rich.MofNCompleteColumn(), RateColumn()]
-    if time_left:
-        columns += [rich.TimeRemainingColumn(), rich.TextColumn("{task.description}")]
-    return rich.Progress(*columns, console=Console(stderr=True), transient=transient)
+    columns += [rich.MofNCompleteColumn(), RateColumn(), rich.TimeElapsedColumn()]
+    if total:
+        columns.append(rich.TimeRemainingColumn())
+    columns.append(rich.TextColumn("{task.description}"))
+    return rich.Progress(*columns, console=Console(stderr=True), transient=not total)

@@ -16,11 +16,10 @@ from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
-from qpr_jax.old_names import rename_settings
 from qpr_jax.rendering import render
-from qpr_jax.reranking.light import LIGHT, LightModel
-from qpr_jax.reranking.pair_calibration import PairCalibration
-from qpr_jax.reranking.second_stage import read_stages
+from qpr_jax.reranking.calibration import PairCalibration
+from qpr_jax.reranking.light import LightModel
+from qpr_jax.reranking.stages import read_stages
 
 # How the names of known files of translations begin, and their terms.
 _TERMS = {
@@ -58,10 +57,10 @@ def publish(run: StrPath, folder: StrPath, *, licence: str = "", data: str = "")
             setting="to",
         )
     encoder, stages = read_stages(source)
-    reranker = stages.models.get(LIGHT)
+    reranker = stages.light
     known = stages.calibration
     card = model_card(name, encoder, source, reranker, known, licence=licence, data=data)
-    save_encoder(path, encoder, card=card, also=stages.save_models)
+    save_encoder(path, encoder, card=card, also=stages.save)
     return path
 
 
@@ -82,7 +81,7 @@ def model_card(
       reranker, calibration: published with the encoder.
     """
     report = read_object(run / "report.json")
-    settings = rename_settings(read_object(run / "run.json"))
+    settings = read_object(run / "run.json")
     if report.get("encoder") != encoder.identity:
         report, settings = {}, {}
     return render(
@@ -113,19 +112,19 @@ def model_card(
 
 
 def _files(encoder: Encoder) -> list[dict[str, Any]]:
-    """The files of translations that an encoder learned; by name, without folders."""
+    """Return the files of translations that an encoder learned, without folders."""
     return list(encoder.settings.get("translations", {}).get("files", []))
 
 
 def _languages(encoder: Encoder) -> list[str]:
-    """The codes of the languages of an encoder that learned translations, the teacher's first."""
+    """Return the codes of the languages of an encoder, the teacher's first."""
     files = _files(encoder)
     own = [encoder.settings["translations"]["source_language"]] if files else []
     return list(dict.fromkeys([*own, *(file["language"] for file in files)]))
 
 
 def _terms_of(name: str) -> str:
-    """The terms of a known file of translations, or none, by its name."""
+    """Return the terms of a known file of translations, or ""."""
     return next((terms for start, terms in _TERMS.items() if name.lower().startswith(start)), "")
 
 

@@ -25,7 +25,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def escape_markdown(value: object) -> Markup:
-    """A value as Markdown of one line that is displayed as it is."""
+    """Escape a value as one line of Markdown that shows it as it is."""
     if isinstance(value, Markup):
         return value
     text = _one_line(value)
@@ -33,7 +33,7 @@ def escape_markdown(value: object) -> Markup:
 
 
 def markdown_code(value: object) -> Markup:
-    """A value as inline code in a cell of a Markdown table."""
+    """Return a value as inline code in a cell of a Markdown table."""
     text = _one_line(value).replace("|", r"\|")
     if "`" not in text:
         return Markup(f"`{text}`")
@@ -46,7 +46,7 @@ def _one_line(value: object) -> str:
 
 
 def _printable(value: object) -> object:
-    """A string with U+FFFD for control characters; other values as they are."""
+    """Replace control characters of a string by U+FFFD; return other values as they are."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return _CONTROL.sub("\ufffd", value)
     return value

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
 
 from qpr_jax.extras import needs
 from qpr_jax.index.base import Hit
+from qpr_jax.printable import shortened
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# What is printed at most; everything else is counted.
-_SHOWN_QUERIES, _SHOWN_HITS, _SHOWN_PAYLOAD, _SHOWN_CHARACTERS = 10, 20, 8, 100
+# What is printed at most; the rest is counted.
+_SHOWN_QUERIES, _SHOWN_HITS, _SHOWN_FIELDS = 10, 20, 8
 
 
-class Hits(list[Hit]):
-    """The hits of one query, best first: a list of `Hit`.
+class TableColumns(NamedTuple):
+    """The columns of a table by name: those of every table, and those of the payloads."""
 
-    A slice of it is `Hits` again. In a notebook it is displayed as a table.
+    fixed: dict[str, list[Any]]
+    payload: dict[str, list[Any]]
+
+
+class Tabular:
+    """What converts to tables of pandas and PyArrow."""
+
+    def columns(self) -> TableColumns:
+        """The columns of all tables."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table of pandas.
+
+        A payload field whose name another column has gets "payload_" before it. Whole numbers with
+        gaps are of type Int64. UserError if pandas is not installed.
+        """
+        return _to_pandas_frame(self.columns())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read.
+
+        Ids are int64 if all are whole numbers, otherwise strings. Payload fields without a common
+        type are strings, or JSON. Lone surrogates become U+FFFD. UserError if PyArrow is not
+        installed.
+        """
+        return _to_arrow_table(self.columns())
+
+
+class Hits(list[Hit], Tabular):
+    """The hits of one query, best first: a list of `Hit`, shown as a table.
+
+    A slice is `Hits`, too. As a table of pandas or PyArrow it has a row per hit: rank (from 1), id,
+    question, distance, score, payload fields.
 
     Attributes:
       query: the text that was searched for.
@@ -41,16 +74,9 @@ class Hits(list[Hit]):
         found = super().__getitem__(index)
         return type(self)(self.query, found) if isinstance(index, slice) else found
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """A row a hit: rank (1 is best), id, question, distance, score, and each payload field.
-
-        See `Results.to_pandas`.
-        """
-        return to_pandas_frame(_columns([self], of_queries=False))
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The columns of `to_pandas` as a table of PyArrow; see `Results.to_arrow`."""
-        return to_arrow_table(_columns([self], of_queries=False))
+    def columns(self) -> TableColumns:
+        """The columns of all tables."""
+        return _columns([self], of_queries=False)
 
     def __repr__(self) -> str:
         return "\n".join(_lines(self))
@@ -59,10 +85,11 @@ class Hits(list[Hit]):
         return _to_html([self])
 
 
-class Results(list[Hits]):
-    """What `Retriever.search` found: a list with the `Hits` of each query, in the queries' order.
+class Results(list[Hits], Tabular):
+    """What `Retriever.search` found: the `Hits` of each query, in the order of the queries.
 
-    A slice of it is `Results` again. In a notebook it is displayed as tables.
+    A slice is `Results`, too. A notebook displays them as tables. Tables of pandas and PyArrow have
+    a row per hit: query_number (from 0), query, and the columns of `Hits`.
 
         results = retriever.search(["how can i learn python", "how to cook rice"], k=3)
         results[0][0].question
@@ -71,7 +98,7 @@ class Results(list[Hits]):
 
     @classmethod
     def of(cls, queries: Sequence[str], hits: Iterable[Iterable[Hit]]) -> Self:
-        """Join queries to their hits, as many lists as there are queries."""
+        """Join each query to its hits."""
         return cls(map(Hits, queries, hits))
 
     @property
@@ -87,119 +114,99 @@ class Results(list[Hits]):
         found = super().__getitem__(index)
         return type(self)(found) if isinstance(index, slice) else found
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """A row a hit: query_number (from 0), query, then rank (1 is best), id, question, ...
-
-        Then follow distance, score (NaN for none), and a column for each field of the payloads,
-        with its name, or with "payload_" before it where another column has that name. Whole
-        numbers with gaps are of type Int64. UserError where pandas is not installed.
-        """
-        return to_pandas_frame(_columns(self, of_queries=True))
-
-    def to_arrow(self) -> pyarrow.Table:
-        """The columns of `to_pandas` as a table of PyArrow, which Polars and DuckDB read, too.
-
-        Ids are int64 where all are whole numbers, strings otherwise. A field of the payloads whose
-        values have no common type is a column of text: strings as they are, all else as JSON. Text
-        that is no Unicode (a lone surrogate) has U+FFFD there. UserError where PyArrow is not
-        installed.
-        """
-        return to_arrow_table(_columns(self, of_queries=True))
+    def columns(self) -> TableColumns:
+        """The columns of all tables."""
+        return _columns(self, of_queries=True)
 
     def __repr__(self) -> str:
         found = sum(map(len, self))
-        shown = itertools.chain.from_iterable(map(_lines, self[:_SHOWN_QUERIES]))
-        more = _more(len(self) - _SHOWN_QUERIES, "query", "queries")
-        head = f"{_count(len(self), 'query', 'queries')}, {_count(found, 'hit', 'hits')}"
-        return "\n".join([head, *shown, *more])
+        lines = [f"{_count(len(self), 'query', 'queries')}, {_count(found, 'hit', 'hits')}"]
+        for hits in self[:_SHOWN_QUERIES]:
+            lines += _lines(hits)
+        return "\n".join([*lines, *_more(len(self) - _SHOWN_QUERIES, "query", "queries")])
 
     def _repr_html_(self) -> str:
         return _to_html(self)
 
 
-class TableColumns(NamedTuple):
-    """The columns of a table by name: those of every table, and those of the payloads."""
-
-    fixed: dict[str, list[Any]]
-    payload: dict[str, list[Any]]
-
-
-# The columns of all tables that are not texts, and not ids.
-_WHOLE = ("query_number", "rank", "group", "rows")
-_FLOATS = ("distance", "score", "weakest")
-_BOOLS = ("kept", "of_table")
+# The types of the fixed columns of all tables; the others are text, but for ids.
+_TYPES = dict.fromkeys(("query_number", "rank", "group", "rows"), "int64")
+_TYPES |= dict.fromkeys(("distance", "score", "weakest"), "float64")
+_TYPES |= dict.fromkeys(("kept", "of_table"), "bool")
 _IDS = ("id", "id1", "id2", "link1", "link2")
 
 
 def _columns(results: Sequence[Hits], *, of_queries: bool) -> TableColumns:
-    """A row a hit; of_queries: with the number and the text of the query."""
     fixed: dict[str, list[Any]] = {}
     if of_queries:
         fixed["query_number"] = [i for i, hits in enumerate(results) for _ in hits]
         fixed["query"] = [hits.query for hits in results for _ in hits]
     fixed["rank"] = [rank for hits in results for rank in range(1, 1 + len(hits))]
     all_hits = [hit for hits in results for hit in hits]
-    for name in ("id", "question", "distance", "score"):
-        fixed[name] = [getattr(hit, name) for hit in all_hits]
-    return with_payload(fixed, [hit.payload for hit in all_hits])
+    fixed |= attributes(all_hits, ("id", "question", "distance", "score"))
+    payloads = [hit.payload for hit in all_hits]
+    return with_payload(fixed, payloads, _fields(payloads))
+
+
+def attributes(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the attributes of these names of all rows, as columns."""
+    columns = {}
+    for name in names:
+        columns[name] = [getattr(row, name) for row in rows]
+    return columns
 
 
 def with_payload(
-    fixed: dict[str, list[Any]], payloads: Sequence[Mapping[str, Any] | None]
+    fixed: dict[str, list[Any]],
+    payloads: Sequence[Mapping[str, Any] | None],
+    fields: Sequence[str],
 ) -> TableColumns:
-    """The columns of a table with a column for each field of the payloads of its rows."""
-    fields = _payload_fields(payloads)
-    names = payload_names(fields, fixed)
-    payload = {
-        name: [(given or {}).get(field) for given in payloads]
-        for field, name in zip(fields, names, strict=True)
-    }
-    return TableColumns(fixed, payload)
+    """Add a column for each of these fields of the payloads of the rows."""
+    columns = {}
+    for field, name in zip(fields, _payload_names(fields, fixed), strict=True):
+        columns[name] = [(payload or {}).get(field) for payload in payloads]
+    return TableColumns(fixed, columns)
 
 
-def _payload_fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:
-    """The fields of the payloads, in the order in which they come."""
+def _fields(payloads: Iterable[Mapping[str, Any] | None]) -> list[str]:
     return list(dict.fromkeys(field for payload in payloads for field in payload or ()))
 
 
-def payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
-    """Distinct names of the columns: "payload_" goes before a field that another column is."""
+def _payload_names(fields: Sequence[str], fixed: Iterable[str]) -> list[str]:
+    """Return distinct column names: a field that is a fixed column gets "payload_" before it."""
     taken, names = {*fixed, *fields}, []
     for field in fields:
         name = field
-        if field in fixed:
-            while name in taken:
-                name = f"payload_{name}"
-            taken.add(name)
+        while field in fixed and name in taken:
+            name = f"payload_{name}"
+        taken.add(name)
         names.append(name)
     return names
 
 
-def to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
-    """The table of pandas; see `Results.to_pandas`."""
+def _to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
+    """Return the table of pandas; see `Tabular.to_pandas`."""
     with needs("to_pandas()", "pandas"):
         import pandas
-    types = dict.fromkeys(_WHOLE, "int64") | dict.fromkeys(_FLOATS, "float64")
-    types |= dict.fromkeys(_BOOLS, "bool")
 
-    def series(name: str, values: list[Any]) -> Any:
-        if name in columns.fixed and (name in types or not values):
-            return pandas.Series(values, dtype=types.get(name, "object"))
+    def series(values: list[Any], dtype: str | None) -> Any:
         given = {*map(type, values)}
-        if given in ({int, type(None)}, {bool, type(None)}):
-            kind = "Int64" if int in given else "boolean"
-            try:
-                return pandas.Series(values, dtype=kind)
-            except (OverflowError, TypeError):  # a number that no type of pandas holds
-                return pandas.Series(values, dtype="object")
-        return pandas.Series(values)
+        if dtype is None and given == {int, type(None)}:
+            dtype = "Int64"
+        elif dtype is None and given == {bool, type(None)}:
+            dtype = "boolean"
+        try:
+            return pandas.Series(values, dtype=dtype)
+        except (OverflowError, TypeError):  # a number that no type of pandas holds
+            return pandas.Series(values, dtype="object")
 
+    types = {name: _TYPES.get(name, None if v else "object") for name, v in columns.fixed.items()}
     named = {**columns.fixed, **columns.payload}
-    return pandas.DataFrame({name: series(name, values) for name, values in named.items()})
+    return pandas.DataFrame({name: series(v, types.get(name)) for name, v in named.items()})
 
 
-def to_arrow_table(columns: TableColumns) -> pyarrow.Table:
-    """The table of PyArrow; see `Results.to_arrow`."""
+def _to_arrow_table(columns: TableColumns) -> pyarrow.Table:
+    """Return the table of PyArrow; see `Tabular.to_arrow`."""
     with needs("to_arrow()", "qpr_jax[parquet]"):
         import pyarrow as arrow
 
@@ -207,61 +214,71 @@ def to_arrow_table(columns: TableColumns) -> pyarrow.Table:
         try:
             return arrow.array(values, kind)
         except (arrow.ArrowException, OverflowError, UnicodeError):
-            return arrow.array([*map(_as_text, values)], arrow.string())
+            return arrow.array([None if v is None else _as_text(v) for v in values], arrow.string())
 
-    types = {
-        **dict.fromkeys(_WHOLE, arrow.int64()),
-        **dict.fromkeys(_FLOATS, arrow.float64()),
-        **dict.fromkeys(_BOOLS, arrow.bool_()),
-    }
     ids = [columns.fixed[name] for name in _IDS if name in columns.fixed]
     numbers = all(type(value) is int for values in ids for value in values)
-    types |= dict.fromkeys(_IDS, arrow.int64() if numbers else None)
-    named = {
-        name: array(values, types.get(name, arrow.string()))
-        for name, values in columns.fixed.items()
-    }
-    return arrow.table(named | {_unicode(k): array(v) for k, v in columns.payload.items()})
+    arrays = {}
+    for name, values in columns.fixed.items():
+        kind = arrow.string()
+        if name in _IDS:
+            kind = arrow.int64() if numbers else None
+        elif name in _TYPES:
+            kind = arrow.type_for_alias(_TYPES[name])
+        arrays[name] = array(values, kind)
+    for name, values in columns.payload.items():
+        arrays[_unicode(name)] = array(values)
+    return arrow.table(arrays)
 
 
-def _as_text(value: object) -> str | None:
-    """A value of any type as the text of a cell."""
-    if value is None:
-        return None
+def _as_text(value: object) -> str:
     return _unicode(value if isinstance(value, str) else json.dumps(value))
 
 
 def _unicode(text: str) -> str:
-    """Replace what UTF-8 cannot encode."""
     return _SURROGATES.sub("\ufffd", text)
 
 
-def _lines(hits: Hits) -> Iterator[str]:
-    """The lines of a query and its hits, in characters that any terminal prints."""
-    yield f"{printable(json.dumps(hits.query, ensure_ascii=False))}:"
+def _cells(hits: Hits) -> list[list[str]]:
+    """Return a header and a row per shown hit, in printable characters."""
     shown = hits[:_SHOWN_HITS]
-    if not shown:
-        yield "  (no hits)"
     scored = any(hit.score is not None for hit in shown)
-    rows = [["", "distance", *(["score"] if scored else []), "id", "question"]]
+    fields = _fields(hit.payload for hit in shown)[:_SHOWN_FIELDS]
+    rows = [["", "distance", *(["score"] if scored else []), "id", "question", *fields]]
     for rank, hit in enumerate(shown, start=1):
         score = [] if not scored else ["" if hit.score is None else f"{hit.score:.3f}"]
-        question = printable(hit.question)
-        if hit.payload:
-            question += f"  {printable(json.dumps(dict(hit.payload), ensure_ascii=False))}"
-        rows.append([f"{rank}", f"{hit.distance:.3f}", *score, printable(str(hit.id)), question])
+        values = [(hit.payload or {}).get(field) for field in fields]
+        payload = ["" if value is None else _as_text(value) for value in values]
+        rows.append([f"{rank}", f"{hit.distance:.3f}", *score, f"{hit.id}", hit.question, *payload])
+    return [[shortened(cell) for cell in row] for row in rows]
+
+
+def _lines(hits: Hits) -> list[str]:
+    """Return the query and its hits, a line each."""
+    lines, rows = [f'"{shortened(hits.query)}":'], _cells(hits)
+    if len(rows) == 1:
+        return [*lines, "  (no hits)"]
+    texts = rows[0].index("question")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows if shown else ():
-        *cells, question = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(["", *cells, question.strip()])
-    yield from _more(len(hits) - _SHOWN_HITS, "hit", "hits")
+    for row in rows:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)][:texts]
+        cells += [cell.ljust(width) for cell, width in zip(row, widths, strict=True)][texts:]
+        lines.append("  ".join(["", *cells]).rstrip())
+    return lines + _more(len(hits) - _SHOWN_HITS, "hit", "hits")
 
 
-def printable(text: str) -> str:
-    """One short line of `text`, without control characters."""
-    text = " ".join(text[: 10 * _SHOWN_CHARACTERS].split())
-    text = "".join(c if c.isprintable() else "\ufffd" for c in text)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"
+def _to_html(results: Sequence[Hits]) -> str:
+    from qpr_jax.rendering import render
+
+    tables = []
+    for hits in results[:_SHOWN_QUERIES]:
+        header, *rows = _cells(hits)
+        texts = header.index("question")
+        more = _more(len(hits) - _SHOWN_HITS, "hit", "hits")
+        table = {"query": shortened(hits.query), "header": header, "rows": rows}
+        tables.append(table | {"texts": texts, "more": more})
+    more = _more(len(results) - _SHOWN_QUERIES, "query", "queries")
+    return render("results.html", tables=tables, more=more)
 
 
 def _more(count: int, one: str, many: str) -> list[str]:
@@ -270,36 +287,3 @@ def _more(count: int, one: str, many: str) -> list[str]:
 
 def _count(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
-
-
-def _to_html(results: Sequence[Hits]) -> str:
-    """A table a query."""
-    from qpr_jax.rendering import render
-
-    def cell(value: object) -> str:
-        return "" if value is None else printable(_as_text(value) or "")
-
-    tables = []
-    for hits in results[:_SHOWN_QUERIES]:
-        shown = hits[:_SHOWN_HITS]
-        fields = _payload_fields(hit.payload for hit in shown)[:_SHOWN_PAYLOAD]
-        tables.append(
-            {
-                "query": printable(hits.query),
-                "scored": any(hit.score is not None for hit in shown),
-                "fields": [*map(printable, fields)],
-                "rows": [
-                    {
-                        "id": printable(str(hit.id)),
-                        "question": printable(hit.question),
-                        "distance": f"{hit.distance:.3f}",
-                        "score": "" if hit.score is None else f"{hit.score:.3f}",
-                        "payload": [cell((hit.payload or {}).get(field)) for field in fields],
-                    }
-                    for hit in shown
-                ],
-                "more": _more(len(hits) - _SHOWN_HITS, "hit", "hits"),
-            }
-        )
-    more = _more(len(results) - _SHOWN_QUERIES, "query", "queries")
-    return render("results.html", tables=tables, more=more)

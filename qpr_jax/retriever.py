@@ -1,103 +1,80 @@
-"""What a user holds: a trained encoder and an index of questions, without JAX."""
+"""What a user holds: an encoder, a store of questions and the re-rankers of the encoder."""
 
 from __future__ import annotations
 
+import array
 import contextlib
+import functools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from qpr_jax.data.questions import as_entries
-from qpr_jax.encoders.base import Encoder, accepted_identities
-from qpr_jax.encoders.load import encoder_folder, is_encoder
+import numpy as np
+
+from qpr_jax.data.questions import as_entries, as_queries, given_ids
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.packaged import default_folder
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.ids import Id
-from qpr_jax.index.base import Check, Hit, Payload, StoredQuestion, stored_entries
-from qpr_jax.index.built_questions import accept
-from qpr_jax.index.documents import describe_fit, query_encoder
-from qpr_jax.index.folder import (
-    new_build,
-    new_files,
-    read_index,
-    read_manifest,
-    remove_leftovers,
-    write_index,
-    write_store,
-)
-from qpr_jax.index.milvus_server import is_address
-from qpr_jax.index.question_index import QuestionIndex, build_vectors, index_in_memory, log_build
+from qpr_jax.ids import Id, check_ids, number_entries, repeated_id, unknown_ids
+from qpr_jax.index.base import Hit, Payload, Question, Store, check_k
+from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.milvus import is_address
+from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import run_encoder, run_recipe
-from qpr_jax.locks import WriteLock
-from qpr_jax.reranking.opening import empty_index, open_encoders, open_index, save_documents
-from qpr_jax.reranking.second_stage import SecondStages, read_stages
-from qpr_jax.searcher import Parts, Searcher
+from qpr_jax.index.run import INDEX, run_encoder, run_recipe
+from qpr_jax.opening import create_store, export_encoder, name_of, open_run
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.stages import Explanation, Stages, read_stages
+from qpr_jax.results import Results
+from qpr_jax.text.base import as_texts
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
 
-Log = Callable[[str], object]
+Entries = Iterable[tuple[int, Id | None, str, Payload | None]]  # line, id, question, payload
 
 
-class Retriever(Searcher):
+class Retriever:
     """Finds the indexed questions that mean the same as a query.
 
-    Any number of threads may search and encode while one changes the questions. A retriever that
-    was loaded or saved keeps its folder up to date: a change is on disk when the call returns, and
-    a kill at any point leaves the questions before it or after it.
+    Any number of threads may search and encode while one changes the questions. A change is on disk
+    when the call returns, and a kill at any point leaves the questions before it or after it.
 
         retriever = Retriever.build(table)  # or Retriever.load("runs/quora_sdml")
         for hit in retriever.search(["how can i learn python quickly"], k=5)[0]:
             print(hit.distance, hit.id, hit.question)
+
+    Attributes:
+      encoder: encodes questions and queries.
+      store: the questions with their vectors.
+      stages: the re-rankers of the encoder.
+      run: what the encoder was read from, or "".
     """
 
     def __init__(
-        self,
-        encoder: Encoder,
-        index: QuestionIndex,
-        folder: pathlib.Path | None = None,
-        build: str = "",
-        *,
-        second_stages: SecondStages | None = None,
+        self, encoder: Encoder, store: Store, stages: Stages | None = None, run: str = ""
     ) -> None:
-        """folder: where changes are kept, in files of `build`; in memory alone where None."""
-        super().__init__(Parts(encoder, index, second_stages or SecondStages(encoder, {})))
-        # A relative one would mean another after a change of the working directory.
-        self._lock = WriteLock(folder.absolute() if folder else None)
-        self._build = build
-        self._clean = False  # whether leftovers in the folder were removed
+        self.encoder, self.store, self.run = encoder, store, run
+        self.stages = stages or Stages(encoder)
 
     @classmethod
     def load(
-        cls,
-        run: StrPath,
-        *,
-        indexed: bool = False,
-        cross_encoder: StrPath | None = None,
-        half: bool = False,
+        cls, run: StrPath, *, indexed: bool = False, cross_encoder: StrPath | None = None
     ) -> Retriever:
-        """The encoder, its re-ranker and the index of a folder; UserError where one is damaged.
+        """Load the encoder, its re-rankers and the index of a folder or of a Milvus collection.
 
         Args:
-          run: or the address of a collection, milvus://HOST:19530/NAME; or, unless it must be
-            `indexed`, what has an encoder alone (see `encoders.load.encoder_folder`), to which
-            questions are added, in memory until it is saved: a folder of `qpr publish` or its
-            name, an address `hf://ORG/NAME`, `minilm`, `open_student`.
-          indexed: whether there must be an index.
-          cross_encoder: the folder of one, for `search` with `rerank="cross_encoder"`.
-          half: encode in half precision, as of `encoders.load.read_encoder`.
-        """
-        if is_address(run):
-            from qpr_jax.milvus_retriever import open_collection
+          run: a folder, or an address milvus://HOST:19530/NAME. Unless `indexed`, it may have an
+            encoder alone (see `encoders.load.encoder_folder`): a folder of `qpr publish` or its
+            name, hf://ORG/NAME, `minilm`, `open_student`. Questions that are added to it are lost
+            with the retriever unless it is saved.
+          indexed: there must be an index.
+          cross_encoder: folder of a cross-encoder, for `rerank="cross_encoder"`.
 
-            return open_collection(str(run), cross_encoder, half=half)
-        if not indexed:
-            run = encoder_folder(run)
-            if is_encoder(run) and not pathlib.Path(run, "index").exists():
-                encoder, stages = read_stages(run, cross_encoder, half=half)
-                return cls(encoder, empty_index(encoder), second_stages=stages)
-        encoder, stages, index, build = open_index(run, cross_encoder, half=half)
-        return cls(encoder, index, pathlib.Path(run, "index"), build, second_stages=stages)
+        Raises:
+          UserError: something is missing or damaged.
+        """
+        return cls(*open_run(run, indexed=indexed, cross_encoder=cross_encoder))
 
     @classmethod
     def build(
@@ -107,15 +84,13 @@ class Retriever(Searcher):
         payload: bool | Iterable[Any] = True,
         *,
         run: StrPath | Encoder | None = None,
-        documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         text_column: str | None = None,
         id_column: str | None = None,
         skip_bad_rows: bool = False,
-        log: Log = lambda line: None,
     ) -> Retriever:
-        """An index of one's own questions, in memory, with the encoder and re-rankers of `run`.
+        """Index questions with the encoder of `run`; they are lost unless the retriever is saved.
 
         Args:
           questions: strings; or a table of pandas, Polars, PyArrow or with an Arrow C stream; or
@@ -124,164 +99,191 @@ class Retriever(Searcher):
             bytes; None: those of the table, else 0, 1, 2, ...
           payload: kept with a question and returned with a hit. Of a table: its other columns
             (True), none (False), or those of these names. Of strings: a mapping for each.
-          run: as of `load`, or an `Encoder` of one's own; files stay as they are. None:
-            `open_student`.
+          run: as of `load`, or an `Encoder`; None: `open_student`.
           cross_encoder: as of `load`.
-          documents_by: another encoder, for the questions alone: the teacher of that of `run`.
-          recipe: how to index; as the run says where None.
-          text_column: of the questions; None: `question`, `text`, `query`, `title`, ...
-          id_column: of the ids; None: `id`, `qid`, ..., if there is one; "": none.
+          recipe: how to index; None: as the settings of the run say.
+          text_column: column of the questions; None: `question`, `text`, `query`, `title`, ...
+          id_column: column of the ids; None: `id`, `qid`, ..., if there is one; "": none.
           skip_bad_rows: leave out rows without a question or with a bad id, instead of an error.
-          log: gets a line that says what is built, and a warning where its recall is low.
         """
         entries = as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)
         return cls.build_in(
-            *(None, entries, run),
-            documents_by=documents_by,
+            None,
+            entries,
+            run,
             cross_encoder=cross_encoder,
             recipe=recipe,
             where="`questions`, position",
-            log=log,
         )
 
     @classmethod
     def build_in(
         cls,
         folder: StrPath | None,
-        entries: Iterable[tuple[int, Id | None, str, Payload | None]],
+        entries: Entries,
         run: StrPath | Encoder | None = None,
         *,
-        documents_by: StrPath | None = None,
         cross_encoder: StrPath | None = None,
         recipe: Recipe | None = None,
         where: str = "`entries`, line",
-        log: Log = lambda line: None,
     ) -> Retriever:
-        """An index in `folder` of more questions than memory holds; see `build`.
+        """Index more questions than memory holds, in a folder or a collection of Milvus.
 
         Args:
-          folder: gets index/ and, where it has none, the encoder; None: in memory. Or the address
-            of a collection, as of `load`.
+          folder: gets index/ and, if it has none, the encoder; or an address, as of `load`; None: a
+            temporary folder, removed with the retriever.
           entries: (line, id, question, payload), as of `data.questions.read_questions`: either
             all with distinct ids, or all with None, for 0, 1, 2, ...
-          run: as of `build`, and so are `documents_by`, `cross_encoder`, `recipe` and `log`.
-          where: what a UserError says before the line, as `tickets.csv, line`.
+          run, cross_encoder, recipe: as of `build`.
+          where: what an error says before the line, as `tickets.csv, line`.
         """
-        questions, check = stored_entries(entries, where)
-        if is_address(folder):
-            from qpr_jax.milvus_retriever import load_collection
-
-            if documents_by is not None:
-                raise UserError("a collection of Milvus has one encoder", setting="documents_by")
-            source = str(folder), questions, run, cross_encoder
-            return load_collection(*source, recipe=recipe, check=check, log=log)
-        encoder, stages, empty = open_encoders(run, documents_by, cross_encoder, recipe)
-        retriever = cls(encoder, empty, second_stages=stages)
-        path = pathlib.Path(folder, "index") if folder is not None else None
-        with retriever._lock.hold(path):
-            retriever._rebuild(path, questions, log, check=check)
-        if empty.documents and len(retriever):
-            log(describe_fit(retriever.index, encoder.encode))
-        return retriever
+        encoder, stages = read_stages(default_folder() if run is None else run, cross_encoder)
+        how = recipe or run_recipe(encoder)
+        lines: array.array[int] = array.array("q")
+        questions, name = _questions(entries, lines, where), name_of(run, encoder)
+        try:
+            store = create_store(folder, questions, how, (encoder, stages, name))
+        except RepeatedIdError as error:
+            raise repeated_id(error.id, lines[error.row], where) from None
+        return cls(encoder, store, stages, name)
 
     def __repr__(self) -> str:
-        where = self._lock.folder.parent if self._lock.folder else "memory"
-        parts = f"{self.encoder!r}, {self.index.vectors!r}, {self.second_stages!r}"
-        return f"<Retriever of {len(self):,} questions in {where}: {parts}>"
+        return f"<Retriever: {self.encoder!r}, {self.store!r}, {self.stages!r}>"
+
+    def __len__(self) -> int:
+        """Return the number of questions."""
+        return len(self.store)
 
     @property
     def state(self) -> str:
-        """Names the questions as this retriever sees them; each change gives another name."""
-        return f"{self._build} {self.index.store.sequence}"
+        """Name of the present questions; each change gives another one."""
+        return self.store.version
 
-    def compact(self, log: Log = lambda line: None) -> None:
-        """Build the index again from its present questions, with lists and codes made for them.
+    def search(
+        self, queries: Any, k: int = 5, *, text_column: str | None = None, rerank: Rerank = None
+    ) -> Results:
+        """Find the `k` best questions of each query, best first; all if there are fewer.
 
-        Takes as long as building; searches go on, other changes wait.
+        Args:
+          queries, text_column: as `questions` of `build`.
+          rerank: the re-ranker of the first hits: "light" or "cross_encoder"; False: none, so that
+            hits are sorted by distance; None: light, if there is one.
         """
-        with self.changing():
-            self._rebuild(self._lock.folder, self.index.store, log)
+        count = check_k(k)
+        texts = as_queries(queries, text_column)
+        reranker = self.stages.reranker(rerank, self.store)
+        vectors = self.encoder.encode(texts)
+        if reranker is None:
+            return Results.of(texts, self.store.search(vectors, count))
+        hits = self.store.search(vectors, max(count, reranker.candidates), payload=False)
+        best = [found[:count] for found in reranker.rerank(texts, hits)]
+        stored = iter(self.store.get([hit.id for found in best for hit in found]))
+        return Results.of(texts, [[_with_payload(h, next(stored)) for h in hits] for hits in best])
+
+    def explain(
+        self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
+    ) -> Explanation:
+        """Explain the scores of a query and another text, or a question by its `id`.
+
+        The other text is scored among the hits of a search for `text`, as if it were one of them.
+        """
+        return self.stages.explain(rerank, self.store, text, other, id)
+
+    def encode(self, queries: Any, *, text_column: str | None = None) -> np.ndarray:
+        """Encode strings or the questions of a table as float32 [n, d]; see `build`."""
+        return self.encoder.encode(as_queries(queries, text_column))
+
+    def add(
+        self,
+        questions: Any,
+        ids: Iterable[Id] | None = None,
+        payload: bool | Iterable[Any] = True,
+        *,
+        text_column: str | None = None,
+        id_column: str | None = None,
+        skip_bad_rows: bool = False,
+        state: str | None = None,
+    ) -> list[Id]:
+        """Add questions and return their ids; an equal id replaces the old question.
+
+        Arguments as of `build`; questions without ids get numbers that no question has had.
+        state: the `state` of the questions that they were made for; if it is another one now,
+        nothing is added and a UserError says so.
+        """
+        entries = [*as_entries(questions, ids, payload, text_column, id_column, skip_bad_rows)]
+        texts = as_texts([entry.question for entry in entries], "questions")
+        vectors = self.encoder.encode(texts)
+        with self.store.changing():
+            if state is not None and state != self.state:
+                raise UserError(
+                    "the index was changed meanwhile, so nothing was added",
+                    remedy="do the same again",
+                )
+            given = given_ids(entries)
+            if given is None:
+                given = self.store.new_ids(len(entries))
+            checked = check_ids(given, len(entries), 0)
+            payloads = [entry.payload for entry in entries]
+            self.store.add([*map(Question, checked, texts, payloads)], vectors)
+        return checked
+
+    def remove(self, ids: Iterable[Id], *, ignore_missing: bool = False) -> int:
+        """Remove questions and return their number; UserError, and no change, for an unknown id.
+
+        ignore_missing: pass over unknown ids instead.
+        """
+        with self.store.changing():
+            checked = check_ids(ids, None, 0)
+            if not ignore_missing:
+                found = self.store.get(checked)
+                missing = [value for value, q in zip(checked, found, strict=True) if q is None]
+                if missing:
+                    raise unknown_ids(missing)
+            return self.store.remove(checked)
+
+    def changing(self) -> contextlib.AbstractContextManager[None]:
+        """Hold off the changes of other threads and processes; the holder may change."""
+        return self.store.changing()
+
+    def compact(self) -> None:
+        """Build the index again from its questions and vectors, without what was removed.
+
+        Searches go on meanwhile, other changes wait. Nothing is encoded. Milvus does so by itself.
+        """
+        if isinstance(self.store, FolderStore):
+            self.store.compact()
 
     def save(self, folder: StrPath) -> None:
-        """Write `folder`/export and `folder`/index, which `Retriever.load(folder)` reads.
+        """Write the encoder, its re-rankers and the index to a folder, which `load` reads.
 
-        Later changes are kept there. The address of a collection, as of `load`, gets the questions
-        as they are now; load it to change them there.
+        Later changes are kept there. An address, as of `load`, gets the questions as they are now.
         """
+        own = self.encoder, self.stages, self.run
         if is_address(folder):
-            from qpr_jax.milvus_retriever import save_collection
-
-            save_collection(str(folder), self)
+            create_store(folder, self.store.questions(), self.store.recipe, own)
             return
-        where = pathlib.Path(folder, "index").absolute()
-        with self._lock.hold(where):
-            if self._lock.folder and where.resolve() == self._lock.folder.resolve():
-                self._catch_up(where)
-            index, build = self.index, new_build()
-            if index.changed:
-                self._rebuild(where, index.store, lambda line: None)
-                return
-            with new_files(where, build):
-                store = write_store(where, index.store, build, index.next_id)
-                facts = index.requested, index.encoder
-                index = QuestionIndex(index.vectors, store, *facts, documents=index.documents)
-                self._write(where, index, build)
-
-    def _rebuild(
-        self,
-        folder: pathlib.Path | None,
-        questions: Iterable[StoredQuestion],
-        log: Log,
-        *,
-        check: Check = accept,
-    ) -> None:
-        """Index questions in place of the present ones, in `folder` if there is one."""
-        old, build, by = self.index, new_build(), self.index.documents
-        encoder = old.questions_encoder(self.encoder)
-        if folder is None:
-            self.index = index_in_memory(
-                *(questions, encoder.encode, old.requested, encoder.identity, old.next_id),
-                documents=by,
-                log=log,
-                check=check,
+        if not isinstance(self.store, FolderStore):
+            raise UserError(
+                f"expected a retriever of a folder, got {self.store!r}",
+                remedy="build the index in a folder with `qpr index`",
             )
-            return
-        folder = folder.absolute()
-        with new_files(folder, build):
-            store = write_store(folder, questions, build, old.next_id, check)
-            vectors = build_vectors(encoder.encode, store, old.requested, folder=folder)
-            log_build(vectors, old.requested, log)
-            facts = old.requested, encoder.identity
-            self._write(folder, QuestionIndex(vectors, store, *facts, documents=by), build)
+        path = pathlib.Path(folder)
+        replace = path.absolute() != self.store.path.parent
+        export = functools.partial(export_encoder, path, self.encoder, self.stages, replace=replace)
+        self.store = self.store.copy_to(path / INDEX, export)
 
-    def _write(self, folder: pathlib.Path, index: QuestionIndex, build: str) -> None:
-        """Write the index to its folder, with its encoders beside it, and keep changes there."""
-        if self.second_stages.models:
-            index.keep_statistics()
-        # Where this retriever came from, another may have put a newer re-ranker.
-        replace = folder != self._lock.folder
-        name = self.second_stages.save(folder.parent, build, replace=replace)
-        index.documents = save_documents(folder.parent, index.documents)
-        write_index(folder, index, build, name, self.encoder.identity)
-        self.index, self._build = index, build
-        self._lock.folder = folder
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Hold off other changes, `add` and `remove` too, on top of those of other processes."""
-        with self._lock.hold():
-            if self._lock.folder:
-                self._catch_up(self._lock.folder)
-            yield
+def _questions(entries: Entries, lines: array.array[int], where: str) -> Iterator[Question]:
+    """Number entries without ids, check all, and append their lines to `lines`.
 
-    def _catch_up(self, folder: pathlib.Path) -> None:
-        if not self._clean:
-            remove_leftovers(folder)
-            self._clean = True
-        found, ours = read_manifest(folder), (self._build, self.index.encoder)
-        accepted = accepted_identities(self.encoder)
-        same = (found["build"], found["encoder"]) == ours and query_encoder(found) in accepted
-        if same and not self.index.stale:
-            self.index.catch_up()
-        else:
-            self.index, self._build = read_index(folder, encoder=accepted)
+    UserError if there are none.
+    """
+    for value, question, payload in number_entries(entries, lines, where):
+        (text,) = as_texts([question], f"{where} {lines[-1]}")
+        yield Question(value, text, payload)
+    if not lines:
+        raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")
+
+
+def _with_payload(hit: Hit, stored: Question | None) -> Hit:
+    return hit if stored is None or stored.payload is None else hit._replace(payload=stored.payload)

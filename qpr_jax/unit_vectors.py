@@ -28,7 +28,7 @@ def unit_vectors(rows: jax.Array) -> jax.Array:
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """As `unit_vectors`, of a NumPy array."""
+    """Scale the rows of a NumPy array [n, d] to length 1, like `unit_vectors`."""
     _, exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))
     scaled = np.ldexp(rows, -exponents)
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)

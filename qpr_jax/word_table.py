@@ -103,7 +103,7 @@ def ngram_rows(
 
 
 def _encode(words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of words, and where each starts, int64 [n + 1]."""
+    """Return the bytes of words, and where each starts, int64 [n + 1]."""
     spellings = [word.encode("utf-8", "surrogatepass") for word in words]
     starts = np.zeros(len(spellings) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, spellings), np.int64, len(spellings)), out=starts[1:])

@@ -11,11 +11,10 @@ from experiments.trials import seeded
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.files import write_json
-from qpr_jax.reranking.features import FEATURES
 from qpr_jax.reranking.light import LIGHT, LightModel, save_light
-from qpr_jax.reranking.trees import Forest
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
+from tests.reranking.models import light_model, network
 
 WORDS = tuple(tokenize("how can i learn python quickly what is the best way to cook rice"))
 
@@ -38,18 +37,9 @@ def write_encoder(run: pathlib.Path, seed: int = 0, **settings: Any) -> None:
 def write_reranker(
     run: pathlib.Path, candidates: int = 3, seed: int = 0, **changes: Any
 ) -> LightModel:
-    """Write a re-ranker of random stumps beside the encoder of a run."""
-    rng, trees = np.random.default_rng(seed), 40
-    forest = Forest(
-        feature=rng.integers(len(FEATURES), size=trees).astype(np.int32),
-        threshold=rng.normal(size=trees).astype(np.float32),
-        mask=np.full(trees, 0b10, np.uint32),
-        value=rng.normal(size=2 * trees),
-        starts=np.arange(trees + 1, dtype=np.int32),
-    )
-    points = np.array([[-20.0, 20.0], [0.05, 0.95]])
+    """Write a re-ranker of random weights beside the encoder of a run."""
     encoder = read_encoder(run / "export").identity
-    model = LightModel(encoder, candidates, FEATURES, forest, points, **changes)
+    model = light_model(encoder, candidates=candidates, network=network(seed), **changes)
     save_light(run / "export" / LIGHT, model)
     return model
 

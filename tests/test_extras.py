@@ -76,7 +76,7 @@ WORKING = (
 REFUSED = {
     "evaluate mine labeled.csv --task classification --validation labeled.csv": "sklearn",
     "train runs/a --config synthetic_sdml": "jax",
-    "serve mine": "uvicorn",
+    "serve mine": "anyio",
 }
 
 

@@ -1,22 +1,39 @@
+"""Files are replaced as a whole, and manifests notice every change."""
+
 import errno
 import json
 import os
 import pathlib
+import subprocess
+import sys
+import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
+    JSON_LIMIT,
+    check_plain,
+    locked,
+    manifest_format,
+    parse_json,
     read_json,
     read_manifest,
+    read_object,
+    read_plain,
     read_verified,
     refuse_existing,
     replace_folder,
+    seal,
     sha256_of,
+    verify,
     write_atomically,
     write_json,
     write_manifest,
 )
+from qpr_jax.locks import LOCK_FILE, folder_lock
 
 
 def names(folder: pathlib.Path) -> list[str]:
@@ -25,143 +42,48 @@ def names(folder: pathlib.Path) -> list[str]:
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path):
     path = tmp_path / "deep" / "file"
-    with write_atomically(path) as file:
-        file.write(b"new")
+    with write_atomically(path, "w") as file:
+        file.write("é\n")
         file.flush()
         assert not path.exists()
-    assert path.read_bytes() == b"new"
+    assert path.read_bytes() == b"\xc3\xa9\n"
     assert names(path.parent) == ["file"]
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    (tmp_path / "file").write_bytes(b"old")
-
-    def interrupted():
-        with write_atomically(tmp_path / "file") as file:
-            file.write(b"half of the n")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
-
-
-def test_text_is_utf8_with_plain_newlines(tmp_path):
-    with write_atomically(tmp_path / "file", "w") as file:
-        file.write("é\n")
-    assert (tmp_path / "file").read_bytes() == b"\xc3\xa9\n"
+@pytest.mark.parametrize("write", [write_atomically, replace_folder])
+def test_a_failed_write_leaves_the_old_one(tmp_path, write):
+    old = tmp_path / "target"
+    if write is write_atomically:
+        old.write_bytes(b"old")
+    else:
+        old.mkdir()
+    with pytest.raises(KeyboardInterrupt), write(old):
+        raise KeyboardInterrupt
+    assert names(tmp_path) == ["target"]
+    assert old.is_dir() or old.read_bytes() == b"old"
 
 
-def test_json_comes_back(tmp_path):
-    value = {"a": [1, 2.5, None, "é", "\ud800"], "b": {}}
-    write_json(tmp_path / "file.json", value)
-    assert read_json(tmp_path / "file.json") == value
+def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path):
+    (tmp_path / "victim").write_bytes(b"precious")
+    (tmp_path / ".file.part").symlink_to(tmp_path / "victim")
+    with write_atomically(tmp_path / "file") as file:
+        file.write(b"new")
+    assert (tmp_path / "victim").read_bytes() == b"precious"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not (tmp_path / "file").is_symlink()
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"{'a': 1}"])
-def test_what_is_not_json_is_refused(tmp_path, data):
-    (tmp_path / "file.json").write_bytes(data)
-    with pytest.raises(UserError, match=r"file\.json: expected JSON, got"):
-        read_json(tmp_path / "file.json")
+@pytest.mark.parametrize("write", [write_atomically, replace_folder])
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, write):
+    message = r"No space left on device: '.*/target'"
+    with pytest.raises(OSError, match=message), write(tmp_path / "target"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not names(tmp_path)
 
 
-def test_sha256_of(tmp_path):
-    (tmp_path / "file").write_bytes(b"abc")
-    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert sha256_of(tmp_path / "file") == known
-
-
-@pytest.fixture
-def folder(tmp_path) -> pathlib.Path:
-    (tmp_path / "a").write_bytes(b"abc")
-    (tmp_path / "b").write_bytes(b"")
-    write_manifest(tmp_path, ["a", "b"], format="test 1", note="x")
-    return tmp_path
-
-
-def test_manifest_holds_sizes_hashes_and_facts(folder):
-    manifest = read_manifest(folder, format="test 1")
-    assert manifest == {
-        "format": "test 1",
-        "note": "x",
-        "files": {
-            name: {"bytes": size, "sha256": sha256_of(folder / name)}
-            for name, size in (("a", 3), ("b", 0))
-        },
-    }
-    assert read_verified(folder, "a", manifest) == b"abc"
-    assert read_verified(str(folder), "b", manifest) == b""
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"abd", "a: the bytes differ from their SHA-256"),
-        (b"ab", "a: expected 3 bytes, got 2"),
-        (b"abcd", "a: expected 3 bytes, got 4"),
-        (None, "a: the file is missing"),
-    ],
-)
-def test_changed_files_are_refused(folder, data, message):
-    (folder / "a").unlink()
-    if data is not None:
-        (folder / "a").write_bytes(data)
-    with pytest.raises(UserError, match=message):
-        read_verified(folder, "a", read_manifest(folder, format="test 1"))
-
-
-@pytest.mark.parametrize("entry", [None, 7, {}, {"bytes": 3}, {"sha256": ""}])
-def test_files_without_an_entry_are_refused(folder, entry):
-    with pytest.raises(UserError, match=r"manifest\.json: no entry for a; remake"):
-        read_verified(folder, "a", {"files": {"a": entry}})
-
-
-@pytest.mark.parametrize(
-    ("manifest", "message"),
-    [
-        ({"format": "test 2", "files": {}}, "expected format 'test 1', got 'test 2'"),
-        ({"files": {}}, "expected format 'test 1', got None"),
-        ({"format": "test 1"}, "expected a manifest with `files`"),
-        ([], "expected a manifest with `files`"),
-    ],
-)
-def test_wrong_manifests_are_refused(folder, manifest, message):
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match=message):
-        read_manifest(folder, format="test 1")
-
-
-def test_a_folder_without_a_manifest_is_refused(tmp_path):
-    for missing in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match=r"expected a folder with a manifest\.json"):
-            read_manifest(missing, format="test 1")
-
-
-def test_a_folder_is_replaced_only_when_the_new_one_is_whole(tmp_path):
-    target = tmp_path / "deep" / "folder"
-    for text in ("one", "two"):
-        with replace_folder(target) as part:
-            assert names(part) == []
-            (part / text).write_text(text)
-            assert not (target / text).exists()
-        assert names(target) == [text]
-        assert names(target.parent) == ["folder"]
-
-
-def test_a_failed_replacement_leaves_the_old_folder(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "old").touch()
-
-    def interrupted():
-        with replace_folder(tmp_path / "folder") as part:
-            (part / "new").touch()
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert names(tmp_path) == ["folder"]
-    assert names(tmp_path / "folder") == ["old"]
+def test_other_errors_stay_as_they_are(tmp_path):
+    with pytest.raises(OSError, match=r"by peer$"), write_atomically(tmp_path / "target"):
+        raise OSError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
 
 
 def test_leftovers_of_a_kill_are_cleared(tmp_path):
@@ -170,7 +92,9 @@ def test_leftovers_of_a_kill_are_cleared(tmp_path):
         (tmp_path / leftover / "file").touch()
     with replace_folder(tmp_path / "folder") as part:
         assert names(part) == []
+        (part / "new").touch()
     assert names(tmp_path) == ["folder"]
+    assert names(tmp_path / "folder") == ["new"]
 
 
 def test_after_a_kill_between_the_two_renames_the_old_folder_is_put_back(tmp_path):
@@ -181,35 +105,205 @@ def test_after_a_kill_between_the_two_renames_the_old_folder_is_put_back(tmp_pat
     assert (tmp_path / "folder" / "file").read_text() == "old"
 
 
-def test_a_missing_json_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.json: the file is missing"):
-        read_json(tmp_path / "none.json")
-
-
-def fail(code):
-    raise OSError(code, os.strerror(code))
-
-
-@pytest.mark.parametrize("write", [write_atomically, replace_folder])
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, write):
-    with (
-        pytest.raises(OSError, match=r"No space left on device: '.*/target'"),
-        write(tmp_path / "target"),
-    ):
-        fail(errno.ENOSPC)
-    assert not names(tmp_path)
-
-
-def test_other_errors_stay_as_they_are(tmp_path):
-    with pytest.raises(OSError, match=r"reset by peer$"), write_atomically(tmp_path / "target"):
-        fail(errno.ECONNRESET)
-
-
 def test_a_folder_with_files_is_not_taken_for_output(tmp_path, monkeypatch):
     refuse_existing(tmp_path / "none")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"`out`: .* is there already; remove it, or name another"):
+    with pytest.raises(UserError, match="exists already") as caught:
         refuse_existing(tmp_path)
+    assert caught.value.setting == "out"
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="`to`: expected another folder than the current one"):
+    with pytest.raises(UserError, match="than the current one"):
         refuse_existing(".", option="to")
+
+
+def test_json_comes_back(tmp_path):
+    value = {"a": [1, 2.5, None, "é", "\ud800"], "b": {}}
+    write_json(tmp_path / "file.json", value)
+    assert read_json(tmp_path / "file.json") == value
+    assert read_object(tmp_path / "none.json") == {}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"{'a': 1}", b"[" * 100_000, b"9" * 5_000])
+def test_what_is_not_json_is_refused(data):
+    with pytest.raises(UserError, match=r"file\.json: expected JSON, got"):
+        parse_json(data, "file.json")
+
+
+def test_sha256_of(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_of(tmp_path / "file") == known
+
+
+def make_hostile(path: pathlib.Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(JSON_LIMIT + 1)  # sparse
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "loop", "huge", "missing"])
+def test_hostile_files_are_user_errors(tmp_path, kind):
+    path = tmp_path / "manifest.json"
+    make_hostile(path, kind)
+    with pytest.raises(UserError, match=str(tmp_path)):
+        read_manifest(tmp_path, format="test 1")
+    with pytest.raises(UserError, match=str(path)):
+        read_plain(path, limit=JSON_LIMIT)
+    assert kind == "huge" or manifest_format(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_only_plain_files_are_plain(tmp_path, kind):
+    make_hostile(tmp_path / "file", kind)
+    with pytest.raises(UserError, match="expected a plain file, got a"):
+        check_plain(tmp_path / "file")
+
+
+@pytest.fixture
+def folder(tmp_path) -> pathlib.Path:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "b").write_bytes(b"")
+    write_manifest(tmp_path, ["b", "a"], format="test 1", note="x", sizes={10: 0.1, 9: (1, 2)})
+    return tmp_path
+
+
+def test_manifest_holds_sizes_hashes_and_facts(folder):
+    manifest = read_manifest(folder, format="test 1")
+    entries = {
+        name: {"bytes": size, "sha256": sha256_of(folder / name)}
+        for name, size in (("a", 3), ("b", 0))
+    }
+    assert manifest.pop("sha256")
+    assert manifest.pop("sizes") == {"10": 0.1, "9": [1, 2]}
+    assert manifest == {"format": "test 1", "note": "x", "files": entries}
+    assert read_verified(folder, "a", manifest) == b"abc"
+    verify(folder, "b", manifest)
+
+
+def test_equal_contents_have_equal_manifests(folder):
+    before = (folder / "manifest.json").read_bytes()
+    os.utime(folder / "a", (0, 0))
+    write_manifest(folder, ["a", "b"], format="test 1", note="x", sizes={10: 0.1, 9: (1, 2)})
+    assert (folder / "manifest.json").read_bytes() == before
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_flipped_bit_in_a_manifest_is_noticed(data):
+    manifest = seal({"format": "test 1", "reach": 0, "near": 0.25, "files": {}})
+    text = json.dumps(manifest, indent=2)
+    place = data.draw(st.integers(0, 8 * len(text) - 1))
+    changed = bytearray(text.encode())
+    changed[place // 8] ^= 1 << place % 8
+    try:
+        found = json.loads(changed)
+    except ValueError:
+        return
+    # White space and the spelling of a number may change, what the manifest says may not.
+    assert found == manifest or seal(found) != found
+
+
+@pytest.mark.parametrize("read", [read_verified, verify])
+@pytest.mark.parametrize("data", [b"abd", b"ab", b"abcd", None, "pipe"])
+def test_changed_files_are_refused(folder, data, read):
+    (folder / "a").unlink()
+    if data == "pipe":
+        os.mkfifo(folder / "a")
+    elif data is not None:
+        (folder / "a").write_bytes(data)
+    with pytest.raises(UserError, match=str(folder / "a")):
+        read(folder, "a", read_manifest(folder, format="test 1"))
+
+
+def test_a_file_beyond_the_limit_is_refused_before_it_is_read(folder):
+    with pytest.raises(UserError, match="at most 2 bytes, got 3"):
+        read_verified(folder, "a", read_manifest(folder, format="test 1"), limit=2)
+
+
+@pytest.mark.parametrize("entry", [None, 7, {}, {"bytes": 3}, {"bytes": 1e300, "sha256": ""}])
+def test_files_without_an_entry_are_refused(folder, entry):
+    with pytest.raises(UserError, match=r"manifest\.json: no entry for a"):
+        read_verified(folder, "a", {"files": {"a": entry}})
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (seal({"format": "test 2", "files": {}}), "expected format 'test 1', got 'test 2'"),
+        (seal({"format": "test 1"}), "expected a manifest with `files`"),
+        ([], "expected a manifest with `files`"),
+        ({"format": "test 1", "files": {}}, "differ from their SHA-256"),
+        ({"format": "test 1", "files": {}, "sha256": None}, "differ from their SHA-256"),
+        ({"format": "test 1", "files": {}, "near": float("nan")}, "differ from their SHA-256"),
+    ],
+)
+def test_wrong_manifests_are_refused(folder, manifest, message):
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=message):
+        read_manifest(folder, format="test 1")
+
+
+def test_a_lock_is_held_once(tmp_path):
+    path = tmp_path / "deep" / "lock"
+    with locked(path) as ours, locked(path) as again:
+        assert (ours, again) == (True, False)
+    with locked(path) as ours:
+        assert ours
+
+
+@pytest.mark.parametrize("lock", [locked, lambda path: folder_lock(path.parent)])
+def test_a_lock_changes_no_file_and_follows_no_link(tmp_path, lock):
+    path = tmp_path / LOCK_FILE
+    path.write_text("kept")
+    with lock(path):
+        pass
+    assert path.read_text() == "kept"
+    path.unlink()
+    path.symlink_to(tmp_path / "victim")
+    (tmp_path / "victim").write_text("precious")
+    with pytest.raises(UserError, match="got a symbolic link"), lock(path):
+        pass
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_thread_takes_the_lock_of_a_folder_again_and_other_threads_wait(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    inside, seen = [], []
+
+    def work() -> None:
+        for name in ("folder", "link") * 5:
+            with folder_lock(tmp_path / "folder"), folder_lock(tmp_path / name):
+                inside.append(1)
+                seen.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * 40
+
+
+def test_another_process_waits_for_the_lock_of_a_folder_and_a_kill_frees_it(tmp_path):
+    code = (
+        "import sys; from qpr_jax.locks import folder_lock\n"
+        "with folder_lock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
+    )
+    arguments = [sys.executable, "-c", code, tmp_path]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with locked(tmp_path / LOCK_FILE) as ours:
+            assert not ours
+        other.kill()
+        with folder_lock(tmp_path):
+            pass

@@ -1,5 +1,7 @@
 import os
 import resource
+import subprocess
+import sys
 import types
 
 import pytest
@@ -26,3 +28,58 @@ def test_peak_memory_is_bytes_on_every_system(monkeypatch, system, unit):
     monkeypatch.setattr(resource, "getrusage", lambda who: usage)
     monkeypatch.setattr(machine.sys, "platform", system)
     assert machine.peak_memory() == 3000 * unit
+
+
+FORK = """
+import os, signal, sys, threading
+import numpy as np
+from qpr_jax.encoders.folded_tables import FoldedTables
+from qpr_jax.index.exact import exact_top_k
+from qpr_jax.machine import renew_after_fork
+
+class Owner:
+    def __init__(self):
+        self.renewed = 0
+        renew_after_fork(self, Owner.renew)
+    def renew(self):
+        self.renewed += 1
+
+owner, gone = Owner(), Owner()
+del gone
+rng = np.random.default_rng(0)
+vectors = rng.standard_normal((20_000, 64), np.float32)
+expected = exact_top_k(vectors[:64], vectors, 5)[1]
+tables = FoldedTables(vectors[:64], [rng.standard_normal((2, 64, 8), np.float32)])
+entered, ended = threading.Event(), threading.Event()
+
+def hold():  # as a thread that computes rows while another one forks
+    with tables._lock:
+        entered.set()
+        ended.wait()
+
+def search():
+    while not ended.is_set():
+        exact_top_k(vectors[:64], vectors, 5)
+
+threads = [threading.Thread(target=work) for work in (hold, search)]
+for thread in threads:
+    thread.start()
+entered.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    tables.compute(np.arange(9))
+    found = exact_top_k(vectors[:64], vectors, 5)[1]
+    os._exit(0 if owner.renewed == 1 and (found == expected).all() else 1)
+status = os.waitpid(child, 0)[1]
+ended.set()
+for thread in threads:
+    thread.join()
+sys.exit(os.waitstatus_to_exitcode(status) or owner.renewed)
+"""
+
+
+def test_a_child_that_is_forked_while_threads_search_and_encode_can_do_both():
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", FORK], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

@@ -55,16 +55,15 @@ def test_help_explains_every_method():
 def test_a_retriever_says_what_it_is(run, tmp_path):
     retriever = qpr_jax.Retriever.build(QUESTIONS, run=run)
     encoder = "<CnnEncoder: 6 dimensions, 14 words, windows of 3, reads 64 tokens>"
-    index = "<FaissIndex: Flat, l2, 3 vectors of 6 dimensions>"
-    parts = f"{encoder}, {index}, <SecondStages: none>"
-    assert repr(retriever) == f"<Retriever of 3 questions in memory: {parts}>"
-    assert repr(retriever.index) == f"<QuestionIndex: 3 questions, {index}>"
+    store = "<FolderStore: 3 questions in memory, Flat>"
+    assert repr(retriever) == f"<Retriever: {encoder}, {store}, <Stages: none>>"
     retriever.save(tmp_path / "saved")
     retriever.remove([0])
-    assert repr(retriever).startswith(f"<Retriever of 2 questions in {tmp_path / 'saved'}: ")
+    saved = f"<FolderStore: 2 questions in {tmp_path / 'saved' / 'index'}, Flat>"
+    assert repr(retriever.store) == saved
     write_reranker(run)
-    model = "<LightModel: light, 40 trees, reorders 3 hits>"
-    assert f"<SecondStages: {model}>" in repr(qpr_jax.Retriever.build(QUESTIONS, run=run))
+    model = "<LightModel: light, reorders 3 hits>"
+    assert f"<Stages: {model}>" in repr(qpr_jax.Retriever.build(QUESTIONS, run=run))
 
 
 def test_an_encoder_says_what_it_is_and_not_all_its_numbers(run):
@@ -83,7 +82,7 @@ def test_small_values_are_shown_whole():
         "Hit(id=7, question='How to cook rice?', distance=0.25, score=0.5, payload={'url': 'u'})"
     )
     assert repr(qpr_jax.Recipe()) == (
-        "Recipe(factory='IVF2000,Flat', metric='l2', probes=10, assignments=1)"
+        "Recipe(factory='auto', metric='l2', probes=64, vectors='float32')"
     )
     assert repr(qpr_jax.Explanation(0.5)).startswith("Explanation(distance=0.5, ")
 

@@ -1,5 +1,6 @@
 """The re-rankers of a run: trained, resumed after a kill, and reported."""
 
+import functools
 import shutil
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training import boosting, candidates, main, rerank_data, reranker
+from qpr_jax.training import main, rerank_data, reranker
+from qpr_jax.training.candidates import LogitCache
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.rerank_data import relevant_hits
@@ -36,10 +38,9 @@ def test_the_second_stage_is_reported_beside_the_first(finished):
     facts = report["reranker"]
     assert facts["queries"] == 188
     assert facts["seconds"] > 0
-    assert sum(facts["importances"].values()) == pytest.approx(1)
     model = read_light(workdir / "export" / "reranker")
     assert model.encoder == report["encoder"]
-    assert (model.candidates, len(model.forest.starts) - 1) == (50, facts["trees"])
+    assert model.candidates == 50
 
 
 def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
@@ -53,7 +54,7 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
     with monkeypatch.context() as patch:
-        patch.setattr(reranker, "cross_fit", None)  # which a call would not survive
+        patch.setattr(reranker, "train_network", None)  # which a call would not survive
         again = train_and_evaluate(config, tmp_path / "run")
     assert again["reranker"]["seconds"] == report["reranker"]["seconds"]
     assert again["test"]["reranked"] == report["test"]["reranked"]
@@ -65,22 +66,20 @@ def test_a_killed_second_stage_is_resumed_and_a_finished_one_is_kept(
     assert weights.read_bytes() == expected
     assert again["validation"]["reranked"] == report["validation"]["reranked"]
     # Nothing is learned from test questions, and first weights from training questions alone.
-    (found,), (pretrained,) = splits[reranker], splits[rerank_data]
+    found, pretrained = splits
     assert 0 < np.sum(found != TEST) == again["reranker"]["hits"] < len(found)
     assert (pretrained == TRAIN).all()
 
 
 def splits_of_labeled_hits(monkeypatch):
-    """Collect the splits of the hits that a module labels: a list of arrays for each module."""
-    splits = {}
-    for module in (reranker, rerank_data):
-        own = splits[module] = []
+    """Collect the splits of the hits that are labeled: a list of arrays."""
+    splits = []
 
-        def label(dataset, lists, own=own):
-            own.append(dataset.splits.split_of[lists.rows])
-            return relevant_hits(dataset, lists)
+    def label(dataset, lists):
+        splits.append(dataset.splits.split_of[lists.rows])
+        return relevant_hits(dataset, lists)
 
-        monkeypatch.setattr(module, "relevant_hits", label)
+    monkeypatch.setattr(rerank_data, "relevant_hits", label)
     return splits
 
 
@@ -104,8 +103,8 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     shutil.copytree(workdir, tmp_path / "run")
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
-    monkeypatch.setattr(candidates, "_PART", 1000)
-    monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
+    monkeypatch.setattr(reranker, "LogitCache", functools.partial(LogitCache, part=1000))
+    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
 
     def run(calls, identity="shared words"):
         scorer = SharedWords(calls, identity)
@@ -120,7 +119,6 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     assert 1 <= calls <= 8  # in all, 188 and 102 queries have 20 hits each
     assert run(0) == (again, 0)
     assert again["reranker_cross"]["cross_encoder"] == "shared words"
-    assert "cross" in again["reranker_cross"]["importances"]
     for split in ("validation", "test"):
         assert {*again[split]["reranked_cross"]} == {"per_pair", "per_query", "exact", "gain"}
         assert f"| {split} | exact, with cross-encoder |" in (
@@ -150,7 +148,7 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     (tmp_path / "run" / "report.json").unlink()
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
-    monkeypatch.setattr(boosting, "MIN_QUERIES", 1000)
+    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 1000)
     report = train_and_evaluate(config, tmp_path / "run")
     assert "no re-ranker: expected 1000 validation questions or more" in caplog.text
     assert "reranker" not in report

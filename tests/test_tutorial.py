@@ -16,16 +16,6 @@ def printed(cell):
     return "".join(output.get("text", str(output)) for output in cell.outputs)
 
 
-def test_it_is_short_and_its_outputs_are_kept():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
-    assert all(output.output_type == "stream" for cell in code for output in cell.outputs)
-    assert all(printed(cell) for cell in code[1:])
-    assert NOTEBOOK.stat().st_size < 20_000
-
-
 @pytest.mark.slow
 def test_it_prints_what_it_holds(tmp_path, monkeypatch):
     from nbclient import NotebookClient

@@ -7,7 +7,6 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from qpr_jax.cli.command import Command
 from qpr_jax.cli.completion import complete_encoder
@@ -46,14 +45,14 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     from qpr_jax.data.verdicts import read_verdicts
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
-    from qpr_jax.reranking.pair_calibration import CALIBRATION, save_calibration
-    from qpr_jax.reranking.second_stage import read_stages
+    from qpr_jax.reranking.calibration import CALIBRATION, save_calibration
+    from qpr_jax.reranking.stages import read_stages
 
     if out is None and not pathlib.Path(run).is_dir():
         raise UserError(
             f"expected the folder of a run to change, got the name {run!r}",
             setting="out",
-            remedy="name a folder for the calibrated copy with {out}",
+            remedy="name a folder for the calibrated copy with --out",
         )
     if out is not None:
         refuse_existing(out)
@@ -63,7 +62,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
     if out is None:
         save_calibration(run_encoder_folder(run) / CALIBRATION, stages.calibration)
     else:
-        save_encoder(out, encoder, also=stages.save_models)
+        save_encoder(out, encoder, also=stages.save)
     where = run if out is None else out
     log.info(
         "%s: fitted to %s verdicts, %s duplicates",
@@ -78,34 +77,9 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
 def _fit(encoder: Any, stages: Any, given: Verdicts) -> tuple[Any, dict[str, Any]]:
     """Return the new calibration, and the facts of its fit."""
-    from qpr_jax.data.clusters import connect
-    from qpr_jax.evaluation.reliability import BINS, reliability
-    from qpr_jax.index.mining import pair_distances
-    from qpr_jax.reranking.pair_calibration import PairCalibration
-
     with needs("`qpr calibrate`", "qpr_jax[train]"):
-        from qpr_jax.reranking.recalibration import cross_validate, first_curve, refit, start_of
-    labeled, scores, weights, scored_by = given
-    labels, pairs = labeled.is_duplicate, labeled.pairs
-    distances = pair_distances(encoder.encode(labeled.questions), *pairs.T)
-    first, by_light = stages.calibration, False
-    if first is None:
-        old = PairCalibration(encoder.identity, first_curve(distances), float(distances.max()))
-    else:
-        old, by_light = start_of(first, scored_by, has_scores=scores is not None)
-    scores = scores if by_light else None
-    if old.light is not None and scores is None:
-        log.info("the re-ranker's probabilities are left out: not all verdicts have a score by it")
-    count, duplicates = len(labels), int(labels.sum())
-    facts: dict[str, Any] = {"verdicts": count, "duplicates": duplicates}
-    new = refit(old, distances, scores, labels, weights, facts)
-    known = old.probabilities(distances) if scores is None else scores
-    groups = connect(len(labeled.questions), pairs)[pairs[:, 0]]
-    bins = int(np.clip(count // 20, 1, BINS))
-    after = cross_validate(known, labels, weights, groups)
-    facts["before"] = None
-    if first is not None:
-        before = first.probabilities(distances) if scores is None else scores
-        facts["before"] = reliability(before, labels, weights, bins=bins)
-    facts["after"] = reliability(after, labels, weights, bins=bins)
-    return new, facts
+        from qpr_jax.reranking.recalibration import recalibrate
+    vectors = encoder.encode(given.labeled.questions)
+    first, second = (vectors[rows] for rows in given.labeled.pairs.T)
+    distances = ((first - second) ** 2).sum(axis=1)
+    return recalibrate(encoder.identity, stages.calibration, given, distances)

@@ -67,8 +67,7 @@ class Command(click.Command):
         except KeyboardInterrupt:
             # A terminal has just shown ^C.
             start = "\n" if sys.stderr.isatty() else ""
-            # A dry run leaves nothing.
-            kept = "" if ctx.params.get("dry_run") else f": {self.stopped.format_map(ctx.params)}"
-            print(f"{start}stopped{kept}", file=sys.stderr)
+            kept = self.stopped.format_map(ctx.params)
+            print(f"{start}stopped: {kept}", file=sys.stderr)
             return 128 + signal.SIGINT
         return 0

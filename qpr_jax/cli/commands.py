@@ -26,24 +26,20 @@ from qpr_jax.cli import (
     splits,
     train,
 )
-from qpr_jax.cli.spelling import command_spelling
-from qpr_jax.errors import UserError, set_spelling
+from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
 
 
 @click.group(context_settings=_SETTINGS)
 @click.version_option(package_name="qpr_jax")
-@click.pass_context
-def qpr(context: click.Context) -> None:
+def qpr() -> None:
     """Find questions with the same meaning among those already asked.
 
     FOLDER is a folder that `qpr train`, `python -m experiments.main` or `qpr index` wrote.
     Questions are read from files, or from standard input for "-": lines, CSV, TSV, JSON lines,
     JSON, Parquet or Arrow, compressed with gzip or zstd or not.
     """
-    command = qpr.commands[str(context.invoked_subcommand)]
-    set_spelling(command_spelling(command, others=qpr.commands.values()))
 
 
 _MODULES = (

@@ -8,15 +8,6 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, Z
 from qpr_jax.cli.command import Command, Output
 
 VARIABLE = "_QPR_COMPLETE"  # click completes where it is set
-# Of `--factory`; docs of FAISS have more.
-FACTORIES = {
-    "Flat": "exact, for up to some 10,000 questions",
-    "SQ8": "exact but for rounding, a quarter of the memory",
-    "HNSW32": "fast, takes more memory",
-    "IVF2000,Flat": "2,000 lists",
-    "IVF2000,SQ8": "2,000 lists, a quarter of the memory",
-    "IVF2000,PQ50": "2,000 lists, 50 bytes a question",
-}
 
 
 class _Bash(BashComplete):
@@ -79,11 +70,6 @@ def complete_setting_name(context: object, parameter: object, text: str) -> list
     names = {name: setting.help for name, (setting, _) in declarations().items()}
     sections = {name.partition(".")[0] for name in names if "." in name}
     return _items({name: section_help(name) for name in sorted(sections)} | names, text)
-
-
-def complete_factory(context: object, parameter: object, text: str) -> list[CompletionItem]:
-    """Usual factories of FAISS."""
-    return _items(FACTORIES, text)
 
 
 def complete_encoder(context: object, parameter: object, text: str) -> list[CompletionItem]:

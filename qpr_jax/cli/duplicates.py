@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import functools
+import hashlib
+import json
 import logging
 import pathlib
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,10 +15,10 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli.command import Command
 from qpr_jax.cli.completion import complete_encoder
-from qpr_jax.cli.costs import Costs, dry_run
 from qpr_jax.cli.options import (
     FiniteRange,
     NamedPath,
+    parse_rerank,
     payload_input,
     questions_input,
     read_input,
@@ -32,21 +30,14 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import locked, read_object, write_json
 
 if TYPE_CHECKING:
-    from qpr_jax.costs.estimate import Estimate
-    from qpr_jax.costs.rows import Sample
-    from qpr_jax.duplicates.find import Search
-    from qpr_jax.duplicates.rows import Rows
-    from qpr_jax.duplicates.search import Found
+    from qpr_jax.duplicates.result import Duplicates
 
 log = logging.getLogger("qpr_jax")
 
-_WORK = ".work"  # in the output folder: what a run that was killed goes on with
-_GIB = 1 << 30
+_WAYS = ("threshold", "max_distance", "precision", "pairs")
 
 
-@click.command(
-    cls=Command, stopped="the same command goes on; {out} is complete with its info.json"
-)
+@click.command(cls=Command, stopped="{out} is complete where its info.json says so")
 @click.argument("questions", default="-")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder.")
 @click.option(
@@ -66,7 +57,7 @@ _GIB = 1 << 30
 @click.option("--within", metavar="COLUMN", help="Compare rows with one value in it only.")
 @click.option(
     "--groups",
-    type=click.Choice(["complete", "bridges", "closure"]),
+    type=click.Choice(["complete", "closure"]),
     help="How pairs make groups.  [default: complete; closure with --against or --incremental]",
 )
 @click.option(
@@ -81,19 +72,18 @@ _GIB = 1 << 30
     help="Probabilities by the light re-ranker.  [default: light, if there is one]",
 )
 @click.option(
-    "--memory", default=2.0, type=FiniteRange(min=0.001), help="GiB to use on top of the rows' own."
+    "--memory", type=FiniteRange(min=0.001), help="GiB for the pairs.  [default: half of the rest]"
 )
 @click.option("--output", type=click.Choice(["csv", "tsv", "jsonl", "parquet"]), default="csv")
-@dry_run
+@click.option(
+    "--excel",
+    is_flag=True,
+    help="Put ' before text that a spreadsheet would take for a formula (= + - @); CSV and TSV.",
+)
 @payload_input
 @questions_input
 def duplicates(
-    questions: str,
-    out: str,
-    against: str | None,
-    output: str,
-    dry_run: bool,
-    **options: Any,
+    questions: str, out: str, against: str | None, output: str, excel: bool, **options: Any
 ) -> dict[str, Any]:
     """Find all pairs of QUESTIONS that mean the same, and the groups that they form.
 
@@ -103,206 +93,97 @@ def duplicates(
 
     Writes pairs (id1, id2, score, distance, question1, question2; most probable first), groups (a
     row a member) and deduplicated (QUESTIONS with one row a group) to --out, and info.json last.
-    Run it again where it was stopped.
 
     \b
     Example: qpr duplicates tickets.csv --run runs/quora_sdml --out found --precision 0.9
              qpr duplicates new.csv --against tickets.csv --max-distance 0.5 --out found
              qpr duplicates tickets.csv --incremental my_index --max-distance 0.5 --out found
     """
-    from qpr_jax.duplicates.files import (
-        check_folder,
-        check_inputs,
-        check_output,
-        file_names,
-        remove_before,
-        write_files,
-    )
+    from qpr_jax.duplicates.files import INFO, check_folder, check_output, file_names
+    from qpr_jax.duplicates.find import Source, search
 
+    if excel and output not in ("csv", "tsv"):
+        raise click.UsageError("--excel needs --output csv or tsv")
+    folder = pathlib.Path(out)
     check_output(output)
-    check_inputs(pathlib.Path(out), output, filter(None, (questions, against)))
-    if not pathlib.Path(out, _WORK).exists():  # else a run was killed, perhaps before info.json
-        check_folder(pathlib.Path(out), output)
-    search, how = _open(options, across=against is not None)
-    labeled = None if against is None else _read_labeled(against, how)
-    others: Iterable[Entry] | None = labeled
-    if against is not None and labeled is None:
-        others = read_input(against, **how)
-    count = _count_others(search, against, how) if labeled is None else len(labeled)
-    costs = Costs(out, _estimate(out, search, count), stop=dry_run)
-    entries = _read(questions, costs, how)
-    if entries is None:
-        return costs.facts
-    with _output_folder(pathlib.Path(out)) as folder:
-        work = folder / _WORK
-        source = f"{input_name(questions)}, line"
-        rows = _read_rows(search, work, (entries, source), (others, f"{against}, line"))
-        info_path = folder / "info.json"
-        rows_hash = read_object(work / "source.json").get("new")
-        before = read_object(info_path) if search.index is not None else {}
-        if not len(rows.searched) and rows_hash and before.get("rows") == rows_hash:
+    check_folder(folder, output, filter(None, (questions, against)))
+    what = _search_options(options)
+    source = f"{input_name(questions)}, line"
+    table = [*progress.count(_read(questions, options), "read")]
+    if not table:
+        raise UserError(f"{source.rpartition(',')[0]}: expected questions, got none")
+    other = None if against is None else Source(_read(against, options), f"{against}, line")
+    digest = _digest(table)
+    found, add_new = search(Source(table, source), other, **what)
+    info = {"complete": True, "run": str(what["run"] or what["incremental"] or "open_student")}
+    info |= {**found.facts(), "files": file_names(output)}
+    if what["incremental"] is not None:
+        info |= {"added": info["questions"], "rows": digest}
+        before = read_object(folder / INFO)
+        if not info["added"] and before.get("rows") == digest:
             log.info("%s: unchanged; the index has all these rows already", out)
             return {"out": out, **before}
-        found = search.run(work, rows)
-        remove_before(folder, output)
-        write_files(folder, found, output)
-        added = search.add_new(work, rows)
-        info = {**_info(search, found), "files": file_names(output)}
-        if search.index is not None:
-            info |= {"added": added, "rows": rows_hash}
-        write_json(info_path, info)
-    costs.end()
+    _write(folder, found, info, output, excel=excel)
+    add_new()
     _summarize(out, info)
     return {"out": out, **info}
 
 
-def _open(options: dict[str, Any], *, across: bool) -> tuple[Search, dict[str, Any]]:
-    """The search that options ask for, and the options of reading."""
-    from qpr_jax.cli.options import parse_rerank
-    from qpr_jax.duplicates.choice import choose
-    from qpr_jax.duplicates.find import needed_columns, open_search
+def _search_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the arguments of `search` from the options; those of reading are left."""
+    from qpr_jax.duplicates.find import needed_columns
+    from qpr_jax.duplicates.scores import choose
 
-    ways = ("threshold", "max_distance", "precision", "pairs")
-    choice = choose(**{name: options.pop(name) for name in ways})
+    choice = choose(**{name: options.pop(name) for name in _WAYS})
     names = ("run", "incremental", "within", "groups", "keep")
     given = {name: options.pop(name) for name in names}
-    rerank = parse_rerank(options.pop("rerank"))
-    memory = int(options.pop("memory") * _GIB)
-    search = open_search(choice=choice, **given, across=across, rerank=rerank, memory=memory)
+    memory, rerank = options.pop("memory"), parse_rerank(options.pop("rerank"))
     needed = needed_columns(given["within"], given["keep"])
     if needed and options["no_payload"]:
         options["no_payload"], options["payload"] = False, ",".join(needed)
     elif needed and options["payload"]:
         options["payload"] = ",".join([options["payload"], *needed])
-    return search, options
+    size = None if memory is None else int(memory * (1 << 30))
+    return {**given, "choice": choice, "rerank": rerank, "memory": size}
 
 
-def _read(path: str, costs: Costs, how: dict[str, Any]) -> Iterator[Entry] | None:
-    """The questions of an input, a file of labeled pairs, too; None where the command ends here."""
-    from qpr_jax.costs.rows import sample_list
-
-    labeled = _read_labeled(path, how)
-    if labeled is None:
-        say = functools.cache(log.info)
-        entries = costs.begin(path, lambda: read_input(path, say=say, **how))
-        return None if entries is None else progress.count(entries, "read", costs.count)
-    sample = sample_list([entry.question for entry in labeled])
-    return iter(labeled) if costs.begin_sample(sample) else None
-
-
-def _read_labeled(path: str, how: dict[str, Any]) -> list[Entry] | None:
-    """The distinct questions of a file of labeled pairs; None for any other input."""
+def _read(path: str, how: dict[str, Any]) -> Iterable[Entry]:
+    """The questions of an input; of a file of labeled pairs, the distinct ones."""
     form = how["format"] or ""
-    named = how["text_column"] or how["id_column"] or how["no_ids"]
-    if named or not pair_columns(path, format=form):
-        return None
+    if (
+        how["text_column"]
+        or how["id_column"]
+        or how["no_ids"]
+        or not pair_columns(path, format=form)
+    ):
+        return read_input(path, say=functools.cache(log.info), **how)
     data = read_question_pairs(path, format=form, skip_bad_rows=how["skip_bad_rows"])
     pairs = zip(data.ids.tolist(), data.questions, strict=True)
-    return [Entry(line, *pair) for line, pair in enumerate(pairs)]
+    return (Entry(line, *pair) for line, pair in enumerate(pairs))
 
 
-def _read_rows(search: Search, work: pathlib.Path, table: Any, other: Any) -> Rows:
-    """Write the rows to the folder of the work; UserError where the table has none."""
-    from qpr_jax.duplicates.find import Source
-
-    against = None if other[0] is None else Source(*other)
-    rows = search.read(work, Source(*table), against)
-    if not rows.table_rows:
-        (work / "source.json").unlink()  # nothing is kept
-        raise UserError(f"{table[1].rpartition(',')[0]}: expected questions, got none")
-    return rows
+def _digest(entries: list[Entry]) -> str:
+    """What names the ids and texts of a table."""
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(json.dumps([entry.id, entry.question]).encode())
+    return digest.hexdigest()
 
 
-def _count_others(search: Search, against: str | None, how: dict[str, Any]) -> int:
-    """About how many rows the table is compared with."""
-    from qpr_jax.costs.rows import sample_file
+def _write(
+    folder: pathlib.Path, found: Duplicates, info: dict[str, Any], output: str, *, excel: bool
+) -> None:
+    """Write all files; info.json says first that they are not complete, and last that they are."""
+    from qpr_jax.duplicates.files import INFO, remove_before, write_files
 
-    if against is not None and pathlib.Path(against).is_file():
-        return sample_file(against, read_input(against, **how)).count
-    return len(search.index) if search.index is not None else 0
-
-
-def _estimate(out: str, search: Search, others: int) -> Callable[[Sample], Estimate]:
-    """From a sample of the table to what the search takes; others: rows that it comes on top of."""
-    from qpr_jax.costs.mining import mine_estimate
-    from qpr_jax.duplicates.search import distance_limit
-
-    choice = search.settings.choice
-    limit = None if choice.pairs else max(0.0, distance_limit(search.stages, search.settings))
-    estimate = mine_estimate(
-        *(out, search.encoder),
-        max_distance=limit,
-        count=choice.pairs,
-        share=lambda sample: _share_within(search.within, sample),
-    )
-    return lambda sample: estimate(dataclasses.replace(sample, count=sample.count + others))
-
-
-def _share_within(column: str | None, sample: Sample) -> float:
-    """The share of the pairs of a sample's questions that are of one block."""
-    from qpr_jax.duplicates.cells import block_of
-
-    count = len(sample.entries)
-    if column is None or count < 2:
-        return 1.0
-    values = (block_of((entry.payload or {}).get(column)) for entry in sample.entries)
-    blocks = Counter(value for value in values if value is not None)
-    return sum(size * (size - 1) for size in blocks.values()) / (count * (count - 1))
-
-
-@contextlib.contextmanager
-def _output_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Create a folder with one for the work, which goes at the end.
-
-    On an error the work stays, unless nothing of it can be used again.
-    """
-    created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
-    work = folder / _WORK
-    try:
-        with locked(work / "lock") as is_free:
-            if not is_free:
-                raise UserError(
-                    f"{folder}: another `qpr duplicates` writes it",
-                    setting="out",
-                    remedy="wait for it, or name another folder",
-                )
-            try:
-                yield folder
-            except BaseException:
-                if not (work / "source.json").exists():
-                    shutil.rmtree(work, ignore_errors=True)
-                raise
-            shutil.rmtree(work)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            for parent in created:
-                parent.rmdir()
-        raise
-
-
-def _info(search: Search, found: Found) -> dict[str, Any]:
-    """The facts of info.json."""
-    rows, groups, settings = found.rows, found.groups, found.settings
-    sizes = groups.starts[1:] - groups.starts[:-1]
-    known, by_light = found.pairs.calibration, found.pairs.raw is not None
-    return {
-        "run": str(search.run_folder),
-        "questions": len(rows.searched),
-        "texts": len(rows.first),
-        "threshold": found.pairs.threshold,
-        "max_distance": found.max_distance if found.max_distance < float("inf") else None,
-        "precision": found.precision,
-        "calibration": None if known is None else known.identity(light=by_light),
-        "pairs": found.listed,
-        "copies": found.copies,
-        "linkage": settings.linkage,
-        "groups": len(groups),
-        "grouped_questions": int(sizes.sum()),
-        "largest_group": int(sizes.max(initial=0)),
-        "kept": len(groups.kept_rows(rows)),
-        "exact": found.exact,
-        "missed": found.missed,
-    }
+    with locked(folder / ".lock") as is_free:
+        if not is_free:
+            what = f"{folder}: another `qpr duplicates` writes it"
+            raise UserError(what, setting="out", remedy="wait for it, or name another folder")
+        remove_before(folder, output)
+        write_json(folder / INFO, {"complete": False, "files": info["files"]})
+        write_files(folder, found, output, excel=excel)
+        write_json(folder / INFO, info)
 
 
 def _summarize(out: str, info: dict[str, Any]) -> None:
@@ -315,19 +196,4 @@ def _summarize(out: str, info: dict[str, Any]) -> None:
     log.info(
         "%s: pairs: %s; copies: %s; groups: %s of %s questions, the largest of %s; %s of %s stay",
         *(out, *(f"{info[name]:,}" for name in names)),
-    )
-
-
-@click.command(
-    cls=Command,
-    stopped="nothing was changed",
-    hidden=True,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-@click.pass_context
-def mine(context: click.Context) -> dict[str, Any]:
-    """Refuse the old name of `qpr duplicates`."""
-    raise UserError(
-        "`qpr mine` is now `qpr duplicates`, whose --threshold is a probability",
-        remedy="run `qpr duplicates QUESTIONS --out FOLDER` with --max-distance or --pairs",
     )

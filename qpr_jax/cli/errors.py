@@ -46,7 +46,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
         questions_of_pairs,
         require_same_questions,
     )
-    from qpr_jax.failures.pages import check_ending, summarize, write_failures
+    from qpr_jax.failures.page import check_ending, summarize, write_failures
 
     check_ending(out)
     names = _names(run, other)
@@ -55,11 +55,11 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     retrievers = [load_index(run), *([_load_other(other)] if other else [])]
     first = retrievers[0]
     for second in retrievers[1:]:
-        require_same_questions(first.index, second.index, str(other))
+        require_same_questions(first.store, second.store, str(other))
     words = first.encoder.summary().words
     analysis = analyze(
         {name: retriever.search for name, retriever in zip(names, retrievers, strict=True)},
-        questions_of_pairs(first.index, pairs, f"{run}: splits/{split}.tsv"),
+        questions_of_pairs(first.store, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,
         vocabulary=None if words is None else {*words},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -85,25 +86,7 @@ def evaluate(
              qpr evaluate runs/multilingual_distilled test.en-de.tsv --task translation
              qpr evaluate runs/quora_sdml --beir datasets/scifact --trec scifact.run
     """
-    if beir is not None:
-        others = (pairs, column, cross_encoder) != ("-", "question", None)
-        if task != "retrieval" or other_texts or others or format:
-            raise click.UsageError("--beir goes with --split and --trec only")
-    elif (split, trec) != (None, None):
-        raise click.UsageError("--split and --trec go with --beir")
-    if task == "classification" and validation is None:
-        raise click.UsageError("--task classification needs --validation FILE")
-    if task != "classification" and validation is not None:
-        raise click.UsageError("--validation goes with --task classification only")
-    if task != "retrieval" and (other_texts or column != "question" or cross_encoder):
-        names = "--text-column, --other-texts and --cross-encoder"
-        raise click.UsageError(f"{names} go with --task retrieval only")
-    if task == "translation" and format:
-        raise click.UsageError("--format does not go with --task translation")
-    if duplicates is not None and (task != "mining" or format):
-        raise click.UsageError("--duplicates goes with --task mining, and without --format")
-    if pairs == STANDARD_INPUT and STANDARD_INPUT in (validation, duplicates):
-        raise click.UsageError("standard input is one file: name all but one")
+    _check_usage(click.get_current_context().params)
     if beir is not None:
         from qpr_jax.evaluation.beir import beir_scores
         from qpr_jax.retriever import run_encoder
@@ -117,6 +100,31 @@ def evaluate(
     else:
         scores = _score_pairs(folder, pairs, validation, duplicates, format)
     return Output(json.dumps(scores) + "\n", [scores])
+
+
+def _check_usage(given: Mapping[str, Any]) -> None:
+    """Raise click's error for options, by name, that do not go together."""
+    task, beir, format = given["task"], given["beir"], given["format"]
+    of_pairs = given["other_texts"] or given["column"] != "question" or given["cross_encoder"]
+    if beir is not None:
+        if task != "retrieval" or of_pairs or format or given["pairs"] != STANDARD_INPUT:
+            raise click.UsageError("--beir goes with --split and --trec only")
+    elif (given["split"], given["trec"]) != (None, None):
+        raise click.UsageError("--split and --trec go with --beir")
+    if task == "classification" and given["validation"] is None:
+        raise click.UsageError("--task classification needs --validation FILE")
+    if task != "classification" and given["validation"] is not None:
+        raise click.UsageError("--validation goes with --task classification only")
+    if task != "retrieval" and of_pairs:
+        names = "--text-column, --other-texts and --cross-encoder"
+        raise click.UsageError(f"{names} go with --task retrieval only")
+    if task == "translation" and format:
+        raise click.UsageError("--format does not go with --task translation")
+    if given["duplicates"] is not None and (task != "mining" or format):
+        raise click.UsageError("--duplicates goes with --task mining, and without --format")
+    others = given["validation"], given["duplicates"]
+    if given["pairs"] == STANDARD_INPUT and STANDARD_INPUT in others:
+        raise click.UsageError("standard input is one file: name all but one")
 
 
 def _score_retrieval(
@@ -138,16 +146,18 @@ def _score_retrieval(
         return (query, value) if isinstance(query, str) and value is not None else None
 
     columns, expected = [column, "id"], "a query and an id"
-    remedy = "name the query's column with {column}, the format with {format}, or another {task}"
+    remedy = (
+        "name the query's column with `--column`, the format with `--format`, or another `--task`"
+    )
     rows = read_values(pairs, columns, parse, expected=expected, format=format or "", remedy=remedy)
     for line, (query, value) in rows:
         relevant.setdefault(query, set()).add(value)
         line_of.setdefault(value, line)
     if not relevant:
         raise UserError(f"{input_name(pairs)}: expected pairs to score, got none")
-    # No search could find these.
-    if missing := retriever.index.missing([*line_of]):
-        first = min(missing, key=line_of.__getitem__)
+    found = zip(line_of, retriever.store.get([*line_of]), strict=True)
+    if missing := [value for value, question in found if question is None]:
+        first = min(missing, key=line_of.__getitem__)  # no search could find it
         raise UserError(
             f"{input_name(pairs)}, line {line_of[first]}: expected the id of a question in "
             f"{folder}, got {first}; {len(missing):,} of {len(line_of):,} ids are missing in the "
@@ -160,7 +170,7 @@ def _score_retrieval(
         return relevance_scores(search, relevant, other_texts=other_texts)
 
     scores = score(False)
-    if retriever.second_stages.choose(None, retriever.index):
+    if retriever.stages.choose(None, retriever.store):
         scores["reranked"] = score("light")
     if cross_encoder:
         scores["cross_encoded"] = score("cross_encoder")
@@ -195,7 +205,7 @@ def _score_translations(folder: str, spec: str) -> dict[str, Any]:
     from qpr_jax.data.parallel import file_names, read_translations
 
     with needs("the task translation", "qpr_jax[train]"):
-        from qpr_jax.evaluation.translation_sets import score_set
+        from qpr_jax.evaluation.translation import score_set
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)

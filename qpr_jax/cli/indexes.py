@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 import pathlib
@@ -16,8 +15,7 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import options
 from qpr_jax.cli.command import Command, Output
-from qpr_jax.cli.completion import complete_encoder, complete_factory
-from qpr_jax.cli.costs import Costs, dry_run
+from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import (
     NamedPath,
     as_json,
@@ -29,10 +27,8 @@ from qpr_jax.cli.options import (
 )
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
-from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath
+from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, check_each, id_key, parse_key
-from qpr_jax.index.milvus_server import is_address
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Hit
@@ -40,119 +36,53 @@ if TYPE_CHECKING:
 log = logging.getLogger("qpr_jax")
 
 _RUN_HELP = "The encoder's folder, or minilm.  [default: that of FOLDER, else open_student]"
-_RECIPE = ("factory", "metric", "probes", "assignments")
+_RECIPE = ("factory", "metric", "probes", "vectors")
 
 
-@click.command(cls=Command, stopped="{folder} has its index of before, or the whole new one")
+@click.command(cls=Command, stopped="{folder} has its old index, or the whole new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.argument("questions", default="-")
-@click.option(
-    "--run",
-    type=NamedPath(),
-    shell_complete=complete_encoder,
-    help=_RUN_HELP,
-)
-@click.option(
-    "--documents-by",
-    metavar="MODEL",
-    type=NamedPath(),
-    shell_complete=complete_encoder,
-    help="Another encoder for QUESTIONS: the teacher of that of --run.",
-)
-@click.option(
-    "--factory",
-    shell_complete=complete_factory,
-    help="Of FAISS: Flat, SQ8, HNSW32, IVF2000,Flat (or SQ8, PQ50), ...",
-)
+@click.option("--run", type=NamedPath(), shell_complete=complete_encoder, help=_RUN_HELP)
+@click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @click.option("--metric", help="l2, or ip: the inner product.")
 @click.option("--probes", type=int, help="Lists that a search reads.")
-@click.option("--assignments", type=int, help="Lists that a question is stored in.")
-@dry_run
+@click.option("--vectors", help="float32, or float16 for half the disk.")
 @payload_input
 @questions_input
-def index(
-    folder: str,
-    questions: str,
-    run: str | None,
-    documents_by: str | None,
-    dry_run: bool,
-    **how: Any,
-) -> dict[str, Any]:
-    """Index QUESTIONS in FOLDER, with the encoder of --run, which is copied there.
+def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str, Any]:
+    """Index QUESTIONS in FOLDER with the encoder of --run, which is copied there.
 
     Ids come from the input, otherwise 0, 1, 2, ...; its other columns are kept as payload and come
-    back with a hit. Other options default to the run's settings. An index that is there is replaced
-    when the new one is complete.
-
-    With --documents-by a slow encoder reads QUESTIONS, once, and the fast one of --run, which
-    learned its vectors, each query; both are copied.
+    back with a hit. Other options default to the run's settings. The old index of FOLDER is
+    replaced when the new one is complete. FOLDER may be a collection, milvus://HOST:19530/NAME.
 
     \b
     Example: qpr index my_index tickets.csv
              qpr index my_index questions.jsonl --run runs/quora_sdml --payload product,date
     """
-    from qpr_jax.costs.indexing import index_estimate
     from qpr_jax.encoders.load import is_encoder
     from qpr_jax.encoders.packaged import default_folder
-    from qpr_jax.index.documents import read_documents
-    from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+    from qpr_jax.index.milvus import is_address
+    from qpr_jax.index.recipe import AUTO
+    from qpr_jax.index.run import INDEX, run_encoder, run_recipe
+    from qpr_jax.retriever import Retriever
 
     source = run or (folder if is_encoder(folder) else default_folder())
     given = {name: value for name in _RECIPE if (value := how.pop(name)) is not None}
     if is_address(folder):
-        return _index_in_milvus(folder, questions, source, documents_by, dry_run, given, how)
-    encoder = run_encoder(source)
-    recipe = run_recipe(encoder, **given)
-    other = read_documents(documents_by, encoder) if documents_by is not None else None
-    estimate = index_estimate(folder, source, recipe, encoder, documents=other)
-    costs = Costs(folder, estimate, stop=dry_run)
-    if pathlib.Path(folder, "index", MANIFEST).exists() and not dry_run:
-        log.info("%s: has an index, which the new one replaces with all that was added", folder)
-    say = functools.cache(log.info)  # the columns, once, though a large file is read twice
-    entries = costs.begin(questions, lambda: read_input(questions, say=say, **how))
-    if entries is None:
-        return costs.facts
+        given = {"factory": AUTO, **given}  # Milvus lacks most of the recipes of runs
+    recipe = run_recipe(run_encoder(source), **given)
+    if pathlib.Path(folder, INDEX, MANIFEST).exists():
+        log.info("%s: the new index will replace the old one and all that was added", folder)
     retriever = Retriever.build_in(
-        *(folder, progress.count(entries, "read", costs.count), source),
-        documents_by=documents_by,
+        folder,
+        progress.count(read_input(questions, say=log.info, **how), "read"),
+        source,
         recipe=recipe,
         where=f"{input_name(questions)}, line",
-        log=log.info,
     )
-    costs.end()
     log.info("%s: %s questions", folder, f"{len(retriever):,}")
-    facts = dataclasses.asdict(retriever.index.recipe)
-    return {"folder": folder, "questions": len(retriever), **facts}
-
-
-def _index_in_milvus(
-    address: str,
-    questions: str,
-    source: StrPath,
-    documents_by: str | None,
-    dry_run: bool,
-    given: dict[str, Any],
-    how: dict[str, Any],
-) -> dict[str, Any]:
-    """As of `index`; the work is the server's, so what it takes is not estimated."""
-    from qpr_jax.index.milvus_recipe import milvus_recipe
-    from qpr_jax.retriever import Retriever, run_encoder, run_recipe
-
-    if dry_run:
-        raise UserError("expected a folder, got a collection of Milvus", setting="dry_run")
-    encoder = run_encoder(source)
-    # A run may ask for several lists a question, which a user has not asked Milvus for.
-    more = {"assignments_given": "assignments" in given}
-    recipe = milvus_recipe(run_recipe(encoder, **given), encoder.dimension, **more)
-    retriever = Retriever.build_in(
-        *(address, progress.count(read_input(questions, say=log.info, **how), "read"), source),
-        documents_by=documents_by,
-        recipe=recipe,
-        where=f"{input_name(questions)}, line",
-        log=log.info,
-    )
-    log.info("%s: %s questions", address, f"{len(retriever):,}")
-    return {"folder": address, "questions": len(retriever), **dataclasses.asdict(recipe)}
+    return {"folder": folder, "questions": len(retriever), **dataclasses.asdict(recipe)}
 
 
 @click.command(cls=Command, stopped="the lines printed are complete", prints_json=True)
@@ -293,7 +223,7 @@ def remove(
         *(ids, [id_column], parse_key),
         expected=expected,
         format=format or "",
-        remedy="name the column with {id_column}, or another format with {format}",
+        remedy="name the column with `--id-column`, or another format with `--format`",
     )
     given = [*map(id_key, check_each(one))] if one else [value for _, value in rows]
     count = retriever.remove(dict.fromkeys(given), ignore_missing=ignore_missing)
@@ -303,33 +233,17 @@ def remove(
 
 @click.command(cls=Command, stopped="{folder} holds the same questions as before")
 @click.argument("folder", type=NamedPath())
-@dry_run
-def compact(folder: str, dry_run: bool) -> dict[str, Any]:
-    """Build the index of FOLDER again: searches are fast, removed questions are gone from disk.
+def compact(folder: str) -> dict[str, Any]:
+    """Build the index of FOLDER again from its vectors, without what was removed.
 
-    Upgrades an index that an older version wrote.
+    Searches become fast again after many additions. Nothing is encoded.
 
     Example: qpr compact my_index
     """
-    from qpr_jax.costs.indexing import index_estimate
-    from qpr_jax.costs.rows import sample_store
-    from qpr_jax.upgrade import upgrade_index
-
-    if is_address(folder):
-        load_index(folder).compact(log.info)
-        return {"folder": folder, "upgraded": False}
-    if not dry_run and upgrade_index(folder, log.info):
-        return {"folder": folder, "upgraded": True}
     retriever = load_index(folder)
-    index = retriever.index
-    how = index.requested, retriever.encoder, index.documents
-    estimate = index_estimate(folder, folder, *how)
-    costs = Costs(folder, estimate, stop=dry_run)
-    if len(index) and not costs.begin_sample(sample_store(index.store)):
-        return costs.facts
-    retriever.compact(log.info)
-    costs.end()
-    return {"folder": folder, "upgraded": False}
+    retriever.compact()
+    log.info("%s: %s questions", folder, f"{len(retriever):,}")
+    return {"folder": folder, "questions": len(retriever)}
 
 
 @click.command(cls=Command, stopped="nothing was changed")

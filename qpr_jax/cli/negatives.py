@@ -112,7 +112,7 @@ def negatives(
     found = find_negatives(
         *(labeled.questions, groups, queries, kept),
         encode=retriever.encode,
-        find=retriever.index.find,
+        find=retriever.store.search,
         rerank=light_rerank(retriever) if rerank else None,
         score=score,
         counts=counts,
@@ -216,30 +216,22 @@ def _retriever(folder: str, questions: list[str], rules: Rules, *, alone: bool) 
 
     if not alone and pathlib.Path(folder, "index").is_dir():
         retriever = Retriever.load(folder)
-        if retriever.index.requested.metric != "l2" and rules.has_margin:
+        if retriever.store.recipe.metric != "l2" and rules.has_margin:
             raise UserError(
                 f"{folder}: expected an index by distance, got one by inner product",
-                remedy="leave out {relative_margin} and {absolute_margin}",
-            )
-        if retriever.index.documents is not None and rules.has_margin:
-            raise UserError(
-                f"{folder}: expected distances between vectors of one encoder, got an index whose "
-                "questions another one encoded",
-                remedy="leave out {relative_margin} and {absolute_margin}",
+                remedy="leave out --relative-margin and --absolute-margin",
             )
         return retriever
     log.info("indexing %s questions", f"{len(questions):,}")
-    return Retriever.build(questions, run=folder, log=log.info)
+    return Retriever.build(questions, run=folder)
 
 
 def light_rerank(retriever: Retriever) -> Rerank:
     """Return the `rerank` of a retriever's light re-ranker; UserError if it has none."""
-    from qpr_jax.reranking.light import LIGHT, LightReranker
-
-    stages, index = retriever.second_stages, retriever.index
-    stages.choose("light", index)
-    model, statistics = stages.models[LIGHT], index.keep_statistics()
-    return LightReranker(model, retriever.encoder, statistics).rerank
+    reranker = retriever.stages.reranker("light", retriever.store)
+    if reranker is None:
+        raise UserError("expected an encoder with a light re-ranker, got one without")
+    return reranker.rerank
 
 
 def cross_encoder_score(folder: str) -> Score:

@@ -14,7 +14,7 @@ from qpr_jax.data.columns import Columns
 from qpr_jax.data.questions import Entry, read_questions
 from qpr_jax.data.quoted_tsv import tsv_cell
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.text.tokenizer import replace_surrogates
+from qpr_jax.printable import printable
 
 if TYPE_CHECKING:
     from qpr_jax.reranking.base import Rerank
@@ -104,11 +104,11 @@ def read_input(
     )
 
 
-def load_index(folder: str, cross_encoder: str | None = None, *, half: bool = False) -> Retriever:
+def load_index(folder: str, cross_encoder: str | None = None) -> Retriever:
     """Load the index of a folder; imported late, since `--help` needs no FAISS."""
     from qpr_jax.retriever import Retriever
 
-    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder, half=half)
+    return Retriever.load(folder, indexed=True, cross_encoder=cross_encoder)
 
 
 def second_stage(command: Command) -> Command:
@@ -143,15 +143,15 @@ def as_json(fields: Mapping[str, object]) -> str:
 def as_tsv(fields: Mapping[str, object]) -> str:
     """A line of cells that `data.tables` reads.
 
-    Whitespace in a text, which is no id, becomes spaces; None an empty cell; a mapping JSON.
+    Whitespace in a text becomes spaces, except in an id; None is an empty cell; a mapping is JSON.
+    Characters that a terminal would act on are escaped.
     """
-    cells = (tsv_cell(_cell(name, value)) for name, value in fields.items())
-    return replace_surrogates("\t".join(cells)) + "\n"
+    return "\t".join(_cell(name, value) for name, value in fields.items()) + "\n"
 
 
 def _cell(name: str, value: object) -> str:
     if isinstance(value, Mapping):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str):
-        return value if name in _IDS else " ".join(value.split())
-    return "" if value is None else f"{value}"
+        value = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, str) and name not in _IDS:
+        value = " ".join(value.split())
+    return "" if value is None else tsv_cell(printable(f"{value}"))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 
 from qpr_jax.errors import UserError, format_error
+from qpr_jax.printable import printable
 
 log = logging.getLogger("qpr_jax")
 
@@ -18,9 +19,17 @@ log = logging.getLogger("qpr_jax")
 def show_log() -> None:
     """Print the log lines of this project, and of no library, on standard error."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(_LineFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
+
+
+class _LineFormatter(logging.Formatter):
+    """Prints each message on one line, without what a terminal would act on."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = printable(record.message)
+        return super().formatMessage(record)
 
 
 def run_program(main: Callable[[], int]) -> int:

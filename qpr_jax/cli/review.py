@@ -6,14 +6,14 @@ import json
 import logging
 import pathlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
-from qpr_jax.errors import UserError, spell
+from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 
 if TYPE_CHECKING:
@@ -62,11 +62,8 @@ def review(
     Example: qpr review found/pairs.csv --precision 0.9
     """
     with needs("`qpr review`", "qpr_jax[serve]"):
-        import uvicorn
-
-        from qpr_jax.cli.serve import host_names, listen, run_server
-        from qpr_jax.serving.guard import LOOPBACK
-        from qpr_jax.serving.protocol import Protocol
+        from qpr_jax.cli.serve import host_names, listen, run_app
+        from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.review import make_review_app
     from qpr_jax.duplicates.review import open_review
 
@@ -80,8 +77,6 @@ def review(
     ):
         token = secrets.token_urlsafe(16)
         app = make_review_app(session, token=token, allowed_hosts=[*LOOPBACK, *others])
-        off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
-        config = uvicorn.Config(app, http=Protocol, ws="none", log_level="error", **off)
         name = next((name for name in others if name != "*"), "localhost")
         url = f"http://{name}:{listening.getsockname()[1]}/?token={token}"
         given = len(session.history)
@@ -91,9 +86,9 @@ def review(
             facts = {"pairs": len(session.found.values), "verdicts": given, "url": url}
             click.echo(json.dumps(facts))
         if not others:
-            log.info(spell("only requests to localhost are answered; see {allowed_host}"))
+            log.info("only requests to localhost are answered; see `--allowed-host`")
         try:
-            run_server(uvicorn.Server(config), listening)
+            run_app(app, listening)
         finally:  # Ctrl-C comes out of it
             log.info("%s", _implied(session))
 

@@ -2,80 +2,79 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import gc
 import ipaddress
 import json
 import logging
-import logging.handlers
 import os
 import pathlib
 import re
 import signal
 import socket
-import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from qpr_jax.cli.command import Command, wants_json
-from qpr_jax.cli.options import NamedPath, load_index
+from qpr_jax.cli.options import NamedPath
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.errors import UserError, spell
+from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 from qpr_jax.machine import cpu_count
-from qpr_jax.serving.limits import Limits
 
 if TYPE_CHECKING:
-    import uvicorn
-
-    from qpr_jax.retriever import Retriever
+    from qpr_jax.serving.app import Settings
 
 log = logging.getLogger("qpr_jax")
 
 TOKEN = "QPR_TOKEN"
+# Arguments of uvicorn that all servers have.
+UVICORN: dict[str, Any] = {
+    "log_level": "error",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "ws": "none",
+    "timeout_graceful_shutdown": 30,
+}
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
-
-
-def _limit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option `--max-NAME` for each limit."""
-    for limit in reversed(dataclasses.fields(Limits)):
-        whole, may_be_0 = isinstance(limit.default, int), limit.name == "rate"
-        kind = click.IntRange(min=1) if whole else click.FloatRange(min=0, min_open=not may_be_0)
-        name = f"--max-{limit.name.replace('_', '-')}"
-        help_text = limit.metadata["help"]
-        command = click.option(name, limit.name, default=limit.default, type=kind, help=help_text)(
-            command
-        )
-    return command
 
 
 @click.command(cls=Command, stopped="changes that were answered are on disk")
 @click.argument("folder", type=NamedPath())
-@click.option("--host", default="127.0.0.1", help="0.0.0.0: all addresses.")
+@click.option("--host", default="127.0.0.1", help="Address to listen at; 0.0.0.0: all.")
 @click.option("--port", default=8000, type=click.IntRange(0, 65535))
 @click.option(
     "--allowed-host",
     metavar="NAME",
     multiple=True,
-    help="A name under which clients may address the server, besides --host and localhost; "
-    "may be repeated; *: any.",
+    help="Name of the server in requests, besides --host and localhost; repeatable; *: any.",
 )
 @click.option(
     "--allowed-origin",
     metavar="ORIGIN",
     multiple=True,
-    help="Of web pages that may read the answers in a browser (CORS), as https://shop.example; "
-    "may be repeated.",
+    help="Web pages that may read answers (CORS), such as https://shop.example; repeatable.",
 )
-@click.option("--access-log", type=NamedPath(dir_okay=False), help="A file; -: standard output.")
-@click.option("--token-file", type=NamedPath(), help=f"Has the token for writing; else ${TOKEN}.")
+@click.option(
+    "--access-log",
+    type=NamedPath(dir_okay=False),
+    help="File for a line of JSON for each request; -: standard output.",
+)
+@click.option(
+    "--token-file", type=NamedPath(), help=f"File with the token for writing; else ${TOKEN}."
+)
 @click.option("--cross-encoder", type=NamedPath(), help="Folder of a cross-encoder.")
-@click.option("--half", is_flag=True, help="Encode in half precision: less memory, faster.")
-@click.option("--threads", type=click.IntRange(min=1), help="Of FAISS; default: one a core.")
-@_limit_options
+@click.option("--workers", default=1, type=click.IntRange(1), help="Number of processes.")
+@click.option("--threads", type=click.IntRange(1), help="Threads of a worker.  [default: cores]")
+@click.option(
+    "--max-body",
+    default=1 << 20,
+    type=click.IntRange(1),
+    help="Largest body of a request, in bytes.",
+)
 def serve(
     folder: str,
     host: str,
@@ -85,100 +84,105 @@ def serve(
     access_log: str | None,
     token_file: str | None,
     cross_encoder: str | None,
-    half: bool,
+    workers: int,
     threads: int | None,
-    **limits: Any,
+    max_body: int,
 ) -> None:
-    """Serve the index of FOLDER over HTTP, with a page at / to try it.
+    """Serve the index of FOLDER over HTTP, with a search page at /.
 
     POST /search {"queries": [...], "k": 5, "rerank": null}, POST /encode, POST /questions, GET and
     DELETE /questions/ID, POST /reload, GET /health, /ready, /metrics, /openapi.json. Adding and
-    removing questions, and a reload, need a token, which is no argument because other users of the
-    machine could read it there. SIGHUP reloads the index of FOLDER while requests are answered.
-    SIGTERM and Ctrl-C stop the server after it has answered the requests it has begun.
+    removing questions, and a reload, need a token. Changes of other processes are seen; SIGHUP also
+    reads the encoder again. SIGTERM and Ctrl-C stop the server after it has answered the requests
+    it has begun. Put a proxy in front of a public server: there is no TLS and no rate limit.
 
     Example: qpr serve my_index --port 8000
     """
     # By default FAISS's threads spin while they wait for the next batch.
-    use_huge_pages(OMP_WAIT_POLICY="passive")
+    use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads or cpu_count()))
     with needs("`qpr serve`", "qpr_jax[serve]"):
-        import uvicorn
-
-        from qpr_jax.serving.app import make_app
-        from qpr_jax.serving.guard import LOOPBACK
-        from qpr_jax.serving.protocol import Protocol
-    token, as_json = _token(token_file), wants_json()
-    hosts = [*LOOPBACK, *host_names(host, allowed_host)]
-    bounds, origins = Limits(**limits), origin_names(allowed_origin)
-    log_request = open_access_log(access_log) if access_log else None
-
-    def open_index() -> Retriever:
-        return load_index(folder, cross_encoder, half=half)
-
+        from qpr_jax.serving.app import Settings
+        from qpr_jax.serving.middleware import LOOPBACK
+    hosts = host_names(host, allowed_host)
+    settings = Settings(
+        folder=folder,
+        token=_token(token_file),
+        max_body=max_body,
+        allowed_hosts=hosts,
+        allowed_origins=origin_names(allowed_origin),
+        access_log=access_log or "",
+        cross_encoder=cross_encoder,
+    )
+    if {*hosts} <= {*LOOPBACK}:
+        log.info("only requests to localhost are answered; see --allowed-host")
     with listen(host, port) as listening:
-        if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
-            signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
-        retriever = open_index()
-        facts = {"folder": folder, "questions": len(retriever), "url": _url(host, listening)}
-        facts["writing"] = bool(token)
-        app = make_app(
-            retriever,
-            token=token,
-            limits=bounds,
-            threads=threads or cpu_count(),
-            allowed_hosts=hosts,
-            allowed_origins=origins,
-            access_log=log_request,
-            open_again=open_index,
-            reload_signal=hangup,
-            on_ready=functools.partial(_say_ready, facts, as_json, len(hosts) == len(LOOPBACK)),
+        if workers == 1:
+            _serve_alone(settings, host, listening)
+            return
+        _say(settings, _url(host, listening), len(settings.open_index()), workers)
+        port = listening.getsockname()[1]
+    _serve_by_workers(settings, host, port, workers)
+
+
+def _serve_alone(settings: Settings, host: str, listening: socket.socket) -> None:
+    """Serve in this process."""
+    from qpr_jax.serving.app import serve_settings
+
+    def on_ready(count: int) -> None:
+        gc.freeze()  # the index stays, so the collector need not scan it
+        _say(settings, _url(host, listening), count)
+
+    if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
+        signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
+    app = serve_settings(settings, reload_signal=hangup, on_ready=on_ready)
+    run_app(app, listening)
+
+
+def _serve_by_workers(settings: Settings, host: str, port: int, workers: int) -> None:
+    """Serve in several processes, which uvicorn starts and watches."""
+    import uvicorn
+
+    from qpr_jax.serving.app import SETTINGS
+
+    with tempfile.TemporaryDirectory(prefix="qpr") as shared:
+        os.environ[SETTINGS] = settings.model_dump_json()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared  # `/metrics` sums what is in it
+        uvicorn.run(
+            "qpr_jax.serving.app:create_app",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            timeout_worker_healthcheck=300,  # opening and compiling may hold up an answer
+            **UVICORN,
         )
-        del retriever  # else it would stay in memory after a reload
-        off: dict[str, Any] = dict.fromkeys(("access_log", "server_header", "proxy_headers"), False)
-        protocol = Protocol.limited(bounds)
-        config = uvicorn.Config(
-            app, http=protocol, ws="none", log_level="error", timeout_graceful_shutdown=30, **off
-        )
-        run_server(uvicorn.Server(config), listening)
 
 
-def _url(host: str, listening: socket.socket) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{listening.getsockname()[1]}"
+def _say(settings: Settings, url: str, count: int, workers: int = 1) -> None:
+    """Print what is served and where."""
+    writing = "with the token" if settings.token else "off"
+    by = f", by {workers} workers" if workers > 1 else ""
+    log.info(
+        "%s: %s questions at %s%s, writing %s", settings.folder, f"{count:,}", url, by, writing
+    )
+    if wants_json():
+        facts = {"folder": settings.folder, "questions": count, "url": url}
+        click.echo(json.dumps(facts | {"writing": bool(settings.token)}))
 
 
-def _say_ready(facts: Mapping[str, Any], as_json: bool, only_local: bool) -> None:
-    gc.freeze()  # the index stays, so the collector need not scan it
-    folder, questions, url, writes = facts.values()
-    writing = "with the token" if writes else "off"
-    log.info("%s: %s questions at %s, writing %s", folder, f"{questions:,}", url, writing)
-    if as_json:
-        click.echo(json.dumps(facts))
-    if only_local:
-        log.info(spell("only requests to localhost are answered; see {allowed_host}"))
+def run_app(app: Any, listening: socket.socket) -> None:
+    """Serve an application until a signal ends it: KeyboardInterrupt by Ctrl-C."""
+    import uvicorn
 
-
-def run_server(server: uvicorn.Server, listening: socket.socket) -> None:
-    """Serve until a signal ends it: KeyboardInterrupt by Ctrl-C."""
+    server = uvicorn.Server(uvicorn.Config(app, **UVICORN))
     server.run([listening])
     if server.started:  # uvloop may drop the KeyboardInterrupt that comes as its last task ends
         raise KeyboardInterrupt
 
 
-def open_access_log(path: str) -> Callable[[str], object]:
-    """The function that writes a line to a file, which may be renamed meanwhile (logrotate)."""
-    handler: logging.Handler
-    try:
-        if path == "-":
-            handler = logging.StreamHandler(sys.stdout)
-        else:
-            handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
-    except OSError as error:
-        what = f"expected a file that can be written, got {path} ({error.strerror})"
-        raise UserError(what, setting="access_log") from None
-    access = logging.Logger("qpr_jax.access")
-    access.addHandler(handler)
-    return access.info
+def _url(host: str, listening: socket.socket) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{listening.getsockname()[1]}"
 
 
 def origin_names(allowed: Sequence[str]) -> list[str]:
@@ -217,7 +221,7 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens at an address; UserError where it cannot."""
     if not host:
         what = "expected an address, got none"
-        raise UserError(what, setting="host", remedy="give {host=0.0.0.0} for all addresses")
+        raise UserError(what, setting="host", remedy="give --host 0.0.0.0 for all addresses")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -226,7 +230,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise UserError(what, setting="host") from None
     except OSError as error:
         what = f"cannot listen at {host}:{port} ({os.strerror(error.errno or 0)})"
-        raise UserError(what, remedy="choose another {host} or {port}") from None
+        raise UserError(what, remedy="choose another --host or --port") from None
 
 
 def _token(path: str | None) -> str:

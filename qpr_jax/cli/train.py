@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,11 +11,9 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli.command import Command
 from qpr_jax.cli.completion import complete_config, complete_setting
-from qpr_jax.cli.costs import Costs, Stopwatch, dry_run
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
-from qpr_jax.cli.spelling import command_spelling
-from qpr_jax.errors import Interrupted, UserError, set_spelling
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.extras import needs
 
 log = logging.getLogger("qpr_jax")
@@ -42,7 +39,6 @@ log = logging.getLogger("qpr_jax")
 )
 @click.option("--labels", type=NamedPath(), help="Verdicts of `qpr review`, to be trained on, too.")
 @click.option("--from", "start", type=NamedPath(), help="A run whose encoder training starts from.")
-@dry_run
 def train(
     workdir: str,
     pairs: str | None,
@@ -50,7 +46,6 @@ def train(
     changes: tuple[str, ...],
     labels: str | None,
     start: str | None,
-    dry_run: bool,
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
 
@@ -69,10 +64,6 @@ def train(
              qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
     """
     use_huge_pages()
-    toml = config.partition(":")[0]
-    absent = {"pairs"} if pairs is None else set()
-    spelling = command_spelling(train, toml if toml.endswith(".toml") else "", absent=absent)
-    set_spelling(spelling)
     from qpr_jax.training.overrides import load_config, override, parse_value
 
     changed = {change.partition("=")[0] for change in changes}
@@ -89,20 +80,11 @@ def train(
         if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: parse_value(name, text)})
-    if dry_run:
-        with needs("`qpr train`", "qpr_jax[train]"):
-            from qpr_jax.training.costs import dry_run_of
-
-        estimate = dry_run_of(settings)
-        log.info("%s", estimate.line())
-        return asdict(estimate)
     with needs("`qpr train`", "qpr_jax[train]"):
         from qpr_jax.training.main import train_and_evaluate
 
-    watch = Stopwatch(workdir)
     try:
-        report = train_and_evaluate(settings, workdir, say_costs=True)
-        log.info("%s", watch.line())
+        report = train_and_evaluate(settings, workdir)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return {"run": workdir, "report": report}
@@ -113,11 +95,8 @@ def train(
 @click.argument("questions", default="-")
 @click.option("--out", type=NamedPath(), required=True, help="Output file, .npy, or folder.")
 @click.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
-@dry_run
 @questions_input
-def encode(
-    folder: str, questions: str, out: str, spark: str | None, dry_run: bool, **how: Any
-) -> dict[str, Any]:
+def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
     """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
 
     np.load(OUT, mmap_mode="r") opens it in NumPy. Of a folder of Parquet files, OUT is a folder of
@@ -128,37 +107,29 @@ def encode(
              qpr encode runs/quora_sdml parquet/ --out vectors/ --spark spark://host:7077
     """
     if os.path.isdir(questions):
-        return _encode_folder(folder, questions, out, spark or "", dry_run, **how)
+        return _encode_folder(folder, questions, out, spark or "", **how)
     if spark is not None:
         raise click.UsageError("--spark needs QUESTIONS to be a folder of Parquet files")
-    from qpr_jax.costs.encoding import encode_estimate
-    from qpr_jax.index.vectors_file import encode_to_file
+    from qpr_jax.index.encode_files import encode_to_file
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)
-    costs = Costs(out, encode_estimate(out, encoder), stop=dry_run)
-    entries = costs.begin(questions, lambda: read_input(questions, **how))
-    if entries is None:
-        return costs.facts
-    texts = (entry.question for entry in progress.count(entries, "encoded", costs.count))
+    entries = progress.count(read_input(questions, **how), "encoded")
+    texts = (entry.question for entry in entries)
     dimension, identity = encoder.dimension, encoder.identity
     rows = encode_to_file(
         out, texts, encoder.encode, dimension=dimension, encoder=identity, log=log.info
     )
-    costs.end()
     log.info("%s: %s vectors of %d dimensions", out, f"{rows:,}", dimension)
     return {"out": out, "vectors": rows, "dimension": dimension, "encoder": identity}
 
 
-def _encode_folder(
-    run: str, questions: str, out: str, spark: str, dry_run: bool, **how: Any
-) -> dict[str, Any]:
+def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -> dict[str, Any]:
     """Encode a folder of Parquet files into another."""
-    from qpr_jax.index.parquet_vectors import encode_parquet
+    from qpr_jax.index.encode_parquet import encode_parquet
 
-    if dry_run or how["format"] not in (None, "parquet"):
-        raise click.UsageError("a folder of Parquet files takes neither --dry-run nor --format")
-    watch = Stopwatch(out)
+    if how["format"] not in (None, "parquet"):
+        raise click.UsageError("a folder of Parquet files does not take --format")
     rows = encode_parquet(
         *(questions, out, run),
         text_column=how["text_column"] or "",
@@ -166,7 +137,7 @@ def _encode_folder(
         spark=spark,
         log=log.info,
     )
-    log.info("%s: %s vectors. %s", out, f"{rows:,}", watch.line())
+    log.info("%s: %s vectors", out, f"{rows:,}")
     return {"out": out, "vectors": rows}
 
 

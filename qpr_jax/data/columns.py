@@ -54,43 +54,43 @@ class Columns:
           of a file without a header, or have another separator.
         optional: other rows may have other names, so that those of the payload may be missing.
         """
-        text = self.text or _usual(names, TEXT_NAMES, remedy="name it with {text_column}")
+        text = self.text or _usual(names, TEXT_NAMES, remedy="name it with `--text-column`")
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text and in_text and len(names) == 1:
             raise UserError(
                 f"expected a header with a column of questions, got {listed(names)}",
-                remedy="name it with {text_column}, or, if it is a question, read lines with "
-                "{format=lines}",
+                remedy="name it with `--text-column`, or, if it is a question, read lines with "
+                "`--format lines`",
             )
         if not text:
             raise UserError(
                 f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...), got "
                 f"{listed(names)}",
-                remedy="name it with {text_column}",
+                remedy="name it with `--text-column`",
             )
         key = ""
         if self.id is not None:
             others = [name for name in names if name != text]
-            key = self.id or _usual(others, ID_NAMES, remedy="name it with {id_column}")
+            key = self.id or _usual(others, ID_NAMES, remedy="name it with `--id-column`")
         payload: tuple[str, ...] = ()
         if self.payload is True:
             payload = tuple(name for name in names if name and name not in (text, key))
         elif self.payload:
             payload = tuple(dict.fromkeys(self.payload))
-        _require(names, [text], remedy="name another with {text_column}")
-        _require(names, [key], remedy="name another with {id_column}")
+        _require(names, [text], remedy="name another with `--text-column`")
+        _require(names, [key], remedy="name another with `--id-column`")
         if not optional:
-            _require(names, payload, remedy="name others with {payload}")
+            _require(names, payload, remedy="name others with `--payload`")
         return Chosen(text, key, payload)
 
     def choose_late(self, names: Sequence[str], first: Chosen) -> Chosen:
         """The columns of a row with other names than the first, whose columns are `first`."""
-        _require(names, [first.text], remedy="leave the row out with {skip_bad_rows=True}")
+        _require(names, [first.text], remedy="leave the row out with `--skip-bad-rows`")
         key = first.id if first.id in names else ""
         if not first.id and self.id == "":
             others = [name for name in names if name != first.text]
-            key = _usual(others, ID_NAMES, remedy="name it with {id_column}")
+            key = _usual(others, ID_NAMES, remedy="name it with `--id-column`")
         payload = first.payload
         if self.payload is True:
             payload = tuple(name for name in names if name not in (first.text, key))
@@ -143,7 +143,10 @@ def is_missing(value: object) -> bool:
 
 
 def to_json(value: object) -> object:
-    """A cell as JSON keeps it: times as ISO 8601, bytes as text or base64, NaN as None."""
+    """Return a value as JSON keeps it: times as ISO 8601, bytes as text or base64.
+
+    UserError for NaN and infinity, which JSON lacks.
+    """
     if isinstance(value, str):
         return str(value)
     if value is None or isinstance(value, bool):
@@ -151,7 +154,9 @@ def to_json(value: object) -> object:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        if not math.isfinite(value):
+            raise UserError(f"expected finite numbers in the payload, got {float(value)}")
+        return float(value)
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | np.ndarray):

@@ -27,7 +27,7 @@ log = logging.getLogger("qpr_jax")
 COLUMNS = ("question1", "question2", "is_duplicate")
 IDS = ("qid1", "qid2")
 _LABELS = {"1": True, "0": False, "true": True, "false": False, "1.0": True, "0.0": False}
-_REMEDY = "name its columns so, or another format with {format}"
+_REMEDY = "name its columns so, or another format with `--format`"
 
 
 def parse_label(cell: object) -> bool | None:

@@ -19,8 +19,8 @@ _PREFIX = re.compile(r"([A-Za-z]{2,3})-([A-Za-z]{2,3}):(.*)", re.DOTALL)
 _LIKE_PREFIX = re.compile(r"([A-Za-z]{2,}(?:[-_][A-Za-z]+)*):.")  # no drive of Windows
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _EQUAL_SHARE, _EQUAL_LEAST = 0.5, 20  # of sentences that are their own translation: refused
-_BAD_ROW_REMEDY = "correct it, or skip bad rows with {skip_bad_rows=True}"
-_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with {skip_bad_rows=True}"
+_BAD_ROW_REMEDY = "correct it, or train without bad rows: `data.skip_bad_rows=True`"
+_NOT_UTF8_REMEDY = "save the file as UTF-8, or train without bad rows: `data.skip_bad_rows=True`"
 
 
 class Translations(NamedTuple):

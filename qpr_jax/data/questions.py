@@ -23,8 +23,8 @@ log = logging.getLogger("qpr_jax")
 Payload = Mapping[str, object]  # names to values of JSON: str, int, float, bool, None, list, dict
 DEFAULT = Columns()
 _CELLS = ("csv", "tsv")  # formats whose ids are text
-_BAD_ROW_REMEDY = "correct it, or skip bad rows with {skip_bad_rows=True}"
-_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with {skip_bad_rows=True}"
+_BAD_ROW_REMEDY = "correct it, or skip bad rows with `--skip-bad-rows`"
+_NOT_UTF8_REMEDY = "save the file as UTF-8, or skip bad rows with `--skip-bad-rows`"
 _TOO_DEEP = "expected payload that is nested less deeply"
 
 
@@ -67,7 +67,7 @@ def read_questions(
     if kind == "lines":  # which has no columns
         if columns.text or columns.id or isinstance(columns.payload, tuple):
             what = f"{source}: expected a table with these columns, got lines of text"
-            raise UserError(what, remedy="name its format with {format}")
+            raise UserError(what, remedy="name its format with `--format`")
         selected, columns, say = ["question"], Columns("question", None), None
     yield from _entries(
         read_rows(path, selected, format=format),
@@ -196,9 +196,12 @@ def _plain_entries(texts: list[str], payload: Any) -> Iterator[Entry]:
             got = f"{type(fields).__name__} at position {i}"
             raise UserError(f"`payload`: expected a mapping a question, got {got}")
         try:
-            yield Entry(i, None, str(text), to_json(fields))  # type: ignore[arg-type]
+            kept: Any = to_json(fields)
         except RecursionError:
             raise UserError(f"`payload`: {_TOO_DEEP} at position {i}") from None
+        except UserError as error:
+            raise UserError(f"`payload`: {error.what} at position {i}") from None
+        yield Entry(i, None, str(text), kept)
 
 
 def _entries(
@@ -279,7 +282,9 @@ def _entry(line: int, fields: Mapping[str, object], chosen: Chosen, cells: bool)
         value = cell_id(value) if cells else value if value.strip() else None
     value = None if is_missing(value) else check_id(value, f"in `{chosen.id}`")
     try:
-        payload = {name: to_json(fields[name]) for name in chosen.payload if name in fields}
+        cells_of = {name: fields[name] for name in chosen.payload if name in fields}
+        # A cell of NaN is a missing one, as in pandas.
+        payload = {n: None if is_missing(v) else to_json(v) for n, v in cells_of.items()}
     except RecursionError:
         return _TOO_DEEP
     return Entry(line, value, str(question), payload or None)
@@ -291,7 +296,7 @@ def given_ids(entries: Sequence[Entry]) -> list[Id] | None:
     if 0 < len(ids) < len(entries):
         first = next(entry.line for entry in entries if entry.id is None)
         what = f"`ids`: expected one a question or none at all, got none at position {first}"
-        raise UserError(what, remedy="give all an id, or read none with {no_ids}")
+        raise UserError(what, remedy="give all an id, or read none with `--no-ids`")
     return ids or None
 
 

@@ -19,7 +19,7 @@ from qpr_jax.files import StrPath
 HEADER = ["id", "qid1", "qid2", "question1", "question2", "is_duplicate"]
 PAIRS_HEADER = HEADER[1:]  # of the pair files that `qpr splits` writes
 
-_REMEDY = "name another file with {data.path}"
+_REMEDY = "name another file with `data.path`"
 
 R = TypeVar("R")
 Row = tuple[int, int, str, str, bool]  # qid1, qid2, question1, question2, is_duplicate
@@ -84,7 +84,7 @@ def collect_rows(
             skipped += 1
         else:
             what = f"{source}, line {line}: {row}"
-            raise UserError(what, remedy="correct it, or skip bad rows with {skip_bad_rows=True}")
+            raise UserError(what, remedy="correct it, or skip bad rows with `--skip-bad-rows`")
         if len(good) == max_rows > 0:
             break
     return good, skipped

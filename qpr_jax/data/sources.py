@@ -46,8 +46,8 @@ def find_quora(path: str = "") -> pathlib.Path:
         raise UserError(
             f"expected a pair file at $QPR_DATA_DIR/quora/{NAME} or {cached}, got none, and the "
             f"download from {ADDRESS} failed ({error})",
-            remedy="put the file there, name it with {data.path}, or use {config=synthetic_sdml}, "
-            "which needs no data",
+            remedy="put the file there, name it with `data.path`, or use "
+            "`--config synthetic_sdml`, which needs no data",
         ) from error
     return cached
 

@@ -100,8 +100,8 @@ def split_by_cluster(
         if not len(splits.pairs[name]):
             raise UserError(
                 f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all",
-                remedy="set {data.held_out_pairs} to about a tenth of them, raise "
-                "{data.max_held_out_cluster}, or give more pairs",
+                remedy="set `data.held_out_pairs` to about a tenth of them, raise "
+                "`data.max_held_out_cluster`, or give more pairs",
             )
     return splits
 
@@ -209,7 +209,7 @@ def read_pairs(run: StrPath, split: str) -> np.ndarray:
     pairs = [pair for _, pair in rows]
     if not pairs:
         what = f"{path}: expected pairs of the split, got none"
-        raise UserError(what, remedy="train again with a higher {data.held_out_pairs}")
+        raise UserError(what, remedy="train again with a higher `data.held_out_pairs`")
     return np.array(pairs, np.int64)
 
 

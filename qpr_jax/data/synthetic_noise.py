@@ -105,7 +105,7 @@ def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
         if meeting_chance(each - 1, pairs, batch_size) >= rate:
             return each
     what = f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}"
-    remedy = "raise {data.synthetic_clusters}, or lower the rate"
+    remedy = "raise `data.synthetic_clusters`, or lower the rate"
     raise UserError(what, setting="data.false_negatives", remedy=remedy)
 
 

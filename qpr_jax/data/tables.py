@@ -21,6 +21,7 @@ from qpr_jax.extras import needs
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
 STANDARD_INPUT = "-"
+_NO_JSON = (ValueError, RecursionError, MemoryError)
 _SUFFIXES = {
     "ndjson": "jsonl",
     "feather": "arrow",
@@ -31,7 +32,7 @@ _SUFFIXES = {
 # The first bytes of files that are not read.
 _OTHER_FILES = {b"\xfd7z": "xz", b"BZh": "bzip2", b"PK\x03": "a zip file"}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
-_REMEDY = "name its columns so, or another format with {format}"
+_REMEDY = "name its columns so, or another format with `--format`"
 
 Fields = Mapping[str, object]
 Rows = Iterator[tuple[int, Fields | str]]
@@ -201,7 +202,7 @@ def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
     except arrow.ArrowException as error:
         what = f"{source}: expected {kind.capitalize()} ({_first_line(error)})"
         raise UserError(
-            what, remedy="fetch it again, or name another format with {format}"
+            what, remedy="fetch it again, or name another format with `--format`"
         ) from None
 
 
@@ -241,11 +242,11 @@ def _line_rows(file: BinaryIO, source: str, names: Sequence[str], *, sniff: bool
     """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
     if len(names) > 1:
         what = f"{source}: expected columns {', '.join(names)}, got lines of text"
-        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with {format}")
+        raise UserError(what, remedy="name tsv, csv, jsonl or parquet with `--format`")
     for number, line in read_lines(file):
         if number == 1 and sniff and line and (kind := _table_format(line)):
             what = f"{source}: expected lines of text, got what looks like {kind}"
-            raise UserError(what, remedy="name its format with {format}, lines if it is text")
+            raise UserError(what, remedy="name its format with `--format`, lines if it is text")
         if line is None or line.strip():
             yield number, NOT_UTF8 if line is None else {names[0]: line}
 
@@ -254,8 +255,8 @@ def _table_format(line: str) -> str:
     """The format of a table that begins with this line, if it looks like one; else empty."""
     if line.startswith(("PAR1", "ARROW1")):
         return "parquet" if line.startswith("PAR1") else "arrow"
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(line)
+    with contextlib.suppress(*_NO_JSON):
+        value = _loads(line)
         if isinstance(value, dict) and value:
             return "jsonl"
     for separator, kind in (("\t", "tsv"), (",", "csv"), (";", "csv")):
@@ -277,6 +278,15 @@ def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
 
 
+def _loads(data: bytes | str) -> Any:
+    """Parse JSON; ValueError for NaN and infinity, which Python's parser takes."""
+    return json.loads(data, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"got {name}, which JSON lacks")
+
+
 def _json_lines(file: BinaryIO) -> Iterator[tuple[int, object]]:
     """Yield the values of lines, or the reason, a string, why one cannot be read."""
     for number, line in read_lines(file):
@@ -284,8 +294,8 @@ def _json_lines(file: BinaryIO) -> Iterator[tuple[int, object]]:
             yield number, NOT_UTF8
         elif line.strip():
             try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                value = _loads(line)
+            except _NO_JSON as error:
                 yield number, f"expected a JSON object ({error})"
             else:
                 yield number, value if isinstance(value, dict) else [value]
@@ -298,13 +308,13 @@ def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
         yield from _json_lines(io.BytesIO(data))
         return
     try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        values = _loads(data)
+    except _NO_JSON as error:
         what = f"{source}: expected an array of JSON objects ({_first_line(error)})"
-        raise UserError(what, remedy="correct it, or name another format with {format}") from None
+        raise UserError(what, remedy="correct it, or name another format with `--format`") from None
     if not isinstance(values, list):
         what = f"{source}: expected an array of JSON objects, got {short(values)}"
-        raise UserError(what, remedy="give an array, or name another format with {format}")
+        raise UserError(what, remedy="give an array, or name another format with `--format`")
     for number, value in enumerate(values, start=1):
         yield number, value if isinstance(value, dict) else [value]
 

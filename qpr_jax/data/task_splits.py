@@ -61,7 +61,7 @@ class Sizes:
         if self.dev + self.test >= 1:
             got = f"{self.dev:g} and {self.test:g}"
             what = f"expected shares that leave some to train on, got {got}"
-            raise UserError(what, remedy="lower {dev} or {test}")
+            raise UserError(what, remedy="lower `--dev` or `--test`")
         if self.seed < 0:
             raise UserError(f"expected 0 or more, got {self.seed}", setting="seed")
 
@@ -115,7 +115,7 @@ def make_tasks(data: QuestionPairs, sizes: Sizes) -> Tasks:
             share = getattr(sizes, name, 1 - sizes.dev - sizes.test)
             got = f"none for {name}, which is {share:g} of {len(data.questions):,} questions"
             what = f"expected duplicates in each part, got {got}"
-            raise UserError(what, remedy="change {dev} or {test}, or give more pairs")
+            raise UserError(what, remedy="change `--dev` or `--test`, or give more pairs")
     queries = _queries(data, clusters, part_of, sizes)
     blank = known - len(data.questions), labeled - len(data.pairs)
     return Tasks(data, clusters, groups, part_of, queries, *blank, sizes)
@@ -245,7 +245,7 @@ def _queries(
             reason = "each question of its clusters has the text of another"
             share = f"(share of {name}: {getattr(sizes, name):g})"
             what = f"expected queries in {name}, got none: {reason} {share}"
-            raise UserError(what, remedy="raise {dev} or {test}, or give more pairs")
+            raise UserError(what, remedy="raise `--dev` or `--test`, or give more pairs")
         queries[name] = chosen[np.argsort(data.ids[chosen])]
     return queries
 

@@ -98,7 +98,7 @@ def split_translations(
         in_tests = [f"in {', '.join(dict.fromkeys(test.name for test in tests))}"] if tests else []
         what = f"expected translations to train with in {names}, got {len(kept)} rows, all of them "
         what += " or ".join([*in_tests, "held out"])
-        raise UserError(what, remedy="give other files in {data.parallel}")
+        raise UserError(what, remedy="give other files in `data.parallel`")
     held = {name: _gather(files, languages, rows, scored == i) for i, name in enumerate(SPLITS)}
     counts = {
         language: _count(rows, rows.language == i, is_new, in_test, in_held_out, scored, kept)

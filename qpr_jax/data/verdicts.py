@@ -48,7 +48,7 @@ def read_verdicts(path: str, *, format: str = "") -> Verdicts:
     def choose(names: Sequence[str]) -> list[str]:
         if missing := [column for column in COLUMNS if column not in names]:
             what = f"{name}: expected a column `{missing[0]}`, got {short([*names])}"
-            raise UserError(what, remedy="name its columns so, or another format with {format}")
+            raise UserError(what, remedy="name its columns so, or another format with `--format`")
         return [*COLUMNS, *(column for column in (SCORE, WEIGHT, CALIBRATION) if column in names)]
 
     for line, fields in read_rows(path, choose, format=format):

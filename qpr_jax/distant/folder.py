@@ -83,13 +83,13 @@ def check_clusters_left(
         raise UserError(
             f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
             f"and {counts['bad_rows']:,} bad ones",
-            remedy="name the columns with {question_column} and {answer_column}",
+            remedy="name the columns with `question_column` and `answer_column`",
         )
     if not kept.any():
         raise UserError(
             f"expected clusters with a coherence of at least {method.least:g}, got none: the most "
             f"coherent of {len(kept):,} has {coherences.max():.3g}",
-            remedy="lower {min_coherence}, or use {coherence=pairwise} if it is `paper`",
+            remedy="lower `min_coherence`, or use `coherence=pairwise` if it is `paper`",
         )
 
 
@@ -141,7 +141,7 @@ def _check_splits(splits: dict[str, Counter[str]], counts: dict[str, int]) -> No
             raise UserError(
                 f"expected clusters in each split, got none for {split} without the "
                 f"{counts['overlapping_questions']:,} questions that are also in train",
-                remedy="give more logs, lower {min_coherence}, or try another {split_seed}",
+                remedy="give more logs, lower `min_coherence`, or try another `split_seed`",
             )
 
 

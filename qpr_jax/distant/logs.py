@@ -12,7 +12,7 @@ from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
-_REMEDY = "name the columns with {question_column} and {answer_column}"
+_REMEDY = "name the columns with `question_column` and `answer_column`"
 WHOLE_FILE = 0  # the `BadRow.line` of an error of the whole file
 
 
@@ -52,7 +52,7 @@ def log_files(paths: Sequence[str], *, format: str = "") -> tuple[str, ...]:
             raise UserError(
                 f"{path}: expected a folder with logs (.jsonl, .csv, .tsv, .parquet, also .gz and "
                 ".zst), found none",
-                remedy="name its files, or give their format with {format}",
+                remedy="name its files, or give their format with `--format`",
             )
         files += found
     if not files:
@@ -85,6 +85,6 @@ def bad_row_error(file: str, bad: BadRow) -> UserError:
         return UserError(bad.reason, remedy=bad.remedy)
     return UserError(
         f"{file}, line {bad.line}: {bad.reason}",
-        remedy="correct the line, name the columns with {question_column} and {answer_column}, or "
-        "leave such rows out with {skip_bad_rows}",
+        remedy="correct the line, name the columns with `question_column` and `answer_column`, or "
+        "leave such rows out with `--skip-bad-rows`",
     )

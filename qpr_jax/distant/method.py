@@ -228,7 +228,7 @@ def split_bounds(draws: np.ndarray) -> Bounds:
         raise UserError(
             f"expected {len(SPLITS)} clusters or more, to split into {', '.join(SPLITS)}, got "
             f"{len(draws)}",
-            remedy="lower {min_coherence}, or give more logs",
+            remedy="lower `min_coherence`, or give more logs",
         )
     tenth = max(1, round(len(draws) / 10))
     ordered = np.sort(draws)

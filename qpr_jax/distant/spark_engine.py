@@ -15,6 +15,7 @@ from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, bad_row_error, read_l
 from qpr_jax.distant.method import (
     UNDECIDED,
     WEIGHTED_WORDS,
+    Bounds,
     Cluster,
     FinishedCluster,
     LogRow,
@@ -79,26 +80,8 @@ def make_clusters(
     check_clusters_left(counts, kept, coherences, method)
     bounds = split_bounds(draws[kept])
     kept_clusters = found.where("kept")
-    words = kept_clusters.mapInArrow(
-        *arrow_map(
-            lambda rows: (row for values in rows for row in overlap_keys(Cluster(*values), bounds)),
-            "words string, split bigint, answer string, text string",
-        )
-    )
-    dropped = _persist(
-        _sort_partitions(words, "words", "split", "answer", "text").mapInArrow(
-            *arrow_map(find_overlap, "answer string, text string")
-        )
-    )
+    dropped = _overlap(kept_clusters, bounds)
     counts["overlapping_questions"] = dropped.count()
-    dropped_texts = dropped.groupBy("answer").agg({"text": "collect_list"})
-    with_dropped = kept_clusters.join(dropped_texts, "answer", "left").orderBy("answer")
-
-    def finish(rows: Rows) -> Iterator[FinishedCluster]:
-        clusters = ((Cluster(*cluster), texts or ()) for *cluster, texts in rows)
-        return finish_clusters(clusters, bounds, method)
-
-    columns = "answer string, split string, line string, questions bigint, pairs array<string>"
     by_size = ("-size", "answer")
     return ClusterResult(
         counts,
@@ -108,11 +91,37 @@ def make_clusters(
         largest_removed=_first_clusters(found.where("not kept"), LARGEST, *by_size),
         largest_kept=_first_clusters(kept_clusters, LARGEST, *by_size),
         sample=_first_clusters(kept_clusters, SAMPLE, "sample_draw", "answer"),
-        clusters=itertools.starmap(
-            FinishedCluster, with_dropped.mapInArrow(*arrow_map(finish, columns)).toLocalIterator()
-        ),
+        clusters=_finished(kept_clusters, dropped, bounds, method),
         texts=(text for (text,) in questions.select("text").orderBy("text").toLocalIterator()),
     )
+
+
+def _overlap(kept_clusters: Any, bounds: Bounds) -> Any:
+    """Find the questions of validation and test that are also in train, as `find_overlap`."""
+    words = kept_clusters.mapInArrow(
+        *arrow_map(
+            lambda rows: (row for values in rows for row in overlap_keys(Cluster(*values), bounds)),
+            "words string, split bigint, answer string, text string",
+        )
+    )
+    ordered = _sort_partitions(words, "words", "split", "answer", "text")
+    return _persist(ordered.mapInArrow(*arrow_map(find_overlap, "answer string, text string")))
+
+
+def _finished(
+    kept_clusters: Any, dropped: Any, bounds: Bounds, method: Method
+) -> Iterator[FinishedCluster]:
+    """Yield the clusters without the questions of `_overlap`, sorted by answer."""
+
+    def finish(rows: Rows) -> Iterator[FinishedCluster]:
+        clusters = ((Cluster(*cluster), texts or ()) for *cluster, texts in rows)
+        return finish_clusters(clusters, bounds, method)
+
+    columns = "answer string, split string, line string, questions bigint, pairs array<string>"
+    texts = dropped.groupBy("answer").agg({"text": "collect_list"})
+    with_dropped = kept_clusters.join(texts, "answer", "left").orderBy("answer")
+    rows = with_dropped.mapInArrow(*arrow_map(finish, columns)).toLocalIterator()
+    return itertools.starmap(FinishedCluster, rows)
 
 
 def _read(spark: Any, logs: Logs, counts: dict[str, int], skip_bad_rows: bool) -> Any:

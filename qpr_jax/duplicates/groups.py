@@ -1,174 +1,194 @@
-"""Groups of duplicates from pairs of them: three linkages, the same whatever the order of pairs.
+"""Groups of duplicates from pairs of them: two linkages, the same whatever the order of rows.
 
 closure    joins what any chain of pairs links
-bridges    joins two groups where half of the pairs between them were found, so that a few pairs
-           between two large groups, a weak bridge, join nothing
 complete   joins two groups where all pairs between them were found
 
-All take pairs by falling strength, ties by the numbers of their entries, as single linkage does: a
-pair joins the groups of its two entries unless the linkage refuses. Each group that was joined is a
-tree of such pairs, the last of which is its weakest link.
+Both take the strongest pairs first. A pair joins the groups of its two entries unless the linkage
+refuses; the last pair that joined a group is its weakest link.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.clusters import connect
-from qpr_jax.duplicates.linkage import join_all, join_by_share
+from qpr_jax import progress
+from qpr_jax.duplicates.rows import Rows, order_key
 from qpr_jax.errors import UserError
 
-log = logging.getLogger("qpr_jax")
-
-Linkage = Literal["closure", "bridges", "complete"]
-# The least share of the pairs between two groups that joins them; any pair does where 0.
-SHARES = {"closure": 0.0, "bridges": 0.5, "complete": 1.0}
+Linkage = Literal["complete", "closure"]
+LINKAGES: tuple[Linkage, ...] = ("complete", "closure")
 DEFAULT: Linkage = "complete"
-PAIR_BYTES = 200  # in memory, of a pair of a component that is not joined by closure
-_LEAST = 1 << 16  # pairs that are sorted at once, at least
+RULES = ("first", "longest", "central")  # of the row that stays
+_COLUMN = "max:"
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_SHOWN = 1 << 16  # pairs between two steps of the progress bar
 
 
-class Links(NamedTuple):
-    """Pairs of entries, `first` and `second` int64 [P], and how strong they are, float64 [P]."""
+class Joined(NamedTuple):
+    """The groups of N entries.
 
-    first: np.ndarray
-    second: np.ndarray
-    strength: np.ndarray
-
-
-class Groups(NamedTuple):
-    """The groups of some entries.
-
-    Attributes:
-      labels: int64 [N], the group of each entry, numbered by first appearance; -1 for none.
-      weakest: int64 [G, 2], the pair of entries that joined a group last.
-      strength: float64 [G], of these pairs.
+    roots: int64 [N], the first entry of the group of each entry. last: int64 [N], at such an entry
+    the place of the pair that joined its group last; -1 where no pair did.
     """
 
-    labels: np.ndarray
-    weakest: np.ndarray
-    strength: np.ndarray
+    roots: np.ndarray
+    last: np.ndarray
 
 
-Parts = Callable[[], Iterable[Links]]  # the same pairs at each call, in any parts
+class RowGroup(NamedTuple):
+    """Rows of one group.
+
+    members: rows, by id. last: the place of the pair that joined the group last; -1 for copies of
+    one text. kept: the row that stands for all.
+    """
+
+    members: list[int]
+    last: int
+    kept: int
+
+
+def check_linkage(linkage: str) -> None:
+    """UserError for any word that is not one of LINKAGES."""
+    if linkage not in LINKAGES:
+        what = f"expected one of {', '.join(LINKAGES)}, got {linkage!r}"
+        raise UserError(what, setting="groups")
 
 
 def group_pairs(
-    count: int, parts: Parts, linkage: Linkage = DEFAULT, *, memory: int = 1 << 30
-) -> Groups:
-    """Group `count` entries by the pairs of them that were found.
+    count: int, first: np.ndarray, second: np.ndarray, linkage: Linkage = DEFAULT
+) -> Joined:
+    """Group `count` entries by pairs of them, int64 [P] each, strongest first.
 
-    Closure holds about 100 bytes an entry, for any number of pairs. The others add PAIR_BYTES for
-    each pair of the largest component; components that fit in `memory` together are joined
-    together, and the pairs are read once for each such set. Of a component that does not fit alone,
-    only the strongest pairs that do are taken, as with a higher threshold, and a warning says so.
+    Complete linkage takes about 300 bytes a pair.
     """
-    share = share_of(linkage)
-    forest = _forest(count, parts())
-    if share and len(forest.first):
-        components = _components(count, forest)
-        forest = _joined([*_linked_forests(count, parts, components, share, memory)])
-    return _as_groups(count, forest)
+    join = _join_complete if linkage == "complete" else _join_all
+    parents = [*range(count)]
+    with progress.bar("grouped", len(first)) as show:
+        joins = np.array(join(parents, _pairs(first, second, show)), np.int64)
+    roots = np.array([_root(parents, entry) for entry in range(count)], np.int64)
+    _, at, inverse = np.unique(roots, return_index=True, return_inverse=True)
+    roots = at[inverse]
+    last = np.full(count, -1, np.int64)
+    np.maximum.at(last, roots[first[joins]], joins)
+    return Joined(roots, last)
 
 
-def share_of(linkage: str) -> float:
-    """The share of SHARES; UserError for any other word."""
-    if linkage not in SHARES:
-        raise UserError(f"expected one of {', '.join(SHARES)}, got {linkage!r}", setting="groups")
-    return SHARES[linkage]
+def _pairs(first: np.ndarray, second: np.ndarray, show: Any) -> Iterator[tuple[int, int]]:
+    for start in range(0, len(first), _SHOWN):
+        part = slice(start, start + _SHOWN)
+        yield from zip(first[part].tolist(), second[part].tolist(), strict=True)
+        show(min(start + _SHOWN, len(first)), "")
 
 
-def _forest(count: int, parts: Iterable[Links]) -> Links:
-    """The pairs that join groups by closure, strongest first: at most one less than entries."""
-    forest, waiting, size = _none(), list[Links](), 0
-    for part in parts:
-        waiting.append(part)
-        size += len(part.first)
-        if size >= max(count, _LEAST):
-            forest, waiting, size = _spanning(count, [forest, *waiting]), [], 0
-    return _spanning(count, [forest, *waiting])
+def _root(parents: list[int], entry: int) -> int:
+    while parents[entry] != entry:
+        parents[entry] = parents[parents[entry]]
+        entry = parents[entry]
+    return entry
 
 
-def _spanning(count: int, parts: list[Links]) -> Links:
-    """Those of the pairs, strongest first, that join groups which no stronger ones join."""
-    links = _strongest_first(parts)
-    return _some(links, join_all(count, links.first, links.second))
+def _join_all(parents: list[int], pairs: Iterator[tuple[int, int]]) -> list[int]:
+    """Change the parents to those of the groups; return the places of the pairs that join two."""
+    joins = []
+    for place, (one, other) in enumerate(pairs):
+        a, b = _root(parents, one), _root(parents, other)
+        if a != b:
+            joins.append(place)
+            parents[max(a, b)] = min(a, b)
+    return joins
 
 
-def _linked_forests(
-    count: int, parts: Parts, components: np.ndarray, share: float, memory: int
-) -> Iterator[Links]:
-    """The pairs that join groups of some components by a share, for sets that fit in memory."""
-    sizes = np.zeros(int(components.max()) + 1, np.int64)
-    for part in parts():
-        sizes += np.bincount(components[part.first], minlength=len(sizes))
-    most = max(1, memory // PAIR_BYTES)
-    left_out = int(np.maximum(sizes - most, 0).sum())
-    if left_out:
-        text = "the %s weakest of %s pairs join no groups: more memory takes them, or fewer pairs"
-        log.warning(text, f"{left_out:,}", f"{sizes.sum():,}")
-    turns = _turns(np.minimum(sizes, most), most)
-    for turn in range(int(turns.max()) + 1):
-        chosen = (_some(part, turns[components[part.first]] == turn) for part in parts())
-        links = _strongest(chosen, most)
-        yield _some(links, join_by_share(count, links.first, links.second, share))
+def _join_complete(parents: list[int], pairs: Iterator[tuple[int, int]]) -> list[int]:
+    """As `_join_all`, but a pair joins two groups only if it is the last one between them."""
+    sizes, joins = [1] * len(parents), []
+    close: dict[int, dict[int, int]] = {}  # root -> other root -> pairs between them so far
+    for place, (one, other) in enumerate(pairs):
+        a, b = _root(parents, one), _root(parents, other)
+        if a == b:
+            continue
+        of_a, of_b = close.setdefault(a, {}), close.setdefault(b, {})
+        of_a[b] = of_b[a] = of_a.get(b, 0) + 1
+        if of_a[b] < sizes[a] * sizes[b]:
+            continue
+        joins.append(place)
+        if len(of_a) < len(of_b):
+            a, b, of_a, of_b = b, a, of_b, of_a
+        parents[b] = a
+        sizes[a] += sizes[b]
+        del of_a[b], of_b[a], close[b]
+        for third, number in of_b.items():
+            of_third = close[third]
+            del of_third[b]
+            of_a[third] = of_third[a] = of_a.get(third, 0) + number
+    return joins
 
 
-def _strongest(parts: Iterable[Links], most: int) -> Links:
-    """The `most` strongest pairs, strongest first; holds twice as many."""
-    waiting, size = list[Links](), 0
-    for part in parts:
-        waiting.append(part)
-        size += len(part.first)
-        if size > 2 * most:
-            waiting, size = [_some(_strongest_first(waiting), slice(most))], most
-    return _some(_strongest_first(waiting), slice(most))
+def group_rows(rows: Rows, joined: Joined, vectors: np.ndarray, keep: str) -> list[RowGroup]:
+    """Make the groups of rows from those of their entries, the largest first.
+
+    Rows of one text are a group, too, unless two tables are compared.
+
+    Args:
+      vectors: float32 [E, d].
+      keep: as of `choose_kept`; a row that the table is compared with comes before its rows.
+    """
+    own = joined.roots[rows.entries]
+    sizes = np.bincount(own, minlength=len(joined.last))
+    copied = (rows.copies > 1) & rows.is_new & (not rows.apart)
+    roots = np.flatnonzero((joined.last >= 0) | (copied & (joined.roots == np.arange(len(copied)))))
+    by_root = np.argsort(own, kind="stable")
+    starts = np.cumsum(np.append(0, sizes))
+    groups = []
+    for root in roots[np.argsort(-sizes[roots], kind="stable")].tolist():
+        members = by_root[starts[root] : starts[root + 1]].tolist()
+        members.sort(key=lambda row: order_key(rows.ids[row]))
+        allowed = [row for row in members if row >= rows.table_rows] or members
+        kept = choose_kept(keep, rows, allowed, vectors)
+        groups.append(RowGroup(members, int(joined.last[root]), kept))
+    return groups
 
 
-def _turns(sizes: np.ndarray, most: int) -> np.ndarray:
-    """Divide sizes int64 [n] in their order into runs, each of at most `most`: int64 [n]."""
-    turns, turn, held = np.zeros(len(sizes), np.int64), 0, 0
-    for i, size in enumerate(sizes.tolist()):
-        if held + size > most:
-            turn, held = turn + 1, 0
-        held += size
-        turns[i] = turn
-    return turns
+def column_of(keep: str) -> str | None:
+    """The column of a rule `max:COLUMN`; None for one of RULES; UserError for any other."""
+    if keep in RULES:
+        return None
+    column = keep.removeprefix(_COLUMN) if isinstance(keep, str) else ""
+    if not column or column == keep:
+        rules = f"{', '.join(RULES)} or {_COLUMN}COLUMN"
+        raise UserError(f"expected {rules}, got {keep!r}", setting="keep")
+    return column
 
 
-def _components(count: int, links: Links) -> np.ndarray:
-    return connect(count, np.stack([links.first, links.second], axis=1))
+def choose_kept(keep: str, rows: Rows, own: Sequence[int], vectors: np.ndarray) -> int:
+    """The row of a group that is kept, of equal ones the first of `own`.
+
+    Args:
+      keep: "first": the first row of the table. "longest": by the characters of its text.
+        "central": the nearest to the mean of all. "max:COLUMN": the greatest in this column of the
+        payload; numbers, also as text, are greater than other texts, these than none.
+      own: the rows of the group.
+      vectors: float32 [E, d], of the entries.
+    """
+    if keep == "first":
+        return min(own)
+    if keep == "longest":
+        return max(own, key=lambda row: len(rows.texts[row]))
+    if keep == "central":
+        exact = vectors[rows.entries[[*own]]].astype(np.float64)
+        return own[int(((exact - exact.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+    column = str(column_of(keep))
+    return max(own, key=lambda row: _comparable((rows.payloads[row] or {}).get(column)))
 
 
-def _as_groups(count: int, forest: Links) -> Groups:
-    """The groups that a forest, strongest first, links."""
-    components = _components(count, forest)
-    grouped = np.bincount(components, minlength=1)[components] > 1
-    labels = np.full(count, -1, np.int64)
-    _, labels[grouped] = np.unique(components[grouped], return_inverse=True)
-    weakest = np.zeros(int(labels.max(initial=-1)) + 1, np.int64)
-    forest = _strongest_first([forest])
-    np.maximum.at(weakest, labels[forest.first], np.arange(len(forest.first)))
-    ends = np.stack([forest.first[weakest], forest.second[weakest]], axis=1)
-    return Groups(labels, ends, forest.strength[weakest])
-
-
-def _strongest_first(parts: list[Links]) -> Links:
-    links = _joined(parts)
-    return _some(links, np.lexsort((links.second, links.first, -links.strength)))
-
-
-def _joined(parts: list[Links]) -> Links:
-    return Links(*map(np.concatenate, zip(_none(), *parts, strict=True)))
-
-
-def _some(links: Links, which: np.ndarray | slice) -> Links:
-    return Links(*(values[which] for values in links))
-
-
-def _none() -> Links:
-    return Links(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+def _comparable(value: object) -> tuple[int, Any]:
+    """A cell as what cells are compared by."""
+    if isinstance(value, str):
+        is_number = len(value) < 400 and _NUMBER.fullmatch(value)
+        return (2, float(value)) if is_number else (1 if value else 0, value)
+    if isinstance(value, int | float):
+        return (2, value) if value == value else (0, "")
+    return (0, "") if value is None else (1, str(value))

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from qpr_jax.data.questions import Payload
-from qpr_jax.duplicates.row_groups import chunks_of
+from qpr_jax.duplicates.groups import RowGroup
 from qpr_jax.duplicates.rows import Rows, order_key
-from qpr_jax.duplicates.search import Found
+from qpr_jax.duplicates.scores import Scored, Scores
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
-from qpr_jax.reranking.stage import Explanation
-from qpr_jax.results import (
-    TableColumns,
-    printable,
-    to_arrow_table,
-    to_pandas_frame,
-    with_payload,
-)
+from qpr_jax.printable import shortened
+from qpr_jax.reranking.stages import Explanation
+from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
 
 if TYPE_CHECKING:
-    import pandas
-    import pyarrow
-
     from qpr_jax.retriever import Retriever
 
 T = TypeVar("T")
-OTHER = "of_table"  # a column of groups, where there are rows of another table
 _SHOWN = 10  # pairs and groups that are printed
-_CHUNK = 16_384  # rows that are read from disk at once
 
 
 class Pair(NamedTuple):
@@ -56,8 +46,8 @@ class Group(NamedTuple):
     Attributes:
       ids, questions, payloads: of the rows, in the order of the ids.
       of_table: whether each row is of the table, and not of `against` or of the index.
-      kept: the id of the row that stays.
-      keeps_table: whether that row is of the table.
+      stays: whether each row is the one that stays.
+      kept: the id of this row.
       weakest: the probability of the pair that joined the group last; None as of `Pair`.
       link: the ids of this pair; smaller id first, or the table's with `against`.
       distance: of this pair.
@@ -67,17 +57,11 @@ class Group(NamedTuple):
     questions: list[str]
     payloads: list[Payload | None]
     of_table: list[bool]
+    stays: list[bool]
     kept: Id
-    keeps_table: bool
     weakest: float | None
     link: tuple[Id, Id]
     distance: float
-
-    @property
-    def stays(self) -> list[bool]:
-        """Whether each row is the one that stays."""
-        sides = zip(self.ids, self.of_table, strict=True)
-        return [(value, side) == (self.kept, self.keeps_table) for value, side in sides]
 
 
 class Row(NamedTuple):
@@ -89,33 +73,20 @@ class Row(NamedTuple):
     rows: int
 
 
-class Table(Sequence[T]):
+class Table(list[T], Tabular):
     """A list that converts to tables of pandas and PyArrow."""
 
-    def __init__(self, values: Sequence[T], columns: Callable[[], TableColumns]) -> None:
-        self._values, self._columns = values, columns
+    def __init__(self, values: Iterable[T], columns: Callable[[list[T]], TableColumns]) -> None:
+        super().__init__(values)
+        self._columns = columns
 
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._values[index]
-
-    def __len__(self) -> int:
-        return len(self._values)
+    def columns(self) -> TableColumns:
+        """The columns of all tables."""
+        return self._columns(self)
 
     def __repr__(self) -> str:
         more = ["..."] if len(self) > _SHOWN else []
-        return "\n".join([*map(repr, self._values[:_SHOWN]), *more])
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """A table of pandas; the fields of payloads are columns, as of `Results.to_pandas`."""
-        return to_pandas_frame(self._columns())
-
-    def to_arrow(self) -> pyarrow.Table:
-        """A table of PyArrow, which Polars and DuckDB read, too; see `Results.to_arrow`."""
-        return to_arrow_table(self._columns())
+        return "\n".join([*map(repr, self[:_SHOWN]), *more])
 
 
 class Duplicates:
@@ -135,54 +106,37 @@ class Duplicates:
       missed: 0.0 where `exact`.
     """
 
-    def __init__(self, found: Found, explainer: Callable[[Rows], Retriever]) -> None:
-        """explainer: makes the retriever that explains pairs of some rows."""
-        self._found, self._explainer = found, explainer
-        self.threshold, self.max_distance = found.pairs.threshold, found.max_distance
-        self.precision, self.exact, self.missed = found.precision, found.exact, found.missed
-        self._pairs = [*pairs_of(found)]  # their files may go
+    def __init__(
+        self, rows: Rows, scores: Scores, groups: list[RowGroup], explainer: Callable[[], Retriever]
+    ) -> None:
+        """explainer: makes the retriever that explains pairs."""
+        self._rows, self._scores, self._groups, self._explainer = rows, scores, groups, explainer
+        self.threshold, self.max_distance = scores.threshold, scores.max_distance
+        self.precision, self.exact, self.missed = scores.precision, scores.exact, scores.missed
 
-    @property
+    @functools.cached_property
     def pairs(self) -> Table[Pair]:
         """The pairs, most probable first; of rows of one text, each with the first of them."""
-        return Table(self._pairs, lambda: TableColumns(_columns(self._pairs, Pair), {}))
+
+        def columns(pairs: list[Pair]) -> TableColumns:
+            return TableColumns(attributes(pairs, Pair._fields), {})
+
+        return Table(self._make_pairs(), columns)
 
     @functools.cached_property
     def groups(self) -> Table[Group]:
         """The groups, largest first; as a table a row for each member."""
-        groups = [*groups_of(self._found)]
-
-        def columns() -> TableColumns:
-            fixed: dict[str, list[Any]] = {
-                "group": [i for i, group in enumerate(groups) for _ in group.ids],
-                "id": [value for group in groups for value in group.ids],
-                "kept": [is_kept for group in groups for is_kept in group.stays],
-                "weakest": [group.weakest for group in groups for _ in group.ids],
-                "link1": [group.link[0] for group in groups for _ in group.ids],
-                "link2": [group.link[1] for group in groups for _ in group.ids],
-                "distance": [group.distance for group in groups for _ in group.ids],
-                "question": [text for group in groups for text in group.questions],
-            }
-            if self._found.rows.has_others:
-                fixed[OTHER] = [side for group in groups for side in group.of_table]
-            return with_payload(fixed, [p for group in groups for p in group.payloads])
-
-        return Table(groups, columns)
+        return Table(self._make_groups(), self._group_columns)
 
     @functools.cached_property
     def deduplicated(self) -> Table[Row]:
         """The rows of the table with one row a group, in the order of the table."""
-        rows = [*kept_of(self._found)]
 
-        def columns() -> TableColumns:
-            fixed: dict[str, list[Any]] = {
-                "id": [row.id for row in rows],
-                "question": [row.question for row in rows],
-                "rows": [row.rows for row in rows],
-            }
-            return with_payload(fixed, [row.payload for row in rows])
+        def columns(kept: list[Row]) -> TableColumns:
+            fixed = attributes(kept, ("id", "question", "rows"))
+            return with_payload(fixed, [row.payload for row in kept], self._rows.fields)
 
-        return Table(rows, columns)
+        return Table(self._make_kept(), columns)
 
     @property
     def kept(self) -> list[Id]:
@@ -195,9 +149,9 @@ class Duplicates:
         pair: one of `pairs`, or two ids of one; with `against`, that of the table first, since
           the other table may have the same ids.
         """
-        known = {(found.id1, found.id2): found for found in self._pairs}
+        known = {(found.id1, found.id2): found for found in self.pairs}
         found = known.get(pair[:2])
-        if found is None and self._found.settings.compare != "across":
+        if found is None and not self._rows.apart:
             found = known.get((pair[1], pair[0]))
         if found is None:
             what = f"expected the ids of a pair that was found, got {pair[0]!r} and {pair[1]!r}"
@@ -206,83 +160,137 @@ class Duplicates:
 
     @functools.cached_property
     def _retriever(self) -> Retriever:
-        return self._explainer(self._found.rows)
+        return self._explainer()
+
+    def facts(self) -> dict[str, Any]:
+        """The numbers of the search, as in info.json."""
+        rows, scores, groups = self._rows, self._scores, self._groups
+        sizes = [len(members) for members, *_ in groups]
+        copies = len(self._copies().first)
+        return {
+            "questions": rows.table_rows,
+            "texts": len(rows.first),
+            "threshold": self.threshold,
+            "max_distance": self.max_distance,
+            "precision": self.precision,
+            "calibration": scores.calibration,
+            "pairs": len(self.pairs) - copies,
+            "copies": copies,
+            "groups": len(sizes),
+            "grouped_questions": sum(sizes),
+            "largest_group": max(sizes, default=0),
+            "kept": len(self.deduplicated),
+            "exact": self.exact,
+            "missed": self.missed,
+        }
 
     def __repr__(self) -> str:
-        rows = len(self._found.rows.searched)
-        lines = [
-            f"<Duplicates: {len(self._pairs):,} pairs and {len(self._found.groups):,} groups in "
-            f"{rows:,} rows>"
-        ]
-        for pair in self._pairs[:_SHOWN]:
+        counts = len(self.pairs), len(self._groups), self._rows.table_rows
+        pairs, groups, rows = (f"{count:,}" for count in counts)
+        lines = [f"<Duplicates: {pairs} pairs and {groups} groups in {rows} rows>"]
+        for pair in self.pairs[:_SHOWN]:
             score = "" if pair.score is None else f"{pair.score:.3f}  "
             texts = (json.dumps(text, ensure_ascii=False) for text in pair[4:])
-            lines.append(f"  {score}{pair.distance:.3f}  {'  '.join(map(printable, texts))}")
-        more = len(self._pairs) - _SHOWN
+            lines.append(f"  {score}{pair.distance:.3f}  {'  '.join(map(shortened, texts))}")
+        more = counts[0] - _SHOWN
         return "\n".join([*lines, *([f"... and {more:,} more pairs"] if more > 0 else [])])
 
+    def _make_pairs(self) -> Iterator[Pair]:
+        """Yield the pairs of rows, copies first."""
+        rows = self._rows
+        for part in (self._copies(), self._row_pairs()):
+            columns = zip(*(values.tolist() for values in part), strict=True)
+            for first, second, score, distance in columns:
+                one, other = self._in_order(first, second)
+                yield Pair(
+                    rows.ids[one],
+                    rows.ids[other],
+                    None if score != score else score,
+                    distance,
+                    rows.texts[one],
+                    rows.texts[other],
+                )
 
-def _columns(values: Sequence[Any], kind: type) -> dict[str, list[Any]]:
-    return {name: [getattr(v, name) for v in values] for name in kind._fields}  # type: ignore[attr-defined]
+    def _in_order(self, one: int, other: int) -> tuple[int, int]:
+        """Two rows, that of the table first with `against`, else that of the smaller id."""
+        if self._rows.apart:
+            return min(one, other), max(one, other)
+        ids = self._rows.ids
+        return (other, one) if order_key(ids[one]) > order_key(ids[other]) else (one, other)
 
+    def _copies(self) -> Scored:
+        """Rows of one text, each with the row that stands for all of them."""
+        rows = self._rows
+        second = np.arange(0 if rows.apart else len(rows))
+        first = rows.first[rows.entries[second]]
+        copied = (first != second) & (np.minimum(first, second) < rows.table_rows)
+        count = int(copied.sum())
+        score = np.nan if self._scores.calibration is None else 1.0
+        zeros = np.zeros(count, np.float32)
+        return Scored(first[copied], second[copied], np.full(count, score), zeros)
 
-def pairs_of(found: Found) -> Iterator[Pair]:
-    """The pairs of rows, read from disk a part at a time; smaller id first, or the table's."""
-    across = found.settings.compare == "across"
-    for part in found.row_pairs():
-        for start in range(0, len(part.first), _CHUNK):
-            some = slice(start, start + _CHUNK)
-            ids1, texts1 = found.rows.fields(part.first[some])
-            ids2, texts2 = found.rows.fields(part.second[some])
-            scores = [None if p != p else p for p in part.scores[some].tolist()]
-            columns = (ids1, ids2, scores, part.distances[some].tolist(), texts1, texts2)
-            for pair in map(Pair, *columns):
-                if not across and order_key(pair.id1) > order_key(pair.id2):
-                    a, b, score, distance, one, two = pair
-                    pair = Pair(b, a, score, distance, two, one)
-                yield pair
+    def _row_pairs(self) -> Scored:
+        """The pairs of the rows that stand for entries; with `against` of all rows of the table."""
+        rows, pairs = self._rows, self._scores.pairs
+        if not rows.apart:
+            return pairs._replace(first=rows.first[pairs.first], second=rows.first[pairs.second])
+        is_new = rows.is_new[pairs.first]
+        new = np.where(is_new, pairs.first, pairs.second)
+        old = np.where(is_new, pairs.second, pairs.first)
+        own = rows.entries[: rows.table_rows]
+        members = np.argsort(own, kind="stable")
+        starts = np.searchsorted(own[members], new)
+        counts = np.searchsorted(own[members], new, "right") - starts
+        each = np.repeat(np.arange(len(new)), counts)
+        nth = np.arange(len(each)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return pairs.where(each)._replace(
+            first=members[starts[each] + nth], second=rows.first[old[each]]
+        )
 
-
-def groups_of(found: Found) -> Iterator[Group]:
-    """The groups, read from disk a part at a time."""
-    groups, rows = found.groups, found.rows
-    known = found.pairs.calibration is not None
-    across = found.settings.compare == "across"
-    for begin, end in chunks_of(groups.starts):
-        at = groups.starts[begin]
-        ids, texts, payloads = rows.columns(groups.members[at : groups.starts[end]])
-        of_table = (groups.members[at : groups.starts[end]] < rows.table_rows).tolist()
-        ends = groups.links[begin:end]  # rows of the table have the smaller numbers
-        links = rows.fields((np.sort(ends, axis=1) if across else ends).reshape(-1))[0]
-        kept = rows.fields(groups.kept[begin:end])[0]
-        for i in range(begin, end):
-            own = slice(groups.starts[i] - at, groups.starts[i + 1] - at)
-            distance = float(groups.distances[i])
-            link = links[2 * (i - begin)], links[2 * (i - begin) + 1]
-            score = float(groups.strengths[i]) + 1e-9 * distance / (1 + distance)
+    def _make_groups(self) -> Iterator[Group]:
+        rows, pairs = self._rows, self._scores.pairs
+        for members, last, kept in self._groups:
+            ends, score, distance = members[:2], 1.0, 0.0  # of copies
+            if last >= 0:
+                ends = [int(rows.first[end[last]]) for end in (pairs.first, pairs.second)]
+                score, distance = float(pairs.scores[last]), float(pairs.distances[last])
+            one, other = self._in_order(*ends)
             yield Group(
-                ids[own],
-                texts[own],
-                payloads[own],
-                of_table[own],
-                kept[i - begin],
-                bool(groups.kept[i] < rows.table_rows),
-                min(1.0, score) if known else None,
-                link if across else _ordered(*link),
-                distance,
+                ids=[rows.ids[row] for row in members],
+                questions=[rows.texts[row] for row in members],
+                payloads=[rows.payloads[row] for row in members],
+                of_table=[row < rows.table_rows for row in members],
+                stays=[row == kept for row in members],
+                kept=rows.ids[kept],
+                weakest=None if self._scores.calibration is None else score,
+                link=(rows.ids[one], rows.ids[other]),
+                distance=distance,
             )
 
+    def _group_columns(self, groups: list[Group]) -> TableColumns:
+        names = "group", "id", "kept", "weakest", "link1", "link2", "distance", "question"
+        fixed: dict[str, list[Any]] = {name: [] for name in names}
+        of_table: list[bool] = []
+        payloads: list[Payload | None] = []
+        for number, group in enumerate(groups):
+            shared = number, group.weakest, *group.link, group.distance
+            for name, value in zip(("group", *names[3:7]), shared, strict=True):
+                fixed[name] += [value] * len(group.ids)
+            fixed["id"] += group.ids
+            fixed["kept"] += group.stays
+            fixed["question"] += group.questions
+            of_table += group.of_table
+            payloads += group.payloads
+        if len(self._rows) > self._rows.table_rows:
+            fixed["of_table"] = of_table
+        return with_payload(fixed, payloads, self._rows.fields)
 
-def _ordered(one: Id, two: Id) -> tuple[Id, Id]:
-    return (one, two) if order_key(one) <= order_key(two) else (two, one)
-
-
-def kept_of(found: Found) -> Iterator[Row]:
-    """The rows that stay, read from disk a part at a time."""
-    groups = found.groups
-    kept = groups.kept_rows(found.rows)
-    sizes = np.ones(len(found.rows), np.int64)
-    sizes[groups.kept] = np.diff(groups.starts)
-    for start in range(0, len(kept), _CHUNK):
-        some = kept[start : start + _CHUNK]
-        yield from map(Row, *found.rows.columns(some), sizes[some].tolist())
+    def _make_kept(self) -> Iterator[Row]:
+        rows = self._rows
+        stands_for = np.ones(len(rows), np.int64)
+        for members, _, kept in self._groups:
+            stands_for[members] = 0
+            stands_for[kept] = len(members)
+        for row, count in enumerate(stands_for[: rows.table_rows].tolist()):
+            if count:
+                yield Row(rows.ids[row], rows.texts[row], rows.payloads[row], count)

@@ -15,15 +15,14 @@ import numpy as np
 
 from qpr_jax.data.pairs import parse_label
 from qpr_jax.data.tables import read_values
-from qpr_jax.duplicates.found_pairs import FoundPairs, pair_key, read_found_pairs
+from qpr_jax.duplicates.found_pairs import FoundPair, FoundPairs, pair_key, read_found_pairs
 from qpr_jax.duplicates.sampling import Estimate, choose_threshold, rank_strata
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_object, write_atomically
 from qpr_jax.text.tokenizer import replace_surrogates, split_at_words
 
-VERDICTS = (
-    *("id1", "id2", "question1", "question2", "is_duplicate", "score", "weight", "calibration"),
-)  # columns of the file of verdicts
+# Columns of the file of verdicts.
+VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight", "calibration"]
 
 
 class Verdict(NamedTuple):
@@ -86,8 +85,7 @@ class Review:
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """Verdicts of each stratum that pairs are duplicates, and that they are none."""
-        size = len(self.found.strata.sizes)
-        counts = np.zeros((2, size), np.int64)
+        counts = np.zeros((2, len(self.found.strata.sizes)), np.int64)
         for key, is_duplicate in self.history:
             if is_duplicate is not None:
                 counts[0 if is_duplicate else 1, self.found.stratum[key]] += 1
@@ -103,32 +101,26 @@ class Review:
         return None
 
     def _change(self, history: list[Verdict]) -> None:
-        before, self.history = self.history, history
-        try:
-            if [v for v in before if v.is_duplicate is not None] != self._kept():
-                self._write()
-        except BaseException:
-            self.history = before
-            raise
+        """Take a history, once its verdicts are on disk."""
+        kept = [verdict for verdict in history if verdict.is_duplicate is not None]
+        if kept != [verdict for verdict in self.history if verdict.is_duplicate is not None]:
+            self._write(kept)
+        self.history = history
 
-    def _kept(self) -> list[Verdict]:
-        return [verdict for verdict in self.history if verdict.is_duplicate is not None]
-
-    def _write(self) -> None:
+    def _write(self, verdicts: list[Verdict]) -> None:
         """Write all verdicts: what one stands for changes with the others of its stratum."""
-        sizes = self.found.strata.sizes
-        given = sum(self.counts())
+        stratum, sizes = self.found.stratum, self.found.strata.sizes
+        given = collections.Counter(stratum[key] for key, _ in verdicts)
         with write_atomically(self.path, "w") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(VERDICTS)
-            for key, is_duplicate in self._kept():
-                pair, number = self.found.pairs[key], self.found.stratum[key]
+            for key, is_duplicate in verdicts:
+                pair, number = self.found.pairs[key], stratum[key]
                 texts = map(replace_surrogates, pair[:4])
-                weight = sizes[number] / given[number]  # type: ignore[index]
+                weight = f"{sizes[number] / given[number]:.6g}"
                 score = "" if pair.score is None else repr(pair.score)
-                writer.writerow(
-                    [*texts, int(bool(is_duplicate)), score, f"{weight:.6g}", self.calibration]
-                )
+                label = int(bool(is_duplicate))
+                writer.writerow([*texts, label, score, weight, self.calibration])
 
 
 def threshold_of(found: FoundPairs, estimate: Estimate) -> tuple[str, float]:
@@ -157,47 +149,18 @@ def open_review(
         with another score, or another review has the file of verdicts open.
     """
     path = pathlib.Path(verdicts)
+    other = "name another file with --verdicts"
     with locked(path.with_name(f".{path.name}.lock")) as held:
         if not held:
-            what = f"{path}: another review is writing this file"
-            raise UserError(what, remedy="stop it, or name another file with {verdicts}")
+            raise UserError(f"{path}: another review is writing this file", remedy=other)
         rows = _read_verdicts(path) if path.exists() else []
-        found = read_found_pairs(pairs, format=format, keys=[key for key, _, _ in rows])
+        found = read_found_pairs(pairs, format=format)
         for key, _, score in rows:
             if key not in found.pairs or (found.pairs[key].score or 0) != score:
                 what = f"{path}: has a verdict on a pair that {pairs} lacks or scores otherwise"
-                raise UserError(what, remedy="name another file with {verdicts}")
+                raise UserError(what, remedy=other)
         history = [Verdict(key, is_duplicate) for key, is_duplicate, _ in rows]
         yield Review(found, path, precision, _calibration_of(pairs), history)
-
-
-def _calibration_of(pairs: str) -> str:
-    """What names the calibration of the scores, in the info.json that `qpr duplicates` wrote."""
-    path = pathlib.Path(pairs)
-    info = read_object(path.with_name("info.json")) if path.stem == "pairs" else {}
-    name = info.get("calibration")
-    return name if isinstance(name, str) else ""
-
-
-def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:
-    """The key, the verdict and the score, 0 for none, of each row of a file of verdicts."""
-
-    def parse(id1: object, id2: object, label: object, score: object) -> Any:
-        verdict = parse_label(label)
-        try:
-            number = float(str(score)) if score else 0.0
-        except ValueError:
-            return None
-        return None if verdict is None else (pair_key(id1, id2), verdict, number)
-
-    columns = ("id1", "id2", "is_duplicate", "score")
-    expected = "two ids, 0 or 1, and a score"
-    values = read_values(str(path), columns, parse, expected=expected, format="csv")
-    rows = [row for _, row in values]
-    repeated = [key for key, count in collections.Counter(k for k, *_ in rows).items() if count > 1]
-    if repeated:
-        raise UserError(f"{path}: expected one verdict on a pair, got several", remedy="keep one")
-    return rows
 
 
 def describe_review(review: Review) -> dict[str, Any]:
@@ -205,12 +168,12 @@ def describe_review(review: Review) -> dict[str, Any]:
     found, estimate = review.found, review.estimate()
     yes, no = (int(counts.sum()) for counts in review.counts())
     shown: dict[str, Any] | None = None
+    implied: dict[str, Any] | None = None
     if review.current is not None:
         pair = found.pairs[review.current]
         first, second = mark_differences(pair.question1, pair.question2)
         shown = {"key": str(review.current), "id1": pair.id1, "id2": pair.id2}
         shown |= {"first": first, "second": second}
-    implied: dict[str, Any] | None = None
     if estimate:
         option, value = threshold_of(found, estimate)
         implied = asdict(estimate) | {"option": option, "threshold": value}
@@ -236,3 +199,30 @@ def mark_differences(first: str, second: str) -> tuple[list[tuple[str, bool]], .
         more = own - other
         marked.append([(piece, bool(word) and word in more) for piece, word in each])
     return tuple(marked)
+
+
+def _calibration_of(pairs: str) -> str:
+    """What names the calibration of the scores, in the info.json that `qpr duplicates` wrote."""
+    path = pathlib.Path(pairs)
+    info = read_object(path.with_name("info.json")) if path.stem == "pairs" else {}
+    name = info.get("calibration")
+    return name if isinstance(name, str) else ""
+
+
+def _read_verdicts(path: pathlib.Path) -> list[tuple[int, bool, float]]:
+    """The key, the verdict and the score, 0 for none, of each row of a file of verdicts."""
+
+    def parse(id1: object, id2: object, label: object, score: object) -> Any:
+        verdict = parse_label(label)
+        try:
+            number = float(str(score)) if score else 0.0
+        except ValueError:
+            return None
+        return None if verdict is None else (pair_key(id1, id2), verdict, number)
+
+    columns, expected = ("id1", "id2", "is_duplicate", "score"), "two ids, 0 or 1, and a score"
+    found = read_values(str(path), columns, parse, expected=expected, format="csv")
+    rows = [row for _, row in found]
+    if len({key for key, *_ in rows}) < len(rows):
+        raise UserError(f"{path}: expected one verdict on a pair, got several", remedy="keep one")
+    return rows

@@ -8,22 +8,18 @@ are float32 in memory, and the identity is of these.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath, manifest_format, parse_json, read_manifest, read_verified
-from qpr_jax.old_names import rename_settings
+from qpr_jax.files import StrPath, parse_json, read_manifest, read_verified
 from qpr_jax.text.vocabulary import Vocabulary, vocabulary_from_bytes, vocabulary_to_bytes
 
 FORMAT = "qpr_jax model 1"
-NPZ_FORMAT = "qpr_jax encoder 1"  # exports of version 0.1; the next release need not read them
-WEIGHTS, NPZ_WEIGHTS = "model.safetensors", "encoder.npz"
+WEIGHTS = "model.safetensors"
 VOCABULARY, SETTINGS = "vocabulary.json", "settings.json"
 
 
@@ -63,7 +59,7 @@ def to_files(parts: CnnParts) -> dict[str, bytes]:
 
     _check(parts, "the encoder")
     settings: dict[str, Any] = {"max_words": parts.max_tokens, "normalize": parts.normalize}
-    if parts.extends:  # older versions wrote none, and the files of other encoders keep their bytes
+    if parts.extends:
         settings["extends"] = parts.extends
     text = json.dumps(settings | {"settings": parts.settings}, indent=2, allow_nan=False)
     return {
@@ -84,7 +80,7 @@ def round_to_half(array: np.ndarray) -> np.ndarray:
         raise UserError(
             "expected weights of half precision, up to 65,504, got larger ones",
             setting="encoder.stored_dtype",
-            remedy="set {encoder.stored_dtype=float32}",
+            remedy="set `encoder.stored_dtype=float32`",
         )
     return rounded
 
@@ -99,11 +95,8 @@ def _stored(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def read_parts(folder: StrPath) -> CnnParts:
     """Read and verify the folder; UserError where it is incomplete or damaged."""
-    old = manifest_format(folder) == NPZ_FORMAT
-    manifest = read_manifest(folder, format=NPZ_FORMAT if old else FORMAT)
-    name = NPZ_WEIGHTS if old else WEIGHTS
-    data = read_verified(folder, name, manifest)
-    weights = (_parse_npz if old else parse_tensors)(data, f"{folder}: {name}")
+    manifest = read_manifest(folder, format=FORMAT)
+    weights = parse_tensors(read_verified(folder, WEIGHTS, manifest), f"{folder}: {WEIGHTS}")
     if all(array.dtype == np.float16 for array in weights.values()):
         weights = {name: array.astype(np.float32) for name, array in weights.items()}
     vocabulary = vocabulary_from_bytes(read_verified(folder, VOCABULARY, manifest))
@@ -111,25 +104,17 @@ def read_parts(folder: StrPath) -> CnnParts:
     value = parse_json(read_verified(folder, SETTINGS, manifest), where)
     if not isinstance(value, dict) or not isinstance(value.get("settings"), dict):
         raise _damaged(f"{where}: expected `settings`, found none")
-    normalize = value.get("normalize", False)  # version 0.1 wrote it only if true
+    normalize = value.get("normalize")
     if not isinstance(normalize, bool):
         raise _damaged(f"{where}: `normalize`: expected true or false, got {normalize!r}")
     extends = value.get("extends", [])
     if not isinstance(extends, list) or not all(isinstance(name, str) for name in extends):
         raise _damaged(f"{where}: `extends`: expected a list of identities, got {extends!r:.60}")
     max_tokens: Any = value.get("max_words")
-    settings = rename_settings(value["settings"])
+    settings = value["settings"]
     parts = CnnParts(weights, vocabulary, max_tokens, normalize, settings, tuple(extends))
     _check(parts, str(folder))
     return parts
-
-
-def _parse_npz(data: bytes, where: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return dict(file)
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _damaged(f"{where}: expected an .npz file of arrays, got another file") from error
 
 
 def _damaged(what: str) -> UserError:

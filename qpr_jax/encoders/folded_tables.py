@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qpr_jax.loops import compile_loop
+from qpr_jax.machine import renew_after_fork
 from qpr_jax.text.base import Parts
 
 # Rows of a block of tokens, whose products are always computed together: the rounding of a matrix
@@ -51,7 +52,8 @@ class FoldedTables:
         self._embedding = embedding
         self._kernels = [np.moveaxis(kernel, 1, 0).reshape(width, -1) for kernel in kernels]
         self._computed = np.zeros(blocks, bool)
-        self._lock = threading.Lock()
+        self._renew_lock()
+        renew_after_fork(self, FoldedTables._renew_lock)
         half = largest_norm is not None
         shapes = ((blocks * _BLOCK, len(kernel), kernel.shape[2]) for kernel in kernels)
         self.tables = [np.empty(shape, np.int16 if half else np.float32) for shape in shapes]
@@ -65,6 +67,9 @@ class FoldedTables:
             self.scales = np.concatenate(self._steps)
         else:
             self.scales = np.ones(sum(kernel.shape[2] for kernel in kernels), np.float32)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
 
     @property
     def rows(self) -> int:

@@ -34,7 +34,6 @@ from qpr_jax.files import (
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
 FORMATS: dict[str, Callable[[StrPath], Encoder]] = {
     cnn_format.FORMAT: read_cnn,
-    cnn_format.NPZ_FORMAT: read_cnn,
     transformer_encoder.FORMAT: transformer_encoder.read_transformer,
     sentence_transformers.FORMAT: transformer_encoder.read_transformer,
 }

@@ -6,8 +6,6 @@ import importlib.resources
 import logging
 import pathlib
 
-from qpr_jax.errors import spell
-
 NAME = "open_student"  # also of the config that makes it
 log = logging.getLogger("qpr_jax")
 
@@ -20,8 +18,8 @@ def packaged_folder() -> pathlib.Path:
 def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
     log.info(
-        "encoder: %s, the small English one of this package; more accurate: %s, or `qpr train` on "
-        "your own questions (docs/packaged.md)",
-        *(NAME, spell("{run=minilm}")),
+        "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
+        "or `qpr train` on your own questions (docs/packaged.md)",
+        NAME,
     )
     return packaged_folder()

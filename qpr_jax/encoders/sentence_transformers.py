@@ -86,7 +86,7 @@ def parse_model(files: Mapping[str, bytes], where: StrPath) -> SentenceModel:
     if "ForSequenceClassification" in str(config.get("architectures")):
         raise UserError(
             f"{where}: expected an encoder of questions, got a cross-encoder, which scores pairs",
-            remedy="score pairs with `qpr rerank`, or search with {cross_encoder}",
+            remedy="score pairs with `qpr rerank`, or search with `--cross-encoder`",
         )
     shape = parse_shape(config, where)
     pooling, normalize = _pooling(files, where)

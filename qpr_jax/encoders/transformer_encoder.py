@@ -26,7 +26,6 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
-from qpr_jax.old_names import rename_settings
 from qpr_jax.precision import HIGHEST, PRECISIONS
 from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.word_pieces import WordPieces
@@ -181,7 +180,7 @@ def read_transformer(folder: StrPath, *, compute_dtype: str = "float32") -> Tran
     names, settings = file_names(path), {}
     if manifest_format(path) == FORMAT:  # other programs write a file of this name, too
         manifest = read_manifest(path, format=FORMAT)
-        settings = rename_settings(manifest.get("settings", {}))
+        settings = manifest.get("settings", {})
         contents = {name: read_verified(path, name, manifest) for name in names}
         # `names` are the files that exist; without the one on pooling, the encoder would differ.
         if missing := sorted(manifest["files"].keys() - {*names, CARD}):

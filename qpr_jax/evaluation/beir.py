@@ -18,13 +18,11 @@ from qpr_jax.data.beir import Qrels, read_corpus, read_qrels, read_queries
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.files import StrPath, write_atomically
-from qpr_jax.index.exact import ExactTopK, exact_top_k
+from qpr_jax.index.exact import exact_top_k, nearest
 
 CUTOFFS = (1, 3, 5, 10, 100)
 DEPTH = 100
-_CHUNK = 16_384  # documents held in memory at once, text and vector
-_BLOCK = 64  # queries whose exact distances are computed at once
-_ROUNDING = 2e-6  # error of FAISS's distances, relative to the squared lengths
+CHUNK = 16_384
 _GAP = np.float32(1e-9)  # between scores that would be equal; more where float32 is coarser
 
 Encode = Callable[[list[str]], np.ndarray]
@@ -46,7 +44,7 @@ def beir_scores(
     run_file: StrPath | None = None,
     log: Log = lambda line: None,
 ) -> dict[str, float]:
-    """Compute `graded_scores` of a split, with the counts of its `queries` and `documents`.
+    """Return `graded_scores` of a split, with the counts of its `queries` and `documents`.
 
     Memory holds all ids of the corpus, but only some thousand texts at a time.
 
@@ -92,46 +90,49 @@ def ranked_documents(
     corpus: Iterable[tuple[str, str]],
     *,
     depth: int = DEPTH,
+    chunk: int = CHUNK,
     log: Log = lambda line: None,
 ) -> dict[str, list[RankedDocument]]:
-    """The `depth` nearest documents of each query, nearest first, without one that has its id.
+    """Return the `depth` nearest documents of each query, nearest first, without its own id.
 
-    Compares every query with every document, some thousand documents at a time. A score is minus
-    the squared Euclidean distance, computed from the differences in float32. Of equal scores the
-    document with the later id comes first, as in trec_eval; scores are then lowered a little until
-    no two are equal, so that tools with another rule for ties rank alike.
+    Compares every query with every document. A score is minus the squared Euclidean distance,
+    computed from the differences in float32. Of equal scores the document with the later id comes
+    first, as in trec_eval; scores are then lowered a little until no two are equal, so that tools
+    with another rule for ties rank alike.
 
     Args:
       encode: texts -> vectors float32 [n, d].
       queries: id -> text.
       corpus: (id, text), ids distinct.
+      chunk: documents held in memory at once, text and vector.
       log: called with lines of progress.
     """
     vectors = _require_finite(encode([*queries.values()]))
     ids: list[str] = []
-    # One more, since a document with the id of the query may be among them.
-    nearest = ExactTopK(vectors, depth + 1, tie_key=ids.__getitem__)
-    for chunk in _chunks(corpus):
-        documents, first = _require_finite(encode([text for _, text in chunk])), len(ids)
-        ids += [document for document, _ in chunk]
-        for some, distances, rows in _candidates(vectors, documents, depth + 1):
-            nearest.merge(distances, rows + first, some)
+    # One more, since a document with the id of the query may be among them; twice as many, so that
+    # the ids decide among equal scores at the end.
+    k, stream = 2 * (depth + 1), iter(corpus)
+    found = np.zeros((len(vectors), 0), np.float32), np.zeros((len(vectors), 0), np.int64)
+    while some := list(itertools.islice(stream, chunk)):
+        documents = _require_finite(encode([text for _, text in some]))
+        distances, rows = exact_top_k(vectors, documents, min(k, len(documents)))
+        found = nearest(k, found, (distances, rows + len(ids)))
+        ids += [document for document, _ in some]
         log(f"searched {len(ids):,} documents")
     if not ids:
         raise UserError("corpus: expected documents, got none")
-    scores = (0 - nearest.distances).tolist()
     rankings = {}
-    for query, query_rows, query_scores in zip(queries, nearest.rows.tolist(), scores, strict=True):
-        found = zip(query_scores, query_rows, strict=True)
-        hits = [(score, ids[row]) for score, row in found if row >= 0 and ids[row] != query]
-        rankings[query] = _separate_scores(sorted(hits, reverse=True)[:depth])
+    for query, *row in zip(queries, *(part.tolist() for part in found), strict=True):
+        hits = [(0 - distance, ids[i]) for distance, i in zip(*row, strict=True) if i >= 0]
+        others = sorted((hit for hit in hits if hit[1] != query), reverse=True)
+        rankings[query] = _separate_scores(others[:depth])
     return rankings
 
 
 def graded_scores(
     rankings: Mapping[str, Sequence[RankedDocument]], qrels: Qrels
 ) -> dict[str, float]:
-    """`ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, the means over queries of `qrels`.
+    """Return `ndcg`, `map`, `recall`, `precision` and `mrr` at CUTOFFS, means over `qrels`.
 
     A query without a relevant document counts 0. Documents of `qrels` that are not in the corpus
     count as missed. All are in [0, 1], and not rounded (BEIR rounds to five places).
@@ -168,13 +169,8 @@ def write_run(
 def _refuse_blank(name: str) -> None:
     if name.split() != [name]:
         raise UserError(
-            f"TREC's format: expected ids without blanks, got {name!r}", remedy="leave {trec} out"
+            f"TREC's format: expected ids without blanks, got {name!r}", remedy="leave `--trec` out"
         )
-
-
-def _chunks(corpus: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    stream = iter(corpus)
-    return iter(lambda: list(itertools.islice(stream, _CHUNK)), [])
 
 
 def _require_finite(vectors: np.ndarray) -> np.ndarray:
@@ -183,39 +179,8 @@ def _require_finite(vectors: np.ndarray) -> np.ndarray:
     return np.asarray(vectors, np.float32)
 
 
-def _candidates(
-    queries: np.ndarray, documents: np.ndarray, k: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Documents among which are the `k` nearest of each query, and all as near as the last of them.
-
-    Yields:
-      Rows of some queries [n], squared distances float32 [n, m], rows of documents [n or 1, m].
-    """
-    # FAISS computes distances from inner products, with an error that grows with the lengths.
-    center = documents.mean(axis=0, dtype=np.float64).astype(np.float32)
-    centered_queries, centered = queries - center, documents - center
-    rough, rows = exact_top_k(centered_queries, centered, min(k + 1, len(documents)))
-    sure = np.ones(len(queries), np.bool_)
-    if len(documents) > k:
-        # Where the gap after the k-th exceeds the error, no document beyond it is as near.
-        lengths = (centered_queries**2).sum(axis=1) + (centered**2).sum(axis=1).max()
-        sure = rough[:, k] - rough[:, k - 1] > _ROUNDING * lengths
-    sure_rows = np.flatnonzero(sure)
-    for start in range(0, len(sure_rows), _BLOCK):
-        some = sure_rows[start : start + _BLOCK]
-        yield some, _distances(queries[some], documents[rows[some]]), rows[some]
-    for some in np.flatnonzero(~sure)[:, None]:
-        yield some, _distances(queries[some], documents[None]), np.arange(len(documents))[None]
-
-
-def _distances(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Squared distances float32 [n, m] of queries [n, d] from documents [n, m, d]."""
-    differences = queries[:, None] - documents
-    return np.einsum("nmd,nmd->nm", differences, differences)
-
-
 def _separate_scores(hits: Sequence[tuple[float, str]]) -> list[RankedDocument]:
-    """The hits with scores that decrease strictly, as float32 too."""
+    """Return the hits with scores that decrease strictly, as float32 too."""
     ranking: list[RankedDocument] = []
     last = np.float32(np.inf)
     for score, document in hits:

@@ -54,7 +54,7 @@ class Scores:
             self.samples[name] = totals[:, :-1] / totals[:, -1:]
 
     def mean(self, name: str) -> np.ndarray:
-        """The scores of a trial, in the order of `SCORE_NAMES`."""
+        """Return the scores of a trial, in the order of `SCORE_NAMES`."""
         return self.by_seed[name].mean(axis=0)
 
     def interval(self, name: str, minus: str | None = None) -> np.ndarray:
@@ -64,7 +64,7 @@ class Scores:
 
 
 def mean_interval(values: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of the mean of values, by resamples of clusters.
+    """Return the 95 % interval of the mean of values, by resamples of clusters.
 
     Args:
       values: [n], of queries; or differences of two systems.

@@ -11,24 +11,24 @@ import numpy as np
 
 
 def hits(relevance: np.ndarray, k: int) -> np.ndarray:
-    """1 where a relevant question is among the first `k` (the paper's H@k, section 4.3)."""
+    """Return 1 if a relevant question is among the first `k` (H@k, section 4.3 of the paper)."""
     return np.where(relevance[:, :k].any(axis=1), 1.0, 0.0)
 
 
 def recall(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Share of all relevant questions that are among the first `k`."""
+    """Return the share of all relevant questions that are among the first `k`."""
     return relevance[:, :k].sum(axis=1) / np.maximum(relevant, 1)
 
 
 def precision(relevance: np.ndarray, k: int) -> np.ndarray:
-    """Share of the first `k` places that hold a relevant question."""
+    """Return the share of the first `k` places that hold a relevant question."""
     return relevance[:, :k].sum(axis=1) / k
 
 
 def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """The sum of the precisions at the relevant questions of the first `k`, over all relevant ones.
+    """Sum the precisions at the relevant questions of the first `k`, over the number of relevant.
 
-    As `map_cut` of trec_eval: the divisor is the number of all relevant questions, not at most `k`.
+    Like `map_cut` of trec_eval: the divisor counts all relevant questions, not at most `k`.
     """
     first = relevance[:, :k]
     precision = np.cumsum(first, axis=1) / np.arange(1, first.shape[1] + 1)
@@ -36,7 +36,7 @@ def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np
 
 
 def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """The sum of 1 / log2(1 + rank) over the first `k`, divided by that of the best ranking."""
+    """Sum 1 / log2(1 + rank) over the first `k`, divided by the sum of the best ranking."""
     gains = 1 / np.log2(np.arange(2, k + 2))
     first = relevance[:, :k]
     best = np.concatenate([[0.0], np.cumsum(gains)])[np.minimum(relevant, k)]
@@ -44,7 +44,7 @@ def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
 
 
 def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
-    """As `ndcg`, with the grades as gains: `ndcg_cut` of trec_eval.
+    """Compute `ndcg` with the grades as gains: `ndcg_cut` of trec_eval.
 
     (Others take 2^grade - 1 as gain, after Burges et al., 2005.)
 
@@ -64,6 +64,6 @@ def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
 
 
 def reciprocal_rank(relevance: np.ndarray, k: int) -> np.ndarray:
-    """1 / rank of the first relevant question among the first `k`, or 0; the mean is MRR."""
+    """Return 1 / rank of the first relevant question among the first `k`, or 0; mean: MRR."""
     first = relevance[:, :k]
     return np.where(first.any(axis=1), 1 / (1.0 + first.argmax(axis=1)), 0.0)

@@ -11,7 +11,8 @@ from qpr_jax.data.clusters import pair_count, transitive_clusters
 from qpr_jax.data.labeled_pairs import LabeledPairs
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
-from qpr_jax.index.mining import Pairs, closest_pairs, pair_distances
+from qpr_jax.index.close_pairs import Pairs, pair_distances
+from qpr_jax.index.closest_pairs import closest_pairs
 
 NO_THRESHOLD = -1.0  # below every distance
 
@@ -21,7 +22,7 @@ Encode = Callable[[list[str]], np.ndarray]
 def score_classification(
     encode: Encode, validation: LabeledPairs, test: LabeledPairs
 ) -> dict[str, Any]:
-    """`classification_scores` of both, at the `thresholds` that are best on `validation`."""
+    """Return `classification_scores` of both, at the `thresholds` best on `validation`."""
 
     def distances(labeled: LabeledPairs) -> np.ndarray:
         return pair_distances(encode(labeled.questions), *labeled.pairs.T)
@@ -36,40 +37,15 @@ def score_classification(
 
 
 def score_mining(encode: Encode, labeled: LabeledPairs) -> dict[str, float]:
-    """`mining_scores` of the closest pairs among all of the labeled questions."""
-    return mining_scores(*mine_labeled_questions(encode, labeled))
-
-
-def mine_labeled_questions(encode: Encode, labeled: LabeledPairs) -> tuple[Pairs, np.ndarray]:
-    """The closest of all pairs of the labeled questions, and their clusters by the labels."""
+    """Return `mining_scores` of the closest pairs among all of the labeled questions."""
     duplicates = labeled.pairs[labeled.is_duplicate]
     clusters = transitive_clusters(len(labeled.questions), duplicates)
     depth = 100_000 + 10 * pair_count(clusters)
-    return closest_pairs(encode(labeled.questions), depth), clusters
-
-
-def threshold_of_precision(mined: Pairs, clusters: np.ndarray, precision: float) -> float:
-    """The largest distance up to which at least this share of the pairs is true.
-
-    Arguments as of `mining_scores`. UserError if no distance has the precision.
-    """
-    true = _same_cluster(mined, clusters)
-    if not len(true):
-        raise UserError("expected pairs of questions to choose a threshold on, got none")
-    thresholds, counts, right = _at_each_threshold(mined.distances, true)
-    good = np.flatnonzero(right / counts >= precision)
-    if not len(good):
-        raise UserError(
-            f"expected a threshold with a precision of {precision:g}, got at most "
-            f"{(right / counts).max():.3f} among the closest {len(true):,} pairs of the labeled "
-            "questions",
-            remedy="lower {precision}",
-        )
-    return float(thresholds[good[-1]])
+    return mining_scores(closest_pairs(encode(labeled.questions), depth).pairs, clusters)
 
 
 def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, float]:
-    """The thresholds of the best `accuracy` and the best `f1`, the smallest if several are best.
+    """Return the thresholds of the best `accuracy` and `f1`, the smallest if several are best.
 
     That of the accuracy is NO_THRESHOLD if calling no pair a duplicate is best. `distances`, float
     [P], are of labeled pairs, and `duplicates`, bool [P], their labels.
@@ -86,7 +62,7 @@ def best_thresholds(distances: np.ndarray, duplicates: np.ndarray) -> dict[str, 
 def classification_scores(
     distances: np.ndarray, duplicates: np.ndarray, thresholds: dict[str, float]
 ) -> dict[str, float]:
-    """Scores of calling a pair a duplicate up to a distance of `thresholds` (`best_thresholds`).
+    """Score calling a pair a duplicate up to a distance of `thresholds` (`best_thresholds`).
 
     Returns:
       `accuracy` at its threshold, and `majority_accuracy`, that of giving all pairs the more
@@ -117,7 +93,7 @@ def classification_scores(
 
 
 def mining_scores(mined: Pairs, clusters: np.ndarray) -> dict[str, float]:
-    """Scores of mined pairs, nearest first; a pair within one of `clusters`, int [N], is true.
+    """Score mined pairs, nearest first; a pair within one of `clusters`, int [N], is true.
 
     Returns:
       `average_precision`: the sum of the precisions up to the distance of each true pair that was
@@ -154,7 +130,7 @@ def _same_cluster(mined: Pairs, clusters: np.ndarray) -> np.ndarray:
 def _at_each_threshold(
     distances: np.ndarray, duplicates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct distances, and the numbers of pairs and of duplicates up to each of them."""
+    """Return the distinct distances, and the numbers of pairs and duplicates up to each."""
     order = np.argsort(distances, kind="stable")
     ordered = distances[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))

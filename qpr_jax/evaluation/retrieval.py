@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, Protocol
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.ids import Id, id_key
+from qpr_jax.index.base import Hit
 from qpr_jax.index.exact import exact_top_k
-from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.reranking.base import Rerank
+from qpr_jax.index.vectors import Vectors
 
 RankFn = Callable[[np.ndarray, int], np.ndarray]
+SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]  # (queries, k) -> hits
 
 HITS_AT = (1, 10)
 CUTOFFS = (1, 3, 5, 10, 20)
@@ -29,26 +29,18 @@ DEPTH = 20  # as many as the paper retrieves for a query (section 4.3)
 _BLOCK = 1024  # queries searched at once
 
 
-class Searcher(Protocol):
-    """What `time_queries` measures: a `Retriever`."""
-
-    def search(  # noqa: D102
-        self, queries: Sequence[str], k: int = 5, *, rerank: Rerank = None
-    ) -> object: ...
-
-
-def index_search(index: QuestionIndex, vectors: np.ndarray) -> RankFn:
-    """Search by `index`; `vectors` float32 [Q, d] are those of its questions."""
+def index_search(index: Vectors, vectors: np.ndarray) -> RankFn:
+    """Return a search of an index; `vectors` float32 [Q, d] are those of its rows."""
     return lambda rows, k: index.search(vectors[rows], k)[1]
 
 
 def exact_search(vectors: np.ndarray) -> RankFn:
-    """Search all of `vectors` float32 [Q, d] by squared Euclidean distance."""
+    """Return a search that compares all of `vectors` float32 [Q, d] by squared distance."""
     return lambda rows, k: exact_top_k(vectors[rows], vectors, k)[1]
 
 
 def rank(search: RankFn, query_rows: np.ndarray, k: int = DEPTH) -> np.ndarray:
-    """The `k` nearest of each query, itself excluded: int64 [n, k], -1 where there are fewer."""
+    """Rank the `k` nearest of each query without itself: int64 [n, k], -1 if there are fewer."""
     query_rows = np.asarray(query_rows, np.int64)
     rankings = np.empty((len(query_rows), k), np.int64)
     for start in range(0, len(query_rows), _BLOCK):
@@ -91,16 +83,24 @@ def retrieval_scores(
 
 
 def first_ranks(rankings: np.ndarray, query_rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """The rank from 1 of the first relevant question of each query, int64 [n]; 0 if there is none.
+    """Return the rank, from 1, of the first relevant question of each query, int64 [n]; 0: none.
 
-    It determines Hits@K and MRR. Arguments as of `retrieval_scores`.
+    Arguments as of `retrieval_scores`.
     """
     relevance = _relevance(rankings, query_rows, clusters)
     return np.where(relevance.any(axis=1), relevance.argmax(axis=1) + 1, 0)
 
 
+def search_in_blocks(search: SearchFn, queries: Sequence[str], k: int) -> list[Sequence[Hit]]:
+    """Search for many queries, some at once, and return the hits of each."""
+    found: list[Sequence[Hit]] = []
+    for start in range(0, len(queries), _BLOCK):
+        found += search(queries[start : start + _BLOCK], k)
+    return found
+
+
 def relevance_scores(
-    search: Callable[[Sequence[str], int], Sequence[Sequence[Any]]],
+    search: SearchFn,
     relevant: Mapping[str, Set[Id]],
     *,
     other_texts: bool = False,
@@ -108,17 +108,16 @@ def relevance_scores(
     """Score a search for queries that need not be indexed.
 
     Args:
-      search: (queries, k) -> hits of each query, as `Retriever.search`.
+      search: (queries, k) -> hits of each query, such as `Retriever.search`.
       relevant: query -> `id_key` of each question that means the same.
       other_texts: ignore hits that have the text of the query.
     """
     queries = list(relevant)
     relevance = np.zeros((len(queries), DEPTH), bool)
-    for start in range(0, len(queries), _BLOCK):
-        block = queries[start : start + _BLOCK]
-        for row, (query, hits) in enumerate(zip(block, search(block, 2 * DEPTH), strict=True)):
-            seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
-            relevance[start + row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
+    all_hits = search_in_blocks(search, queries, 2 * DEPTH)
+    for row, (query, hits) in enumerate(zip(queries, all_hits, strict=True)):
+        seen = [hit.id for hit in hits if not other_texts or hit.question != query][:DEPTH]
+        relevance[row, : len(seen)] = [id_key(i) in relevant[query] for i in seen]
     counts = np.array([len(relevant[query]) for query in queries])
     return {
         "queries": len(queries),
@@ -129,7 +128,7 @@ def relevance_scores(
 
 
 def index_recall(rankings: np.ndarray, exact_rankings: np.ndarray, k: int = 10) -> float:
-    """The share of the exact `k` nearest that the index finds, averaged over queries."""
+    """Return the share of the exact `k` nearest that the index finds, averaged over queries."""
     found, exact = rankings[:, :k], exact_rankings[:, :k]
     valid = exact >= 0
     hit = (exact[:, :, None] == found[:, None, :]).any(axis=2) & valid
@@ -137,9 +136,9 @@ def index_recall(rankings: np.ndarray, exact_rankings: np.ndarray, k: int = 10) 
 
 
 def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> float:
-    """The area under the ROC curve of minus the distance.
+    """Return how often a random positive pair is closer than a random negative one.
 
-    That is how often a random positive pair is closer than a random negative one.
+    This is the area under the ROC curve of minus the distance.
     """
     if len(positive_distances) == 0 or len(negative_distances) == 0:
         raise UserError(
@@ -155,27 +154,24 @@ def roc_auc(positive_distances: np.ndarray, negative_distances: np.ndarray) -> f
 
 
 def time_queries(
-    retriever: Searcher, questions: Sequence[str], *, k: int = DEPTH, rerank: Rerank = False
+    search: Callable[[Sequence[str], int], object], questions: Sequence[str], *, k: int = DEPTH
 ) -> dict[str, float]:
-    """Median and 99th percentile of the milliseconds from a query's text to its `k` hits.
-
-    rerank: as of `Retriever.search`; the first stage alone, unless another is named.
-    """
+    """Return median and 99th percentile of the milliseconds from a query's text to its `k` hits."""
     if not questions:
         raise UserError("questions: expected one or more to time, got none")
     for question in questions[:10]:  # the first calls are slower
-        retriever.search([question], k, rerank=rerank)
+        search([question], k)
     times = []
     for question in questions:
         start = time.perf_counter()
-        retriever.search([question], k, rerank=rerank)
+        search([question], k)
         times.append(1e3 * (time.perf_counter() - start))
     median, slow = np.percentile(times, [50, 99])
     return {"query_ms_p50": float(median), "query_ms_p99": float(slow)}
 
 
 def _find_rankings(queries: np.ndarray, query_rows: np.ndarray) -> np.ndarray:
-    """The position of each query in `query_rows`."""
+    """Return the position of each query in `query_rows`."""
     order = np.argsort(query_rows, kind="stable")
     at = np.searchsorted(query_rows, queries, sorter=order)
     rows = order[np.minimum(at, len(order) - 1)]

@@ -8,20 +8,63 @@ texts one vector finds one right answer in n, not all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.parallel import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
-from qpr_jax.index.exact import ExactTopK, exact_top_k
+from qpr_jax.index import exact
+from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.unit_vectors import unit_rows
 
-_NEAR = 8  # candidates whose distances are computed again, without rounding
-_BLOCK = 1024  # queries searched at once
-_CHUNK = 16_384  # rows of a corpus that are searched at once
+_NEAR = 8  # candidates among which equal distances are looked for
+_SAMPLED = 20_000  # texts whose tokens are counted
+
+Encode = Callable[[Sequence[str]], np.ndarray]  # n texts -> float32 [n, d]
+
+
+class Corpus(NamedTuple):
+    """Questions among which translations are searched, and their vectors, float32 [Q, d]."""
+
+    questions: Sequence[str]
+    vectors: np.ndarray
+
+
+def score_set(
+    texts: Translations,
+    encode: Encode,
+    *,
+    encode_sources: Encode | None = None,
+    teacher: Encode | None = None,
+    corpus: Corpus | None = None,
+) -> dict[str, Any]:
+    """Score an encoder on one set of translations.
+
+    Args:
+      texts: one or more.
+      encode: encodes both sides.
+      encode_sources: another encoder of the sources, into the same space.
+      teacher: its vectors of the sources, [n, d] too, are compared with those of both sides.
+      corpus: the targets are also searched for their sources among its questions.
+
+    Returns:
+      `language`, `name`, `sentences`, the scores of `score_translations` and, with a corpus,
+      `retrieval`: those of `score_retrieval`.
+    """
+    sides = (encode_sources or encode)(texts.sources), encode(texts.targets)
+    expected = teacher(texts.sources) if teacher else None
+    facts = {"language": texts.language, "name": texts.name, "sentences": len(texts.sources)}
+    found = facts | score_translations(*sides, expected, texts.sources, texts.targets)
+    if corpus:
+        found["retrieval"] = score_retrieval(
+            sides[1], sides[0], corpus.vectors, texts.sources, corpus.questions
+        )
+    return found
 
 
 def score_translations(
@@ -47,23 +90,21 @@ def score_translations(
       has a cosine of 0.
     """
     _check_sides(source_vectors, target_vectors)
-    source_groups, target_groups = (
-        text_groups(texts, len(source_vectors)) for texts in (sources, targets)
-    )
+    groups = [text_groups(texts, len(source_vectors)) for texts in (sources, targets)]
     to_source = nearest(target_vectors, source_vectors)
     to_target = nearest(source_vectors, target_vectors)
     scores = {
-        "to_source": translation_accuracy(to_source, source_groups, target_groups),
-        "to_target": translation_accuracy(to_target, source_groups, target_groups),
+        "to_source": translation_accuracy(to_source, *groups),
+        "to_target": translation_accuracy(to_target, *groups),
     }
     if teacher_vectors is None:
         return scores
     _check_sides(source_vectors, teacher_vectors)
     teacher = unit_rows(np.asarray(teacher_vectors, np.float32))
-    return scores | {
-        "cosine_source": _mean_cosine(source_vectors, teacher),
-        "cosine_target": _mean_cosine(target_vectors, teacher),
-    }
+    for name, vectors in (("cosine_source", source_vectors), ("cosine_target", target_vectors)):
+        own = unit_rows(np.asarray(vectors, np.float32))
+        scores[name] = float((own * teacher).sum(axis=1).mean())
+    return scores
 
 
 def score_retrieval(
@@ -88,15 +129,13 @@ def score_retrieval(
     """
     _check_sides(queries, answers)
     if corpus.ndim != 2 or corpus.shape[1] != queries.shape[1]:
-        raise UserError(
-            f"corpus: expected vectors [Q, {queries.shape[1]}], got {list(corpus.shape)}"
-        )
-    best = ExactTopK(_floats(queries), DEPTH)
-    for start in range(0, len(corpus), _CHUNK):
-        part = _floats(corpus[start : start + _CHUNK])
-        best.add(np.arange(start, start + len(part)), part)
-    best.add(np.arange(len(corpus), len(corpus) + len(answers)), _floats(answers))
-    return score_rankings(best.rows, len(corpus), answer_texts, corpus_texts)
+        got = list(corpus.shape)
+        raise UserError(f"corpus: expected vectors [Q, {queries.shape[1]}], got {got}")
+    in_corpus = exact.exact_top_k(queries, corpus, DEPTH)
+    distances, rows = exact.exact_top_k(queries, answers, DEPTH)
+    in_answers = distances, np.where(rows >= 0, rows + len(corpus), -1)
+    _, rankings = exact.nearest(DEPTH, in_corpus, in_answers)
+    return score_rankings(rankings, len(corpus), answer_texts, corpus_texts)
 
 
 def score_rankings(
@@ -105,9 +144,9 @@ def score_rankings(
     answer_texts: Sequence[str] | None = None,
     corpus_texts: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """As `score_retrieval`, of rankings by any search.
+    """Score rankings of any search as `score_retrieval` does.
 
-    rankings: int64 [n, 20], rows of the corpus, then of the n answers; -1 where there are fewer.
+    rankings: int64 [n, 20], rows of the corpus, then of the n answers; -1 beyond the last.
     """
     if corpus_texts is not None and answer_texts is None:
         raise UserError("answer_texts: expected the texts of the answers, got none")
@@ -118,16 +157,14 @@ def score_rankings(
         answers, corpus = np.split(together, [len(rankings)])
     found = np.concatenate([corpus, answers, [-1]])[rankings]  # row -1 is the last
     relevance = found == answers[:, None]
-    return {
-        **{f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT},
-        f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean()),
-    }
+    scores = {f"hits@{k}": float(metrics.hits(relevance, k).mean()) for k in HITS_AT}
+    return scores | {f"mrr@{DEPTH}": float(metrics.reciprocal_rank(relevance, DEPTH).mean())}
 
 
 def translation_accuracy(
     found: np.ndarray, source_groups: np.ndarray, target_groups: np.ndarray
 ) -> float:
-    """How often the row found for row i is right: i, or one of the same text on either side.
+    """Return how often the row found for row i is i, or one of the same text on either side.
 
     Args:
       found: int [n], -1 for none.
@@ -140,24 +177,16 @@ def translation_accuracy(
 
 
 def nearest(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """The nearest candidate of each query; of equal distances the first row: int64 [n].
+    """Return the nearest candidate of each query, of equal distances the first row: int64 [n].
 
     queries: float32 [n, d]; candidates: float32 [m, d]; one or more of each.
     """
-    queries, candidates = _floats(queries), _floats(candidates)
-    # Equal vectors are searched once, as the first of them: however many there are, and however
-    # the product rounds, they tie.
-    _, first = np.unique(candidates, axis=0, return_index=True)
+    # Equal vectors are searched once, as the first of them.
+    _, first = np.unique(np.asarray(candidates, np.float32), axis=0, return_index=True)
     first.sort()
-    distinct = candidates[first]
-    parts = []
-    for start in range(0, len(queries), _BLOCK):
-        block = queries[start : start + _BLOCK]
-        found = np.sort(exact_top_k(block, distinct, min(_NEAR, len(first)))[1], axis=1)
-        differences = block[:, None, :].astype(np.float64) - distinct[found]
-        best = (differences**2).sum(axis=2).argmin(axis=1)
-        parts.append(first[found[np.arange(len(block)), best]])
-    return np.concatenate(parts)
+    distances, rows = exact.exact_top_k(queries, candidates[first], min(_NEAR, len(first)))
+    ties = np.where(distances == distances[:, :1], rows, len(first))
+    return first[ties.min(axis=1)]
 
 
 def text_groups(texts: Sequence[str] | None, count: int) -> np.ndarray:
@@ -174,19 +203,28 @@ def text_groups(texts: Sequence[str] | None, count: int) -> np.ndarray:
     return np.array(found, np.int64)
 
 
+def known_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+    """Return the share of the tokens of 20,000 texts that have a row of their own."""
+    sample = np.random.default_rng(0).permutation(np.array([*texts], object))[:_SAMPLED]
+    ids = tokenizer.token_ids(sample.tolist(), 1 << 30).ids
+    return float(tokenizer.is_known(ids).sum() / max(1, (ids > 0).sum()))
+
+
+def known_shares(
+    tokenizer: Tokenizer, files: Sequence[Translations], source_language: str
+) -> dict[str, float]:
+    """Return the `known_share` of each language of translations; dictionaries do not count."""
+    texts: dict[str, dict[str, None]] = {source_language: {}}
+    for file in files:
+        if not file.dictionary:
+            texts[source_language] |= dict.fromkeys(file.sources)
+            texts.setdefault(file.language, {}).update(dict.fromkeys(file.targets))
+    return {language: known_share(tokenizer, found) for language, found in texts.items()}
+
+
 def _check_sides(left: np.ndarray, right: np.ndarray) -> None:
     if left.ndim != 2 or len(left) == 0:
         raise UserError(f"expected vectors [n, d] of one or more texts, got {list(left.shape)}")
     if left.shape != right.shape:
-        raise UserError(
-            f"expected vectors of one shape on both sides, got {list(left.shape)} and "
-            f"{list(right.shape)}"
-        )
-
-
-def _floats(vectors: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(vectors, np.float32)
-
-
-def _mean_cosine(vectors: np.ndarray, teacher: np.ndarray) -> float:
-    return float((unit_rows(_floats(vectors)) * teacher).sum(axis=1).mean())
+        shapes = f"{list(left.shape)} and {list(right.shape)}"
+        raise UserError(f"expected vectors of one shape on both sides, got {shapes}")

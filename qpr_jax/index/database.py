@@ -1,4 +1,4 @@
-"""SQLite as the index uses it: how a file is opened, what its errors mean, strings as stored."""
+"""SQLite files of an index: checked when opened, shared by threads, safe after a fork."""
 
 from __future__ import annotations
 
@@ -6,104 +6,194 @@ import contextlib
 import errno
 import os
 import pathlib
+import re
 import sqlite3
+import stat
+import threading
+import weakref
 from collections.abc import Iterator
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import name_in_errors
 
-TIMEOUT = 30.0  # seconds that a process waits for another's transaction
+_MAGIC, _ROLLBACK = b"SQLite format 3\0", b"\x01\x01"
+_ERRNOS = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.ENOENT,
+}
+_WAIT = 60.0  # seconds to wait for another process's change
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
-Value = int | str | bytes | None
+
+class Connection(sqlite3.Connection):
+    """A connection, with the `PRAGMA data_version` of its last look for changes."""
+
+    seen = -1
 
 
-def connect(path: pathlib.Path, mode: str) -> sqlite3.Connection:
-    """Open a database; begin and end transactions by SQL.
+class Database:
+    """A file of a known schema. Each call borrows a connection of this process, and returns it."""
 
-    While a connection is open, the process must not open the file in any other way than by SQLite:
-    closing it would drop the locks of the connection.
-    """
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?{mode}",
-        uri=True,
-        timeout=TIMEOUT,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    def __init__(
+        self, path: pathlib.Path, schema: list[str], *, immutable: bool, durable: bool = True
+    ) -> None:
+        """Open a file; UserError unless it is a whole plain file of this schema.
+
+        immutable: the file never changes. durable: a change is on disk when it is committed.
+        """
+        self.path, self._immutable, self._durable = path, immutable, durable
+        self._idle: list[Connection] = []
+        self._foreign: list[list[Connection]] = []  # of the parent process; closing them harms it
+        self._process = os.getpid()
+        weakref.finalize(self, _close, self._idle, self._process)
+        check_file(path)
+        with self.connection() as connection:
+            found = connection.execute("SELECT sql FROM sqlite_master ORDER BY rowid").fetchall()
+        if found != [(line,) for line in schema]:
+            raise damaged(path, "its tables are not those of an index")
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """Yield a connection that no other thread has; UserError if the file is damaged."""
+        if self._process != os.getpid():
+            self._foreign.append(self._idle)
+            self._idle, self._process = [], os.getpid()
+            weakref.finalize(self, _close, self._idle, self._process)
+        connection = None
+        _enter()
+        try:
+            connection = self._idle.pop() if self._idle else self._open()
+            yield connection
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if (translated := _translated(self.path, error)) is error:
+                raise
+            raise translated from error
+        finally:
+            _leave()
+        self._idle.append(connection)
+
+    def _open(self) -> Connection:
+        mode = "mode=ro&immutable=1" if self._immutable else "mode=rw"
+        connection = sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?{mode}",
+            _WAIT,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Connection,
+            uri=True,
+        )
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if self._immutable:  # mapped, a row is read without a system call
+            connection.execute("PRAGMA mmap_size = 2147418112")
+        connection.execute(f"PRAGMA synchronous = {'EXTRA' if self._durable else 'OFF'}")
+        return connection
+
+
+_gate = threading.Condition()
+_users = 0  # threads that use SQLite
+
+
+def _enter() -> None:
+    global _users
+    with _gate:
+        _users += 1
+
+
+def _leave() -> None:
+    global _users
+    with _gate:
+        _users -= 1
+        _gate.notify_all()
+
+
+def _before_fork() -> None:
+    """Wait until no thread uses SQLite: a child would inherit its locks and hang."""
+    _gate.acquire()
+    _gate.wait_for(lambda: not _users, timeout=_WAIT)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_gate.release, after_in_child=_gate.release
+)
 
 
 @contextlib.contextmanager
-def sqlite_errors(path: pathlib.Path) -> Iterator[None]:
-    """Raise the errors of SQLite as OSError or UserError that name the file."""
+def created(path: pathlib.Path, schema: list[str]) -> Iterator[sqlite3.Connection]:
+    """Create a file and yield a connection; the file is on disk when the context ends.
+
+    OSError, which names the file, if the disk is full.
+    """
+    path.unlink(missing_ok=True)
     try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name == "SQLITE_FULL":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        if name.startswith(("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
-            raise OSError(errno.EIO, str(error), str(path)) from error
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            raise UserError(
-                f"{path}: expected other processes to be done with it within {TIMEOUT:g} s",
-                remedy="stop the process that holds it, or wait for its end",
-            ) from error
-        if not path.is_file():
-            raise UserError(f"{path}: the file is missing", remedy="remake the folder") from error
-        raise damaged(path, str(error)) from error
-    except UnicodeDecodeError as error:  # of a name in the file
-        raise damaged(path, "a name is not UTF-8") from error
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
+            for line in schema:
+                connection.execute(line)
+            yield connection
+    except sqlite3.DatabaseError as error:
+        raise _translated(path, error) from error
+    sync(path)
 
 
-def sync_file(path: pathlib.Path) -> None:
-    """Wait until a file, which no one has open, is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with name_in_errors(path):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync(path: pathlib.Path) -> None:
+    """Wait until a file is on disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def check_file(path: pathlib.Path) -> None:
+    """Raise a UserError unless the file is a plain one of SQLite, as long as its header says."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise damaged(path, "it is not a plain file")
+    with open(path, "rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(_MAGIC) or header[18:20] != _ROLLBACK:
+        raise damaged(path, "it is not a file of SQLite")
+    size, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    size = 65_536 if size == 1 else size
+    journal = path.with_name(f"{path.name}-journal")  # left by a kill; SQLite will apply it
+    if path.stat().st_size != size * pages and not journal.exists():
+        raise damaged(path, f"expected {size * pages:,} bytes, got {path.stat().st_size:,}")
 
 
 def damaged(path: pathlib.Path, reason: str) -> UserError:
-    """The error of a database whose content cannot be what was written."""
-    return UserError(
-        f"{path}: expected an undamaged file ({reason})",
-        remedy="restore the file, or build the index again",
-    )
+    """Return the error of a damaged file."""
+    return UserError(f"{path}: {reason}", remedy="restore the file, or build the index again")
 
 
-def integrity(connection: sqlite3.Connection, path: pathlib.Path) -> None:
-    """Raise a UserError where SQLite's own check of a whole file finds damage."""
-    with sqlite_errors(path):
-        ((result,), *_) = connection.execute("PRAGMA integrity_check").fetchall()
-    if result != "ok":
-        raise damaged(path, result.partition("\n")[0])
-
-
-def encode_text(text: str) -> bytes:
-    """UTF-8 of any string, lone surrogates included."""
+def cell(text: str) -> str | bytes:
+    """Return a text as SQLite stores it: bytes if it has a lone surrogate."""
+    if text.isascii() or not _SURROGATES.search(text):
+        return text
     return text.encode("utf-8", "surrogatepass")
 
 
-def decode_text(data: bytes) -> str:
-    """The string of `encode_text`."""
-    return data.decode("utf-8", "surrogatepass")
+def text_of(value: str | bytes) -> str:
+    """Return the text of a `cell`."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
-def to_sql(value: int | str | None) -> Value:
-    """A value as it is stored: a string that is no valid Unicode as BLOB."""
-    if not isinstance(value, str):
-        return value
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return encode_text(value)
-    return value
+def _translated(path: pathlib.Path, error: BaseException) -> BaseException:
+    """Return an OSError that names the file, a UserError for damage, or the error itself."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, ValueError | RecursionError):  # of a text or a payload
+        return damaged(path, str(error))
+    if not isinstance(error, sqlite3.DatabaseError):
+        return error
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return damaged(path, f"{error!s:.200}")
+    if code in _ERRNOS:
+        return OSError(_ERRNOS[code], os.strerror(_ERRNOS[code]), str(path))
+    return error
 
 
-def from_sql(value: Value) -> int | str | None:
-    """The value that `to_sql` stored."""
-    return decode_text(value) if isinstance(value, bytes) else value
+def _close(connections: list[Connection], process: int) -> None:
+    if process == os.getpid():
+        for connection in connections:
+            connection.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import faiss
 import numpy as np
 
+from qpr_jax.machine import one_thread_after_fork
+
+one_thread_after_fork(faiss.omp_set_num_threads)
 FAISS_METRICS = {"l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
+_CHUNK = 65_536  # vectors that are compared at once
+_PART = 4_000_000  # numbers of candidates in memory at once
 
 
 def exact_top_k(
@@ -18,80 +20,72 @@ def exact_top_k(
 
     Args:
       queries: float32 [n, d].
-      vectors: float32 [m, d].
+      vectors: float32 or float16 [m, d], in memory or memory-mapped.
       k: 1 or more.
       metric: "l2" (squared Euclidean distance) or "ip" (the inner product times -1).
 
     Returns:
       Distances float32 [n, k] and rows of `vectors` int64 [n, k]; inf and -1 beyond m.
     """
-    distances = np.full((len(queries), k), np.inf, np.float32)
-    rows = np.full((len(queries), k), -1, np.int64)
-    if (size := min(k, len(vectors))) and len(queries):
-        nearest, rows[:, :size] = faiss.knn(queries, vectors, size, metric=FAISS_METRICS[metric])
-        distances[:, :size] = nearest if metric == "l2" else -nearest
-    return distances, rows
+    queries = np.ascontiguousarray(queries, np.float32)
+    found = (np.full((len(queries), 0), np.inf, np.float32), np.zeros((len(queries), 0), np.int64))
+    # FAISS compares batches by products, which lose precision for vectors far from the origin.
+    products = len(queries) >= faiss.cvar.distance_compute_blas_threshold
+    center = vectors[:_CHUNK].mean(axis=0, dtype=np.float32) if products and len(vectors) else 0
+    for start in range(0, len(vectors) if len(queries) else 0, _CHUNK):
+        chunk = np.ascontiguousarray(vectors[start : start + _CHUNK], np.float32)
+        near = queries
+        if products and metric == "l2":
+            chunk, near = chunk - center, queries - center
+        distances, rows = faiss.knn(near, chunk, min(k, len(chunk)), metric=FAISS_METRICS[metric])
+        found = nearest(k, found, (distances if metric == "l2" else -distances, rows + start))
+    distances = distances_to(queries, vectors, found[1], metric)
+    return nearest(k, (distances, found[1]))
 
 
-class ExactTopK:
-    """The `k` nearest of vectors that arrive in chunks.
+def distances_to(
+    queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray, metric: str = "l2"
+) -> np.ndarray:
+    """Compute the distances float32 [n, c] of queries [n, d] to rows int64 [n, c] of vectors.
 
-    distances, rows: as of `exact_top_k`, of the vectors so far. Of equal distances, those that
-    came first.
-
-    tie_key: row -> key; of the rows as far as the k-th, those with the largest keys are kept.
+    Squared distances are computed by subtraction, so that small ones are exact. Row -1 is at inf.
+    rows: contiguous.
     """
-
-    def __init__(
-        self,
-        queries: np.ndarray,
-        k: int,
-        metric: str = "l2",
-        tie_key: Callable[[int], Any] | None = None,
-    ) -> None:
-        self.queries, self.k, self.metric, self.tie_key = queries, k, metric, tie_key
-        self.distances = np.full((len(queries), k), np.inf, np.float32)
-        self.rows = np.full((len(queries), k), -1, np.int64)
-
-    def add(self, rows: np.ndarray, vectors: np.ndarray) -> None:
-        """Take vectors float32 [m, d] into account, which are those of rows int64 [m]."""
-        distances, found = exact_top_k(self.queries, vectors, self.k, self.metric)
-        self.merge(distances, np.where(found < 0, -1, rows[found]))
-
-    def merge(
-        self, distances: np.ndarray, rows: np.ndarray, queries: slice | np.ndarray = slice(None)
-    ) -> None:
-        """Take candidates into account.
-
-        Args:
-          distances: float32 [n, m].
-          rows: int64 [n, m].
-          queries: those that the candidates belong to; all by default.
-        """
-        distances = np.concatenate([self.distances[queries], distances], axis=1)
-        rows = np.concatenate([self.rows[queries], rows], axis=1)
-        order = np.argsort(distances, axis=1, kind="stable")
-        distances = np.take_along_axis(distances, order, axis=1)
-        rows = np.take_along_axis(rows, order, axis=1)
-        if self.tie_key is not None:
-            kth, next_one = distances[:, self.k - 1], distances[:, self.k]
-            for query in np.flatnonzero((kth == next_one) & np.isfinite(kth)):
-                tied = np.flatnonzero(distances[query] == kth[query])
-                rows[query, tied] = sorted(
-                    rows[query, tied].tolist(), key=self.tie_key, reverse=True
-                )
-        self.distances[queries], self.rows[queries] = distances[:, : self.k], rows[:, : self.k]
+    distances = np.full(rows.shape, np.inf, np.float32)
+    if not len(vectors) or not rows.size:
+        return distances
+    if vectors.dtype == np.float32 and vectors.flags.c_contiguous:
+        arrays = distances, np.ascontiguousarray(queries, np.float32), vectors, rows
+        arguments = [*map(faiss.swig_ptr, arrays), queries.shape[1], *rows.shape]
+        if metric == "l2":
+            faiss.fvec_L2sqr_by_idx(*arguments)
+            return distances
+        faiss.fvec_inner_products_by_idx(*arguments)
+        return -distances
+    size = max(1, _PART // (rows.shape[1] * queries.shape[1]))
+    for start in range(0, len(rows), size):
+        part, own = rows[start : start + size], queries[start : start + size]
+        candidates = vectors[np.maximum(part, 0)].astype(np.float32)
+        if metric == "l2":
+            candidates -= own[:, None]
+            distances[start : start + size] = np.einsum("ncd,ncd->nc", candidates, candidates)
+        else:
+            distances[start : start + size] = -np.einsum("ncd,nd->nc", candidates, own)
+    distances[rows < 0] = np.inf
+    return distances
 
 
-def recall_of(queries: np.ndarray, exact: np.ndarray, found: np.ndarray, count: int) -> float:
-    """The share of the `count` nearest other rows that are among those found, int64 [n, k] each.
+def nearest(k: int, *found: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `k` nearest of candidates: distances [n, k] and rows [n, k], padded with inf, -1.
 
-    queries: int64 [n], the row of each query, which is no other row.
+    found: distances [n, c] and rows [n, c]; of equal distances the first are kept.
     """
-    shares = []
-    for query, nearest, rows in zip(queries, exact.tolist(), found.tolist(), strict=True):
-        others = [row for row in nearest if row not in (query, -1)][:count]
-        if not others:
-            return 1.0  # one row has no others
-        shares.append(sum(row in rows for row in others) / len(others))
-    return float(np.mean(shares))
+    distances, rows = found[0]
+    if len(found) > 1:
+        distances = np.concatenate([part[0] for part in found], axis=1)
+        rows = np.concatenate([part[1] for part in found], axis=1)
+    if (missing := k - distances.shape[1]) > 0:
+        distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=np.inf)
+        rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, 1), np.take_along_axis(rows, order, 1)

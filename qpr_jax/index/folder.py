@@ -1,349 +1,323 @@
-"""An index in a folder: every change is on disk before it counts, and nothing unverified is used.
-
-    manifest.json           what there is: facts, and size and SHA-256 of each file of the build;
-                            `sha256` is of all else that it says
-    vectors-BUILD.faiss     as the index of vectors writes it
-    vectors-BUILD.npy       the SHA-256 of each of its lists, if it has lists (see `stored_lists`)
-    texts-BUILD.bin, rows-BUILD.npy, order-BUILD.npy
-                            the questions of the build (see `built_questions`)
-    changes-BUILD.sqlite    what was added and removed since (see `changes_file`)
-    statistics-BUILD.safetensors
-                            of the texts of the build (see `statistics`), where a re-ranker reads
-                            them; otherwise they are made from the texts when one does
-
-All are verified when the index is opened, but for texts, whose records have a CRC that is verified
-whenever one is read, and for the lists of vectors, each of which is verified before its first use.
-
-BUILD is drawn for each build and compaction, so a name never means another file. An index is
-replaced by its manifest: the new files are written first, the old ones are removed last.
-"""
+"""`FolderStore`: the questions and vectors of an index in a folder, which processes share."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import logging
+import os
 import pathlib
-import re
 import secrets
 import shutil
+import tempfile
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Self, TypeVar
+
+import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    MANIFEST,
-    StrPath,
-    check_size,
-    file_entries,
-    read_json,
-    read_verified,
-    verify,
-    write_atomically,
-    write_json,
-)
-from qpr_jax.index import changes_file
-from qpr_jax.index.base import SHARDS, SUMS, Check, StoredQuestion, backend
-from qpr_jax.index.built_questions import FILES, accept, read_questions, write_questions
-from qpr_jax.index.changes_file import ChangesFile
-from qpr_jax.index.documents import documents_folder, index_documents, query_encoder
-from qpr_jax.index.question_index import QuestionIndex
-from qpr_jax.index.question_store import QuestionStore
+from qpr_jax.files import StrPath
+from qpr_jax.ids import Id, id_key
+from qpr_jax.index import build as builds
+from qpr_jax.index.base import Hit, Question, check_encoder
+from qpr_jax.index.build import Encode, encoded, write_build
+from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches
 from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.state import State, manifest_signature, open_state
+from qpr_jax.index.vectors import Vectors
+from qpr_jax.locks import folder_lock
+from qpr_jax.machine import renew_after_fork
 
-if TYPE_CHECKING:
-    from qpr_jax.index.statistics import Statistics
-
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-FORMAT, OLD_FORMATS = "qpr_jax index 6", ("qpr_jax index 4", "qpr_jax index 5")
-SEAL = "sha256"
-_VECTORS, _SUMS = "vectors-{}.faiss", f"vectors-{{}}{SUMS}"
-_STATISTICS = "statistics-{}.safetensors"
-_BUILD = re.compile(r"[0-9a-f]{16}")
-_OURS = re.compile(
-    r"\.?(vectors|texts|rows|order|changes|statistics|questions|offsets|ids)-([0-9a-f]{16})\.\w+(-journal|\.part)?"
-)
-_ENCODER = re.compile(
-    r"(export|documents)-[0-9a-f]{16}|\.(export|documents)(-[0-9a-f]{16})?\.(part|old)"
-)
+MANY_ADDED = 50_000  # vectors; a search compares each of them
+_CHUNK = 16_384  # questions of a block
 
 
-def new_build() -> str:
-    """A name that no build had."""
-    return secrets.token_hex(8)
+class FolderStore:
+    """The `Store` of a folder.
 
+    Any number of threads search while one, which holds the lock of the folder, changes it: a search
+    sees a change whole or not at all. Another process's changes are seen by the next search. A
+    change is on disk when the call returns, and a kill leaves the questions before it or after it.
 
-def write_store(
-    folder: pathlib.Path,
-    questions: Iterable[StoredQuestion],
-    build: str,
-    next_id: int,
-    check: Check = accept,
-) -> QuestionStore:
-    """Write the questions of a new build to its files; `check` as of `write_questions`."""
-    built = write_questions(questions, folder, build, check=check)
-    changes = folder / changes_file.NAME.format(build)
-    ChangesFile.create(changes)
-    return QuestionStore(built, ChangesFile(changes), next_id=next_id)
-
-
-def write_index(
-    folder: pathlib.Path, index: QuestionIndex, build: str, export: str, queries_by: str = ""
-) -> None:
-    """Write what `write_store` has not, then the manifest, then remove all older files.
-
-    Needs the folder's `WriteLock`. index: without changes since it was built. export: the name of
-    the folder of the queries' encoder, beside this one. queries_by: the identity of this encoder,
-    where the index has another one of its questions.
+    Attributes:
+      path: the folder.
+      temporary: the folder is removed with the store.
     """
-    if index.changed:
-        raise ValueError("an index that was changed since it was built must be compacted first")
-    refuse_links(folder)
-    index.vectors.save(folder / _VECTORS.format(build))
-    if index.statistics is not None:
-        _write_statistics(folder, index.statistics, build)
-    files = _built_files(build)
-    files += [name for name in _further_files(build) if (folder / name).exists()]
-    built = index.recipe
-    manifest = {
-        "format": FORMAT,
-        "build": build,
-        "export": export,
-        "factory": built.factory,
-        "wanted_factory": index.requested.factory,
-        "metric": built.metric,
-        "probes": built.probes,
-        "assignments": built.assignments,
-        "wanted_assignments": index.requested.assignments,
-        "count": len(index),
-        "dimension": index.dimension,
-        "recall@10": index.vectors.recall,
-        "next_id": index.next_id,
-        "encoder": index.encoder,
-        **({"queries_by": queries_by} if index.documents else {}),
-        "files": file_entries(folder, files),
-    }
-    write_json(folder / MANIFEST, seal(manifest))
-    remove_leftovers(folder)
 
+    def __init__(
+        self, path: StrPath, *, encoders: Sequence[str] = (), temporary: bool = False
+    ) -> None:
+        """Open a folder; UserError if it is damaged.
 
-def replace_encoder(folder: pathlib.Path, encoder: str, export: str) -> None:
-    """Name another encoder of the queries, whose vectors are those of the former, in the manifest.
+        encoders: identities of the encoders whose vectors fit the reader's; none: any.
+        """
+        self.path, self.encoders = pathlib.Path(path).absolute(), tuple(encoders)
+        self.temporary = temporary
+        self._lock = threading.Lock()  # guards `_state` and what it refers to against changes
+        self._stale = self._cleaned = self._advised = False
+        self._state = self._open()
+        self._apply()
+        renew_after_fork(self, FolderStore._after_fork)
+        if temporary:
+            weakref.finalize(self, _remove, self.path, os.getpid())
 
-    Needs the folder's `WriteLock`; no other file changes. encoder: its identity. export: the name
-    of its folder, next to this one.
-    """
-    manifest = read_manifest(folder)
-    name = "queries_by" if "queries_by" in manifest else "encoder"
-    write_json(folder / MANIFEST, seal(manifest | {name: encoder, "export": export}))
-    remove_leftovers(folder)
+    @classmethod
+    def create(
+        cls,
+        path: StrPath | None,
+        questions: Iterable[Question],
+        encode: Encode,
+        recipe: Recipe,
+        *,
+        encoder: str,
+        dimension: int,
+        export: Callable[[str], str] = lambda build: "",
+    ) -> Self:
+        """Index questions in a folder, in place of what is there; None: in a temporary one.
 
-
-def read_index(folder: StrPath, *, encoder: str | Sequence[str] = ()) -> tuple[QuestionIndex, str]:
-    """The index of a folder as its manifest says, and the name of its build.
-
-    UserError where a file is missing, changed or cut off, where the manifest does not fit the
-    files, or where the queries have another `encoder` than this, or these, if any.
-    """
-    encoders = (encoder,) if isinstance(encoder, str) else encoder
-    folder = pathlib.Path(folder)
-    return _of_one_build(
-        folder, lambda manifest: (_read(folder, manifest, encoders), str(manifest["build"]))
-    )
-
-
-def verify_index(folder: StrPath) -> None:
-    """UserError where a file of the build is missing, changed or cut off; reads all of each."""
-
-    def check(manifest: dict[str, Any]) -> None:
-        for name in manifest["files"]:
-            verify(folder, name, manifest)
-
-    _of_one_build(pathlib.Path(folder), check)
-
-
-def _of_one_build(folder: pathlib.Path, read: Callable[[dict[str, Any]], T]) -> T:
-    """What `read` makes of a folder by its manifest, while another process may replace both."""
-    while True:
-        manifest = read_manifest(folder)
+        Other arguments as of `build.write_build`.
+        """
+        temporary = path is None
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="qpr-") if path is None else path)
         try:
-            return read(manifest)
-        except (UserError, FileNotFoundError) as error:
-            if read_manifest(folder)["build"] != manifest["build"]:
-                continue
-            if isinstance(error, UserError):
-                raise
+            with folder_lock(folder):
+                write_build(
+                    folder,
+                    builds.new_build(),
+                    questions,
+                    encoded(encode),
+                    recipe,
+                    encoder=encoder,
+                    dimension=dimension,
+                    export=export,
+                )
+            return cls(folder, encoders=[encoder], temporary=temporary)
+        except BaseException:
+            if temporary:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def __repr__(self) -> str:
+        where = "memory" if self.temporary else self.path
+        return f"<FolderStore: {len(self):,} questions in {where}, {self.factory}>"
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it was asked to index."""
+        return self._state.build.vectors.recipe
+
+    @property
+    def vectors(self) -> Vectors:
+        """Vectors of the present build by row, without regard to what was removed."""
+        return self._state.build.vectors
+
+    @property
+    def factory(self) -> str:
+        """How it does: the index of FAISS of the present build."""
+        return self.vectors.factory
+
+    @property
+    def encoder(self) -> str:
+        """Identity of the encoder of the vectors."""
+        return str(self._state.build.manifest["encoder"])
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self._state.build.vectors.dimension
+
+    @property
+    def recall(self) -> float:
+        """Recall@10 of the present build, measured when it was built."""
+        return float(self._state.build.manifest["recall@10"])
+
+    @property
+    def version(self) -> str:
+        """Name of the present questions: that of the build, and the number of the last change."""
+        state = self._fresh()
+        return f"{state.build.manifest['build']} {state.sequence}"
+
+    def __len__(self) -> int:
+        return self._fresh().live.present
+
+    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
+        """As of `Store`."""
+        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise UserError(
-                f"{folder}: a file is missing ({error})", remedy="remake the folder"
-            ) from None
-
-
-def read_manifest(folder: StrPath, *, format: str = FORMAT) -> dict[str, Any]:
-    """The manifest of a folder; a UserError refuses a damaged one, and another format."""
-    folder = pathlib.Path(folder)
-    path = folder / MANIFEST
-    refuse_links(folder)
-    if not path.is_file():
-        raise UserError(f"{folder}: expected a folder with a {MANIFEST}, found none; remake it")
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
-        raise UserError(f"{path}: expected a manifest with `files`", remedy="remake the folder")
-    found = manifest.get("format")
-    if found in OLD_FORMATS and found != format:
-        raise UserError(
-            f"{path}: expected format {format!r}, got {found!r}",
-            remedy="run `qpr compact` on the folder, which upgrades it",
-        )
-    if found != format:
-        raise UserError(
-            f"{path}: expected format {format!r}, got {found!r}",
-            remedy="remake the folder with this version",
-        )
-    if seal(manifest) != manifest:
-        raise UserError(
-            f"{path}: what it says differs from its `{SEAL}`; restore the file, or build the index "
-            "again"
-        )
-    build = manifest.get("build")
-    if not isinstance(build, str) or not _BUILD.fullmatch(build):
-        raise UserError(
-            f"{path}: expected a `build` of 16 hexadecimal digits, got {build!r}",
-            remedy="build the index again",
-        )
-    return manifest
-
-
-def seal(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with the SHA-256 of all else that it says."""
-    said = {name: value for name, value in manifest.items() if name != SEAL}
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode("ascii")).hexdigest()
-    return said | {SEAL: digest}
-
-
-def refuse_links(folder: pathlib.Path) -> None:
-    """Raise a UserError where the folder is or has a symbolic link, which a writer would follow."""
-    for path in [folder, *(folder.iterdir() if folder.is_dir() else ())]:
-        if path.is_symlink():
-            kind = "folder" if path == folder else "file"
-            raise UserError(
-                f"{path}: expected a plain {kind}, got a symbolic link",
-                remedy="replace it by what it links to",
+                f"`vectors`: expected [n, {self.dimension}], got {list(vectors.shape)}",
+                remedy="encode the queries with the encoder of the index",
             )
 
+        def find(state: State) -> list[list[Hit]]:
+            size = min(k, state.live.present)
+            if size < 1:
+                return [[] for _ in vectors]
+            distances, rows = state.build.vectors.search(vectors, size, state.live)
+            found = state.questions(rows[rows >= 0].tolist(), payload=payload)
+            return as_hits(distances, rows, found)
 
-def remove_leftovers(folder: pathlib.Path) -> None:
-    """Remove what builds left in the folder, and beside it, that its manifest does not name.
+        return self._read(find)
 
-    Needs the folder's `WriteLock`. Without a manifest that is whole nothing is removed, since the
-    files may be all that is left of an index.
-    """
-    refuse_links(folder)
-    manifest = _whole_manifest(folder)
-    if manifest is None:
-        return
-    _remove_files(folder, lambda build, end: build != manifest["build"] or end == ".part")
-    kept = {manifest.get("export"), documents_folder(manifest)}
-    for path in folder.parent.iterdir():
-        if _ENCODER.fullmatch(path.name) and path.name not in kept:
-            shutil.rmtree(path, ignore_errors=True)
+    def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
+        """As of `Store`; vectors float32 [n, d]."""
+        if vectors.shape != (len(questions), self.dimension) or not np.isfinite(vectors).all():
+            raise UserError(
+                f"`vectors`: expected finite numbers [{len(questions)}, {self.dimension}], got "
+                f"others, or {list(vectors.shape)}"
+            )
+        if not len(questions):
+            return
+        with self.changing():
+            state = self._state
+            present = state.rows_of([id_key(question.id) for question in questions])
+            first = state.live.rows
+            added = [(first + i, question) for i, question in enumerate(questions)]
+            removed = [(row, key) for key, row in present.items()]
+            state.build.changes.write(removed, added, vectors)
+            self._refresh()
 
+    def remove(self, ids: Sequence[Id]) -> int:
+        """As of `Store`."""
+        with self.changing():
+            state = self._state
+            present = state.rows_of([*dict.fromkeys(map(id_key, ids))])
+            if present:
+                removed = [(row, key) for key, row in present.items()]
+                state.build.changes.write(removed, [], np.zeros((0, self.dimension), np.float32))
+                self._refresh()
+            return len(present)
 
-def _whole_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
-    """The manifest, of this format or of one before, if it is whole."""
-    for format in (FORMAT, *OLD_FORMATS):
-        with contextlib.suppress(UserError):
-            return read_manifest(folder, format=format)
-    return None
+    def get(self, ids: Sequence[Id]) -> list[Question | None]:
+        """As of `Store`."""
+        keys = [*map(id_key, ids)]
 
+        def find(state: State) -> list[Question | None]:
+            rows = state.rows_of(keys)
+            found = state.questions([*rows.values()])
+            return [found[rows[key]] if key in rows else None for key in keys]
 
-@contextlib.contextmanager
-def new_files(folder: pathlib.Path, build: str) -> Iterator[None]:
-    """Remove what unfinished builds left, and the files of `build` when the block fails."""
-    remove_leftovers(folder)
-    try:
-        yield
-    except BaseException:
-        if (_whole_manifest(folder) or {}).get("build") != build:
-            _remove_files(folder, lambda found, end: found == build)
-        raise
+        return self._read(find)
 
+    def questions(self) -> Iterator[Question]:
+        """As of `Store`."""
+        for some, _ in self._blocks(self._fresh(), vectors=False):
+            yield from some
 
-def _remove_files(folder: pathlib.Path, is_left: Callable[[str, str | None], bool]) -> None:
-    """Remove folders of shards, and each file for which `is_left(build, suffix)`."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _OURS.fullmatch(path.name)
-        if path.name.startswith(SHARDS) and path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif match and is_left(match[2], match[3]):
-            path.unlink()
+    def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
+        """Yield all questions and their vectors float32 [n, d], some thousand at a time."""
+        return self._blocks(self._fresh())
 
+    def new_ids(self, count: int) -> list[Id]:
+        """As of `Store`: the next numbers; random ones when the counter comes to its end."""
+        first = self._fresh().next_id
+        if first + count <= LARGEST_COUNTER:
+            return [*range(first, first + count)]
+        return [LARGEST_COUNTER + secrets.randbelow(2**62) for _ in range(count)]
 
-def _built_files(build: str) -> list[str]:
-    """The files that every build has, and that no change touches."""
-    return [_VECTORS.format(build), *(n.format(build) for n in FILES.values())]
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """As of `Store`."""
+        with folder_lock(self.path):
+            if not self._cleaned:
+                builds.remove_leftovers(self.path)
+                self._cleaned = True
+            self._refresh()
+            check_encoder(self.path, self.encoder, self.encoders)
+            yield
 
+    def compact(self) -> None:
+        """Build again from the present questions and vectors; searches go on meanwhile."""
+        with self.changing():
+            self._write(self.path, lambda build: str(self._state.build.manifest["export"]))
+            self._refresh()
 
-def _further_files(build: str) -> list[str]:
-    """Those that a build may have besides."""
-    return [_SUMS.format(build), _STATISTICS.format(build)]
+    def copy_to(self, path: StrPath, export: Callable[[str], str]) -> FolderStore:
+        """Write the present questions and vectors to another folder; `export` as of `create`."""
+        folder = pathlib.Path(path)
+        with self.changing(), folder_lock(folder):
+            self._write(folder, export)
+        return FolderStore(folder, encoders=self.encoders)
 
-
-def _write_statistics(folder: pathlib.Path, statistics: Statistics, build: str) -> None:
-    with write_atomically(folder / _STATISTICS.format(build)) as file:
-        file.write(statistics.to_bytes())
-
-
-def _read_statistics(folder: pathlib.Path, manifest: dict[str, Any]) -> Statistics | None:
-    """The statistics of a build; None where it has none, or another build has replaced it."""
-    from qpr_jax.index.statistics import Statistics
-
-    name = _STATISTICS.format(manifest["build"])
-    if name not in manifest["files"]:
-        return None
-    try:
-        data = read_verified(folder, name, manifest)
-    except UserError:
-        if read_manifest(folder)["build"] != manifest["build"]:
-            return None
-        raise
-    return Statistics.from_bytes(data, f"{folder}: {name}")
-
-
-def _read(folder: pathlib.Path, manifest: dict[str, Any], encoders: Sequence[str]) -> QuestionIndex:
-    if encoders and (made := query_encoder(manifest)) not in encoders:
-        raise UserError(
-            f"{folder}: the index was made with encoder {made[:12]}, not with "
-            f"{encoders[0][:12]}; build the index again"
+    def _write(self, folder: pathlib.Path, export: Callable[[str], str]) -> None:
+        state = self._state
+        write_build(
+            folder,
+            builds.new_build(),
+            (question for some, _ in self._blocks(state, vectors=False) for question in some),
+            lambda texts, count: (vectors for _, vectors in self._blocks(state)),
+            self.recipe,
+            encoder=self.encoder,
+            dimension=self.dimension,
+            codes=None if state.sequence else state.build.vectors,
+            next_id=state.next_id,
+            export=export,
         )
-    build = manifest["build"]
-    kept = [name for name in _further_files(build) if name in manifest["files"]]
-    later = [FILES["texts"].format(build)]  # verified when they are read
-    if _SUMS.format(build) in kept:
-        later.append(_VECTORS.format(build))
-    for name in [*_built_files(build), *kept]:
-        check = check_size if name in later else verify
-        check(folder, name, manifest)
-    recipe = Recipe(*(manifest[k] for k in ("factory", "metric", "probes", "assignments")))
-    requested = Recipe(
-        manifest["wanted_factory"], recipe.metric, recipe.probes, manifest["wanted_assignments"]
-    )
-    try:
-        built = read_questions(folder, build)
-        vectors = backend(recipe.factory).read(
-            folder / _VECTORS.format(build), recipe, manifest["recall@10"], manifest["dimension"]
-        )
-    except (RuntimeError, ValueError, EOFError) as error:
-        if isinstance(error, UserError):
-            raise
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{folder}: cannot read the index ({reason}); build it again") from None
-    changes = ChangesFile(folder.absolute() / changes_file.NAME.format(build))
-    store = QuestionStore(built, changes, next_id=manifest["next_id"])
-    index = QuestionIndex(
-        *(vectors, store, requested, manifest["encoder"]),
-        built_statistics=lambda: _read_statistics(folder.absolute(), manifest),
-        documents=index_documents(folder, manifest),
-    )
-    index.catch_up()
-    return index
+
+    def _open(self) -> State:
+        return open_state(self.path, self.encoders, durable=not self.temporary)
+
+    def _read(self, find: Callable[[State], T]) -> T:
+        """Return what `find` makes of the present state."""
+        while True:
+            state = self._fresh()
+            try:
+                return find(state)
+            except FileNotFoundError:  # the build was replaced before all its files were open
+                if manifest_signature(self.path) == state.signature:
+                    raise
+
+    def _fresh(self) -> State:
+        """Return the present state, with the changes of other processes."""
+        state = self._state
+        replaced = self._stale or manifest_signature(self.path) != state.signature
+        if replaced or state.build.changes.may_have_changed():
+            self._refresh()
+        if self._state.build.vectors.added > MANY_ADDED and not self._advised:
+            self._advised = True
+            log.warning(
+                "%s: many questions were added; `qpr compact` makes searches fast", self.path
+            )
+        return self._state
+
+    def _refresh(self) -> None:
+        """Take in a newer build, and all changes."""
+        with self._lock:
+            if self._stale or (signature := manifest_signature(self.path)) != self._state.signature:
+                manifest, build = builds.read_index_manifest(self.path), self._state.build
+                if self._stale or manifest["build"] != build.manifest["build"]:
+                    self._state = self._open()
+                else:  # its encoder was replaced by one that extends it, so searches may go on
+                    build = build._replace(manifest=manifest)
+                    self._state = self._state._replace(signature=signature, build=build)
+            self._apply()
+
+    def _apply(self) -> None:
+        """Take in the changes after the last one; the caller holds the lock."""
+        self._stale = True  # until all of it is done
+        self._state = self._state.apply(self.path)
+        self._stale = False
+
+    def _blocks(
+        self, state: State, *, vectors: bool = True
+    ) -> Iterator[tuple[list[Question], np.ndarray]]:
+        mask, none = state.live.mask, np.zeros((0, self.dimension), np.float32)
+        for part in batches(state.live.rows, _CHUNK):
+            rows = np.arange(part.start, part.stop)
+            rows = rows if mask is None else rows[mask[rows]]
+            found = state.questions(rows.tolist())
+            some = [found[row] for row in rows.tolist()]
+            yield some, state.build.vectors.take(rows) if vectors else none
+
+    def _after_fork(self) -> None:
+        """Make a child's copy usable, whatever the other threads of the parent were doing."""
+        self._stale = self._stale or self._lock.locked()
+        self._lock = threading.Lock()
+
+
+def _remove(path: pathlib.Path, process: int) -> None:
+    if process == os.getpid():  # a child has the same finalizer
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,23 +1,28 @@
-"""How vectors are indexed: the recipe, checked, and fitted to the number of questions."""
+"""How vectors are indexed: the recipe, checked, and fitted to a number of vectors."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from qpr_jax.errors import UserError, ref
-from qpr_jax.index.base import backend
+from qpr_jax.errors import UserError
 
+AUTO = "auto"
+FLAT_BELOW = 20_000  # vectors that are compared with every query
 METRICS = ("l2", "ip")
-MAX_COUNT = 1_000_000  # what FAISS can count
-_LINKS = range(2, 1025)  # what it can hold; with one link it ends the process
-# What FAISS asks for: with fewer training points a list its k-means warns, more it samples down.
-_MIN_POINTS, _MAX_POINTS = 39, 256
-_PQ_POINTS = 256 * _MIN_POINTS
+PRECISIONS = ("float32", "float16")
+FAMILIES = (
+    "`auto`, `Flat`, `HNSW32`, or `IVF2000,` (or `IVF2000_HNSW32,`) before `Flat`, `SQ4`, `SQ6`, "
+    "`SQ8`, `SQfp16`, `SQbf16`, `PQ50` or `PQ150x4fs`, with other numbers"
+)
+_MAX_LISTS = 1_000_000
+_LINKS = range(2, 1025)  # FAISS aborts the process with 1 link
+_MIN_POINTS = 39  # training vectors a centroid; FAISS warns below
 _FACTORY = re.compile(
-    r"(?:IVF(?P<lists>[1-9]\d*)(?:_HNSW(?P<quantizer>[1-9]\d*))?,)?(?P<codes>Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ(?P<parts>[1-9]\d*))"
-    r"|HNSW(?P<links>[1-9]\d*)(?:,Flat)?"
+    r"Flat|HNSW(?P<links>[1-9]\d*)"
+    r"|IVF(?P<lists>[1-9]\d*)(?:_HNSW(?P<quantizer>[1-9]\d*))?,"
+    r"(?P<codes>Flat|SQ4|SQ6|SQ8|SQfp16|SQbf16|PQ(?P<parts>[1-9]\d*)(?P<fast>x4fs)?)"
 )
 
 
@@ -26,97 +31,86 @@ class Recipe:
     """How vectors are indexed.
 
     Attributes:
-      factory: the kind of index, as FAISS names it (see `check_recipe`).
-      metric: "l2" (squared Euclidean distance) or "ip" (inner product).
-      probes: lists that a search reads, or, for HNSW, a sixteenth of the candidates it keeps.
-      assignments: the nearest lists that a row is stored in. A neighbor just across the border of
-        a list is then found too, for as many times the memory and more time a query.
+      factory: the kind of index, as FAISS names it; "auto": `Flat` below 20,000 vectors, else
+        lists of 4-bit codes.
+      metric: "l2" (squared Euclidean distance) or "ip" (the inner product times -1).
+      probes: lists that a search reads; of HNSW half the candidates that it keeps.
+      vectors: "float32", or "float16" for half the disk.
     """
 
-    factory: str = "IVF2000,Flat"
+    factory: str = AUTO
     metric: str = "l2"
-    probes: int = 10
-    assignments: int = 1
+    probes: int = 64
+    vectors: str = "float32"
+
+
+PAPER = Recipe("IVF2000,Flat", probes=10)  # Bonadiman, Kumar and Mittal (2019), section 4.3
 
 
 def check_recipe(recipe: Recipe, dimension: int) -> None:
-    """Raise a UserError where vectors of this dimension cannot be indexed so."""
+    """Raise a UserError unless vectors of this dimension can be indexed by the recipe."""
     if not isinstance(recipe, Recipe):
         raise UserError(f"`recipe`: expected a Recipe, got {recipe!r}")
-    kind = backend(recipe.factory)
-    if recipe.metric not in METRICS:
-        raise UserError(f"expected one of l2, ip, got {recipe.metric!r}", setting="metric")
-    for name, value in (("probes", recipe.probes), ("assignments", recipe.assignments)):
-        if type(value) is not int or not 1 <= value <= MAX_COUNT:
-            raise UserError(f"expected a number 1 to {MAX_COUNT}, got {value!r}", setting=name)
-    kind.check(recipe, dimension)
-
-
-def fit_recipe(recipe: Recipe, count: int) -> Recipe:
-    """The recipe with no more lists, and no finer codes, than `count` rows can train."""
-    return backend(recipe.factory).fit(recipe, count)
-
-
-def check_faiss(recipe: Recipe, dimension: int) -> None:
-    """Raise a UserError where the factory is none of FAISS, or does not fit the dimension."""
-    match = _FACTORY.fullmatch(recipe.factory)
-    if not match or (match["parts"] and not match["lists"]):
-        raise UserError(
-            "expected `Flat`, `SQ8`, `HNSW32`, or `IVF2000,` before `Flat`, `SQ8` or `PQ50` (with "
-            f"numbers of your own), got {recipe.factory!r}",
-            setting="factory",
-        )
+    for name, known in (("metric", METRICS), ("vectors", PRECISIONS)):
+        if (value := getattr(recipe, name)) not in known:
+            raise UserError(f"expected one of {', '.join(known)}, got {value!r}", setting=name)
+    if type(recipe.probes) is not int or not 1 <= recipe.probes <= _MAX_LISTS:
+        what = f"expected a number from 1 to {_MAX_LISTS}, got {recipe.probes!r}"
+        raise UserError(what, setting="probes")
+    if recipe.factory == AUTO:
+        return
+    parts = parse_factory(recipe.factory)
+    if int(parts["lists"] or 0) > _MAX_LISTS:
+        raise UserError(f"expected at most {_MAX_LISTS:,} lists", setting="factory")
     for name in ("links", "quantizer"):
-        if match[name] and int(match[name]) not in _LINKS:
-            raise UserError(
-                f"expected HNSW{_LINKS[0]} to HNSW{_LINKS[-1]}, got {match[0]!r}",
-                setting="factory",
-            )
-    if match["parts"] and dimension % int(match["parts"]):
-        parts = int(match["parts"])
-        divisors = [n for n in range(1, dimension + 1) if dimension % n == 0]
-        nearest = min(divisors, key=lambda n: abs(n - parts))
-        possible = recipe.factory.replace(match["codes"], f"PQ{nearest}")
-        raise UserError(
-            f"PQ{parts} does not divide the {dimension} dimensions",
-            setting="factory",
-            remedy=f"use {ref('factory', possible)}",
-        )
+        if parts[name] and int(parts[name]) not in _LINKS:
+            what = f"expected HNSW{_LINKS[0]} to HNSW{_LINKS[-1]}, got HNSW{parts[name]}"
+            raise UserError(what, setting="factory")
+    if int(parts["parts"] or 0) > dimension:
+        what = f"expected at most {dimension} parts, one a dimension, got PQ{parts['parts']}"
+        raise UserError(what, setting="factory")
 
 
-def fit_faiss(recipe: Recipe, count: int) -> Recipe:
-    """`fit_recipe` of the factories of FAISS."""
-    lists = count_lists(recipe.factory)
-    if not lists:
-        return dataclasses.replace(recipe, assignments=1)
-    fitted = lists_for(count, lists, probes=recipe.probes)
-    if not fitted:
-        return dataclasses.replace(recipe, factory="Flat", assignments=1)
-    head, codes = recipe.factory.split(",")
-    if codes.startswith("PQ") and count < _PQ_POINTS:
-        codes = "Flat"
-    factory = f"{head.replace(f'IVF{lists}', f'IVF{fitted}')},{codes}"
-    return dataclasses.replace(recipe, factory=factory, assignments=min(recipe.assignments, fitted))
+def parse_factory(factory: str) -> dict[str, Any]:
+    """Return the parts of a factory string; UserError if it is of no known family."""
+    match = _FACTORY.fullmatch(factory) if isinstance(factory, str) else None
+    if match is None:
+        raise UserError(f"expected {FAMILIES}; got {factory!r}", setting="factory")
+    return match.groupdict()
 
 
-def count_lists(factory: str) -> int:
-    """The lists that a factory of FAISS names, 0 for one without."""
-    match = _FACTORY.fullmatch(factory)
-    return int(match["lists"] or 0) if match else 0
+def fit_recipe(recipe: Recipe, count: int, dimension: int) -> str:
+    """Return the factory of FAISS for `count` vectors.
 
-
-def lists_for(count: int, asked: int = 2000, *, probes: int = 10) -> int:
-    """The number of inverted lists for `count` questions; 0 stands for the exact index `Flat`.
-
-    FAISS asks for 39 training points a list, so a small set gets count // 39 lists, if that is
-    fewer than asked for. Where this leaves no more than `probes` lists, a search would read them
-    all anyway, and `Flat` does so without training.
+    It has at most count // 39 lists, and is `Flat` if there are too few vectors to train it.
     """
-    lists = min(asked, count // _MIN_POINTS)
-    return lists if lists > probes else 0
+    factory = recipe.factory
+    if factory == AUTO:
+        if count < FLAT_BELOW:
+            return "Flat"
+        factory = f"IVF{int(2.5 * count**0.5)},PQ{(dimension + 1) // 2}x4fs"
+    parts = parse_factory(factory)
+    if not parts["lists"]:
+        return factory
+    lists, codes = min(int(parts["lists"]), count // _MIN_POINTS), parts["codes"]
+    if codes.startswith("PQ") and count < (16 if parts["fast"] else 256) * _MIN_POINTS:
+        codes = "Flat"
+    head = factory.partition(",")[0].replace(f"IVF{parts['lists']}", f"IVF{lists}")
+    return f"{head},{codes}" if lists > 1 else "Flat"
+
+
+def padded_dimension(factory: str, dimension: int) -> int:
+    """Return the dimension of the index of FAISS; vectors are padded to it with zeros.
+
+    The parts of a product code are equally long, and scalar codes are fast 16 at a time.
+    """
+    parts = parse_factory(factory)
+    size = int(parts["parts"] or 1)
+    if (parts["codes"] or "").startswith("SQ"):
+        size = 16
+    return -(-dimension // size) * size
 
 
 def training_points(factory: str) -> int:
-    """How many vectors train a factory of FAISS at most; one, for its dimension, if none do."""
-    trained = factory.rpartition(",")[2].startswith(("SQ", "PQ"))
-    return max(count_lists(factory) * _MAX_POINTS, _PQ_POINTS if trained else 1)
+    """Return how many vectors train an index of this factory at most."""
+    return max(65_536, 40 * int(parse_factory(factory)["lists"] or 0))

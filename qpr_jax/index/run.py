@@ -12,49 +12,46 @@ from qpr_jax.encoders.load import contains_encoder, encoder_folder, is_encoder, 
 from qpr_jax.encoders.sentence_transformers import CONFIG, WEIGHTS
 from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST, StrPath, read_object
-from qpr_jax.index.documents import query_encoder
-from qpr_jax.index.milvus_server import is_address
+from qpr_jax.index.milvus import is_address, run_of
 from qpr_jax.index.recipe import Recipe
 
-EXPORT = "export"
+EXPORT, INDEX = "export", "index"  # sub-folders of a run
 _EXPORT = re.compile(r"export(-[0-9a-f]{16})?")
 
 
 def run_recipe(encoder: Encoder, **given: Any) -> Recipe:
-    """The recipe in the settings of the run that trained an encoder; `given` fields replace it."""
-    fields = [field.name for field in dataclasses.fields(Recipe)]
-    settings = encoder.settings
-    known = {n: settings[f"index.{n}"] for n in fields if f"index.{n}" in settings}
-    default = Recipe()
-    for name, value in known.items():
-        if type(value) is not type(getattr(default, name)):
+    """Return the recipe in the settings of the run of an encoder; `given` fields replace it."""
+    settings, default = encoder.settings, Recipe()
+    for field in dataclasses.fields(Recipe):
+        name = f"index.{field.name}"
+        if field.name in given or name not in settings:
+            continue
+        given[field.name] = value = settings[name]
+        if type(value) is not type(getattr(default, field.name)):
             raise UserError(
-                f"settings of the encoder: `index.{name}`: got {value!r}", remedy="remake it"
+                f"settings of the encoder: `{name}`: got {value!r:.80}",
+                remedy="export the encoder again",
             )
-    return Recipe(**(known | given))
+    return dataclasses.replace(default, **given)
 
 
 def run_encoder(run: StrPath) -> Encoder:
-    """The encoder of a run, or of what `encoders.load.encoder_folder` finds."""
+    """Read the encoder of a run, or of what `encoders.load.encoder_folder` finds."""
     return read_encoder(run_encoder_folder(run))
 
 
 def run_encoder_folder(run: StrPath) -> pathlib.Path:
-    """The folder of the encoder of a run: its files, its manifest, and its re-rankers.
+    """Return the folder of the encoder of a run, which holds its re-rankers, too.
 
-    run: or the address of a collection of Milvus.
+    run: or the address of a collection of Milvus, which names its run.
     """
-    if is_address(run):
-        from qpr_jax.index.milvus_load import run_folder
-
-        return run_folder(str(run))
-    folder = pathlib.Path(encoder_folder(run))
+    folder = pathlib.Path(encoder_folder(run_of(str(run)) if is_address(run) else run))
     if not folder.is_dir():
         raise UserError(
             f"expected a run or an index, found none at {folder}, nor a model of this "
             "name in $QPR_MODELS or ~/.cache/qpr_jax/models",
             setting="run",
-            remedy="name another folder; `qpr train` makes one, or `qpr index` an index",
+            remedy="name another folder; `qpr train` makes a run, and `qpr index` an index",
         )
     if is_encoder(folder):
         return folder
@@ -79,28 +76,28 @@ def run_encoder_folder(run: StrPath) -> pathlib.Path:
 
 
 def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
-    """The name of the folder for the encoder of a new build of the index of `run`.
+    """Return the name of the folder for the encoder of a new build of the index of `run`.
 
-    An encoder of another index is not touched before the new index stands.
+    The encoder of the present index stays until the new index is complete.
     """
     try:
-        present = query_encoder(index_manifest(run)) or encoder.identity
+        present = index_manifest(run).get("encoder", encoder.identity)
     except UserError:  # a damaged manifest, whose encoder is kept
         present = ""
-    taken = present != encoder.identity
-    return f"export-{build}" if taken and not contains_encoder(run / EXPORT, encoder) else EXPORT
+    if present == encoder.identity or contains_encoder(run / EXPORT, encoder):
+        return EXPORT
+    return f"{EXPORT}-{build}"
 
 
 def index_manifest(run: StrPath) -> dict[str, Any]:
-    """The manifest of the index of a folder, not verified; empty where there is none."""
-    return read_object(pathlib.Path(run, "index", MANIFEST))
+    """Return the manifest of the index of a folder, not verified; empty if there is none."""
+    return read_object(pathlib.Path(run, INDEX, MANIFEST))
 
 
 def no_index(run: StrPath) -> UserError:
-    """Make the error of a run that has none."""
+    """Return the error of a run without an index."""
     return UserError(
-        f"{run} has no index/",
+        f"{run} has no {INDEX}/",
         setting="run",
-        remedy="finish the run (the same command resumes it), or make an index with `qpr index` or "
-        "`Retriever.build`",
+        remedy="finish the run (the same command resumes it), or make an index with `qpr index`",
     )

@@ -61,10 +61,7 @@ def block_sizes(width: int, precision: str) -> Blocks:
 
 
 def shared_memory(blocks: Blocks, width: int, precision: str) -> int:
-    """Bytes of shared memory that Triton takes for these blocks, at most.
-
-    `python -m benchmarks.kernel_resources` compares it with what Triton takes.
-    """
+    """Bytes of shared memory that Triton takes for these blocks, at most."""
     rows = blocks.anchors + blocks.stages * blocks.others
     bytes_of_value = 2 if precision == "bf16" else 4
     # What a row of others has beside its vector, loaded ahead with it.

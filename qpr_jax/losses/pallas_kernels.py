@@ -16,7 +16,7 @@ Neither has run on a GPU. Speed was reasoned about for Hopper, and not measured:
   which may be more than the cache gives, and 32 for the gradient.
 - Two programs fit a processor, so that one computes exponentials while the other multiplies.
 - For d = 300 in `bf16` Triton 3.9 takes 64 x 32 rows with 80.5 KiB, `wgmma`, and 255 registers with
-  56 bytes spilled (`python -m benchmarks.kernel_resources`, which needs no GPU). The other
+  56 bytes spilled. The other
   precisions get fewer rows into 99 KiB and use `mma.sync`; `highest` uses no tensor cores.
 - Scores are in units of log 2: one multiplication and addition, and `exp2` without another. The
   gradient's exponent holds the sum over all candidates, so that there is one `exp2` a direction.

@@ -94,7 +94,7 @@ def sdml_loss(
         large by the number of devices: take it outside, or leave the check on.
       precision: of the matrix products, of float32 vectors: "highest", "bf16_3x", "tf32", "bf16"
         (see `qpr_jax.precision`; "highest" where the platform lacks it) or a value for JAX.
-        BUILD.md has the error of each.
+        results/benchmarks/precision.md has the error of each.
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:

@@ -35,7 +35,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.models.bert_shape import BertShape
-from qpr_jax.reranking.base import find_copies, none_if_unknown, pair_texts
+from qpr_jax.reranking.base import find_copies, none_if_unknown, pair_texts, reorder
 from qpr_jax.reranking.cross_encoder_format import (
     CALIBRATION,
     HEAD,
@@ -49,7 +49,6 @@ from qpr_jax.reranking.cross_encoder_format import (
     parse_max_tokens,
     require_text_pairs,
 )
-from qpr_jax.reranking.light import rerank_hits
 from qpr_jax.text.word_pieces import PairPieces
 
 if TYPE_CHECKING:
@@ -160,23 +159,32 @@ class CrossReranker:
     the logit with other features, use a `LightReranker` with a `scorer`.
     """
 
-    lexical_candidates = 0
-
     def __init__(self, model: CrossEncoder, candidates: int = 20) -> None:
         """candidates: the number of hits that it reorders."""
         self.model, self.candidates = model, candidates
 
-    def score(
+    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+        """Sort the first hits of each query by logit; see `reranking.base.Reranker`.
+
+        A hit whose text equals the query gets the raw score infinity and the probability 1.
+        """
+        return reorder(self._score, self.candidates, queries, hits)
+
+    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+        """Return the logit and the probability of each hit, in the order given."""
+        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
+        logits, known = self._score([query], questions, np.zeros(len(hits)), starts)
+        parts = zip(logits.tolist(), none_if_unknown(known), strict=True)
+        return [{"score": logit, "probability": probability} for logit, probability in parts]
+
+    def _score(
         self,
         queries: Sequence[str],
         questions: Sequence[str],
         distances: np.ndarray,
         starts: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Logits and probabilities of hits; see `reranking.base.Reranker`.
-
-        A hit with the text of the query is the best there can be: infinity, and 1.
-        """
+        """Compute the logits and probabilities of hits; see `reranking.base.Score`."""
         copies = find_copies(queries, questions, starts)
         pairs = pair_texts(queries, questions, starts)
         logits = self.model.predict(pairs).astype(np.float64)
@@ -186,17 +194,6 @@ class CrossReranker:
             return logits, np.full(len(logits), np.nan)
         probabilities[copies] = 1
         return logits, probabilities
-
-    def rerank(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-        """Sort the first hits of each query by logit; see `reranking.base.Reranker`."""
-        return rerank_hits(self, queries, hits)
-
-    def explain(self, query: str, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        """Return the logit and the probability of each hit, in the order given."""
-        questions, starts = [hit.question for hit in hits], np.array([0, len(hits)])
-        logits, known = self.score([query], questions, np.zeros(len(hits)), starts)
-        parts = zip(logits.tolist(), none_if_unknown(known), strict=True)
-        return [{"score": logit, "probability": probability} for logit, probability in parts]
 
 
 def read_cross_encoder(named: StrPath) -> CrossEncoder:

@@ -1,8 +1,4 @@
-"""A small neural network over the features of a hit: its arrays, and its output in numba.
-
-A tree splits on one feature at a time; a network sums many. The sum of both ranks hits better than
-either alone.
-"""
+"""A small neural network over the features of a hit: its arrays, and its output in numba."""
 
 from __future__ import annotations
 
@@ -51,14 +47,15 @@ def standardize(network: Network, features: Any) -> Any:
 
 def check_network(network: Network, columns: int, where: str) -> None:
     """Raise a UserError unless the arrays are a network over `columns` features."""
-    f, h = columns, len(network.bias) if network.bias.ndim == 1 else -1
+    f, h = columns, len(network.bias) if network.bias.ndim == 1 else 0
     shapes = Network((f,), (f,), (f, h), (h,), (h,), (f,))  # type: ignore[arg-type]
     for name, array, shape in zip(Network._fields, network, shapes, strict=True):
-        if array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():
+        fits = array.shape == shape and array.dtype == np.float32 and np.isfinite(array).all()
+        if not fits:
             raise UserError(
                 f"{where}: expected `{name}`, finite float32 {list(shape)}, got {array.dtype} "
                 f"{list(array.shape)}",
-                remedy="make or fetch the re-ranker again",
+                remedy="train or fetch the re-ranker again",
             )
 
 

@@ -7,18 +7,24 @@ function of a logit(p) + b. From ISOTONIC verdicts on, isotonic regression on p.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
+from qpr_jax.data.clusters import connect
+from qpr_jax.data.verdicts import Verdicts
 from qpr_jax.errors import UserError
-from qpr_jax.reranking.isotonic import calibrate
-from qpr_jax.reranking.pair_calibration import PairCalibration
+from qpr_jax.evaluation.reliability import BINS, reliability
+from qpr_jax.reranking.calibration import PairCalibration, calibrate
+
+log = logging.getLogger(__name__)
 
 ISOTONIC = 1000  # verdicts
 LEAST = 20  # verdicts
+_HEAVIEST = 1e12  # the largest weight of a verdict: sums of larger ones lose the others
 FOLDS = 5
 _CLIP = 1e-4  # probabilities nearer to 0 or 1 than this
 _POINTS = 512  # added to a curve, so that linear interpolation follows the logistic function
@@ -26,6 +32,47 @@ _POINTS = 512  # added to a curve, so that linear interpolation follows the logi
 _SPREAD = np.array([1.0, 3.0])
 
 Map = Callable[[np.ndarray], np.ndarray]
+
+
+def recalibrate(
+    encoder: str, first: PairCalibration | None, given: Verdicts, distances: np.ndarray
+) -> tuple[PairCalibration, dict[str, Any]]:
+    """Fit the calibration of an encoder to verdicts.
+
+    Args:
+      encoder: its identity.
+      first: its calibration, or None.
+      given: the verdicts.
+      distances: float [P], squared, of their pairs.
+
+    Returns:
+      The new calibration, and facts: how well the probabilities fit the verdicts `before` and, by
+      cross-validation, `after`.
+
+    Raises:
+      UserError: as of `start_of` and `refit`.
+    """
+    labels, weights, by_light = given.labeled.is_duplicate, given.weights, False
+    if first is None:
+        old = PairCalibration(encoder, first_curve(distances), float(distances.max()))
+    else:
+        old, by_light = start_of(first, given.scored_by, has_scores=given.scores is not None)
+    scores = given.scores if by_light else None
+    if old.light is not None and scores is None:
+        log.info("the re-ranker's probabilities are left out: not all verdicts have a score by it")
+    count = len(labels)
+    facts: dict[str, Any] = {"verdicts": count, "duplicates": int(labels.sum())}
+    new = refit(old, distances, scores, labels, weights, facts)
+    known = old.probabilities(distances) if scores is None else scores
+    groups = connect(len(given.labeled.questions), given.labeled.pairs)[given.labeled.pairs[:, 0]]
+    bins = int(np.clip(count // 20, 1, BINS))
+    facts["before"] = None
+    if first is not None:
+        before = first.probabilities(distances) if scores is None else scores
+        facts["before"] = reliability(before, labels, weights, bins=bins)
+    after = cross_validate(known, labels, weights, groups)
+    facts["after"] = reliability(after, labels, weights, bins=bins)
+    return new, facts
 
 
 def first_curve(distances: np.ndarray) -> np.ndarray:
@@ -117,12 +164,17 @@ def refit(
       settings: facts of the new one.
 
     Raises:
-      UserError: there are fewer than LEAST verdicts, or all are alike.
+      UserError: there are fewer than LEAST verdicts, all are alike, or a weight is too large.
     """
     if len(labels) < LEAST or not 0 < labels.sum() < len(labels):
         raise UserError(
             f"expected {LEAST} verdicts or more, of both kinds, got {int(labels.sum()):,} "
             f"duplicates and {int((~labels).sum()):,} others"
+        )
+    if weights.max() > _HEAVIEST:
+        raise UserError(
+            f"expected weights of verdicts up to {_HEAVIEST:g}, got {weights.max():g}",
+            remedy="give the number of found pairs that each verdict stands for, or leave it out",
         )
     moved = fit_map(old.probabilities(distances), labels, weights)
     light = None

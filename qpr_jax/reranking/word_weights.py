@@ -8,20 +8,17 @@ and a hit is a feature of the hit. Words and pairs whose hashes collide share a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.index.text_kernels import MAX_WORDS, as_bytes, bucket, make_buffers, read_words
 from qpr_jax.loops import compile_loop
-from qpr_jax.reranking.base import starts_of
 
 BITS = 18  # log2 of the number of weights
 # The most words of each text that count: those that the other lacks, and those that form pairs.
-UNMATCHED, _PAIRED = 6, 4
-MOST = 2 * UNMATCHED + _PAIRED**2  # weights of two texts
+_UNMATCHED, _PAIRED = 6, 4
+MOST = 2 * _UNMATCHED + _PAIRED**2  # weights of two texts
 _MIX = np.uint64(0x9FB21C651E98DF25)  # a product with it spreads the bits upwards
+_SHIFT = np.uint64(64 - BITS)
 
 
 def zero_weights() -> np.ndarray:
@@ -36,71 +33,40 @@ def check_weights(weights: np.ndarray, where: str) -> None:
         raise UserError(
             f"{where}: expected `word_weights`, finite float32 [{1 << BITS}], got {weights.dtype} "
             f"{[*weights.shape]}",
-            remedy="train the run again, or fetch the model again",
+            remedy="train or fetch the re-ranker again",
         )
 
 
-def weight_rows(
-    queries: Sequence[str], questions: Sequence[str], starts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """List the weights of each query and hit: their rows, int32 [n], and starts, int64 [m + 1].
-
-    The rows of hit i are rows[starts[i] : starts[i + 1]]. The arguments are those of
-    `FeatureExtractor.compute`.
-    """
-    words = np.empty((2, MAX_WORDS), np.uint64)
-    rows = np.full((len(questions), MOST), -1, np.int32)
-    _write_rows(as_bytes(queries), as_bytes(questions), starts, make_buffers(), words, rows)
-    used = rows >= 0
-    return rows[used], starts_of(used.sum(axis=1))
-
-
 @compile_loop()
-def _write_rows(queries, questions, starts, buffers, words, out):  # type: ignore[no-untyped-def]
-    for query in range(len(starts) - 1):
-        data, offsets = queries
-        count, _ = read_words(data, offsets[query], offsets[query + 1], buffers)
-        words[0] = buffers[1]
-        for row in range(starts[query], starts[query + 1]):
-            data, offsets = questions
-            others, _ = read_words(data, offsets[row], offsets[row + 1], buffers)
-            query_words, other_words = words[0, :count], buffers[1][:others]
-            own = _only_first(query_words, other_words, words[1])
-            other = _only_first(other_words, query_words, words[1, own:])
-            write_rows(words[1], own, other, out[row])
+def write_rows(times, others, hashes, rows):  # type: ignore[no-untyped-def]
+    """Write the rows of the weights of a query and a hit to `rows`, int32 [MOST], then -1.
 
+    Args:
+      times: int64 [n], how often the hit has each of the n distinct words of the query.
+      others: int64 [k], the distinct words of the hit; those of n and more are not in the query.
+      hashes: uint64, of each word.
 
-@compile_loop(forceinline=True)
-def write_rows(words, own, other, rows):  # type: ignore[no-untyped-def]
-    """Write the rows of the weights of two texts to `rows`, int32 [MOST]; return their number.
-
-    words: uint64 [own + other or more], hashes of the first UNMATCHED words that only one of the
-    texts has, and of those that only the other has.
+    Returns:
+      The number of rows.
     """
-    count = own + other
+    words = np.empty(2 * _UNMATCHED, np.uint64)
+    own = 0
+    for word in others:
+        if word >= len(times) and own < _UNMATCHED:
+            words[own] = hashes[word]
+            own += 1
+    count = own
+    for word in range(len(times)):
+        if times[word] == 0 and count < own + _UNMATCHED:
+            words[count] = hashes[word]
+            count += 1
     for i in range(count):
-        rows[i] = bucket(words[i], BITS)
+        rows[i] = words[i] >> _SHIFT
+    paired = min(count, own + _PAIRED)
     for i in range(min(own, _PAIRED)):
-        for j in range(own, own + min(other, _PAIRED)):
+        for j in range(own, paired):
             # The sum is the same for both orders.
-            rows[count] = bucket((words[i] + words[j]) * _MIX, BITS)
+            rows[count] = ((words[i] + words[j]) * _MIX) >> _SHIFT
             count += 1
-    return count
-
-
-@compile_loop(forceinline=True)
-def _only_first(words, others, out):  # type: ignore[no-untyped-def]
-    """Write the first distinct words that `others` lacks, up to UNMATCHED; return their number."""
-    count = 0
-    for word in words:
-        new = True
-        for other in others:
-            new &= word != other
-        for i in range(count):
-            new &= word != out[i]
-        if new:
-            out[count] = word
-            count += 1
-            if count == UNMATCHED:
-                break
+    rows[count:] = -1
     return count

@@ -1,4 +1,4 @@
-"""Search requests that arrive together as one batch."""
+"""Search requests that arrive together, searched as one batch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import faiss
-
 from qpr_jax.retriever import Hit
 
 SearchFn = Callable[[Sequence[str], int], Sequence[Sequence[Hit]]]
@@ -18,7 +16,7 @@ FormatFn = Callable[[Sequence[Sequence[Hit]]], bytes]
 
 
 class BusyError(Exception):
-    """Too many queries wait."""
+    """Too many requests wait."""
 
 
 class _Request(NamedTuple):
@@ -28,12 +26,11 @@ class _Request(NamedTuple):
 
 
 class Batcher:
-    """Searches in one thread; the requests that arrive meanwhile are the next batch.
+    """Searches in one thread; requests that arrive during a search form the next batch.
 
     A request never waits for a batch to fill: one that arrives alone is searched at once. The
-    thread takes its next batch itself, because the event loop is busy with HTTP when a batch ends.
-    There is one thread, in which FAISS divides a batch among its own threads: several would wait
-    for each other, and for the event loop, whenever they run Python.
+    thread takes its next batch itself, because the event loop may be busy with HTTP when a batch
+    ends. FAISS divides a batch among its own threads.
     """
 
     def __init__(
@@ -43,30 +40,28 @@ class Batcher:
         *,
         max_queries: int,
         max_waiting: int,
-        threads: int = 1,
         on_batch: Callable[[int], object] = lambda size: None,
     ) -> None:
         """Start no thread yet.
 
         Args:
           search: (queries, k) -> hits of each query.
-          to_json: makes the answer to a request from its hits, in the thread that searched.
+          to_json: makes the answer to a request from its hits, in the searching thread.
           max_queries: most queries in a batch, unless a single request has more.
-          max_waiting: most queries that wait for a batch, which bounds how long one waits.
-          threads: threads of FAISS.
+          max_waiting: most queries that wait for a batch.
           on_batch: called with the number of queries of each batch.
         """
         self._search, self._to_json = search, to_json
         self._max_queries, self._max_waiting = max_queries, max_waiting
         self._on_batch = on_batch
-        self._pool = ThreadPoolExecutor(1, "search", lambda: faiss.omp_set_num_threads(threads))
+        self._pool = ThreadPoolExecutor(1, "search")
         self._lock = threading.Lock()  # guards the three below
         self._waiting: deque[_Request] = deque()
         self._waiting_queries = 0
         self._running = False
 
     async def search(self, queries: list[str], k: int) -> bytes:
-        """What `to_json` makes of the hits; BusyError where too many queries wait."""
+        """Return the answer to a request; BusyError if too many queries wait."""
         loop = asyncio.get_running_loop()
         request = _Request(queries, k, loop.create_future())
         with self._lock:
@@ -90,7 +85,7 @@ class Batcher:
             loop.call_soon_threadsafe(_set_answers, batch, result)
 
     def _next_batch(self) -> list[_Request]:
-        """The requests of the next batch; empty where none waits, which ends the thread's work."""
+        """The requests of the next batch; empty if none waits, which ends the thread's work."""
         batch: list[_Request] = []
         size = 0
         with self._lock:
@@ -100,8 +95,8 @@ class Batcher:
                     break
                 request = self._waiting.popleft()
                 self._waiting_queries -= queries
-                size += queries
-                if not request.answer.done():  # done where the client has disconnected
+                if not request.answer.done():  # done if the client has disconnected
+                    size += queries
                     batch.append(request)
             self._running = bool(batch)
         return batch

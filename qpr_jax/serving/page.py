@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 from qpr_jax.reranking.base import Rerank
+from qpr_jax.serving.models import CHARACTERS
 
 _CHOICES = {
     False: "by distance",
@@ -17,15 +18,10 @@ _CHOICES = {
 }
 
 
-def make_page(
-    *, k: int, characters: int, rerank: Sequence[Rerank] = (False,)
-) -> tuple[bytes, dict[str, str]]:
-    """The page and its headers; `k` and `characters` are the limits of the service.
-
-    rerank: the orders to choose from, the default first.
-    """
+def make_page(rerank: Sequence[Rerank]) -> tuple[bytes, dict[str, str]]:
+    """Return the page and its headers; `rerank`: the orders to choose from, the default first."""
     page = importlib.resources.files("qpr_jax.serving").joinpath("page.html").read_text("utf-8")
-    page = page.replace("{k}", str(min(10, k))).replace("{characters}", str(characters))
+    page = page.replace("{characters}", str(CHARACTERS))
     options = (
         f"<option value='{json.dumps(word)}'>{_CHOICES[word or False]}</option>" for word in rerank
     )

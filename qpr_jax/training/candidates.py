@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import write_atomically
+from qpr_jax.index.exact import distances_to
 from qpr_jax.reranking.base import owners_of, starts_of
 from qpr_jax.reranking.features import FeatureExtractor
-from qpr_jax.reranking.lexical import LexicalIndex
+from qpr_jax.reranking.frequencies import Frequencies
 from qpr_jax.reranking.light import PairScorer
-from qpr_jax.reranking.word_weights import weight_rows, zero_weights
-from qpr_jax.retriever import Retriever
+from qpr_jax.reranking.word_weights import zero_weights
 
 log = logging.getLogger(__name__)
 
-_BLOCK = 1024  # queries whose distances are computed at once
-_PART = 4096  # pairs in a file; a kill loses at most one file
+PART = 4096  # pairs in a file; a kill loses at most one file
 
 
 @dataclass(frozen=True)
@@ -61,16 +61,21 @@ class LogitCache:
     together, on which their last bits depend; see `CrossEncoder.predict`.
     """
 
-    def __init__(self, folder: pathlib.Path, scorer: PairScorer, questions: list[str]) -> None:
-        """folder: gets a sub-folder for this cross-encoder."""
+    def __init__(
+        self, folder: pathlib.Path, scorer: PairScorer, questions: list[str], *, part: int = PART
+    ) -> None:
+        """folder: gets a sub-folder for this cross-encoder; part: pairs in a file."""
+        self._part = part
         self.identity = scorer.identity
         self._folder = folder / scorer.identity[:16]
         self._scorer, self._questions = scorer, questions
         self._known: dict[int, float] = {}
         for path in sorted(self._folder.glob("*.npz")):
             try:
-                with np.load(path, allow_pickle=False) as part:
-                    self._known |= zip(part["pairs"].tolist(), part["logits"].tolist(), strict=True)
+                with np.load(path, allow_pickle=False) as known:
+                    self._known |= zip(
+                        known["pairs"].tolist(), known["logits"].tolist(), strict=True
+                    )
             except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
                 what = f"{path}: expected logits of pairs, got {error}"
                 raise UserError(what, remedy="remove the file") from error
@@ -79,9 +84,9 @@ class LogitCache:
         """Return the logits of pairs of questions, rows int [m] each: float32 [m]."""
         keys = (queries.astype(np.int64) * len(self._questions) + rows).tolist()
         missing = [key for key in dict.fromkeys(keys) if key not in self._known]
-        for start in range(0, len(missing), _PART):
-            self._add(missing[start : start + _PART])
-            done = min(start + _PART, len(missing))
+        for start in range(0, len(missing), self._part):
+            self._add(missing[start : start + self._part])
+            done = min(start + self._part, len(missing))
             log.info("cross-encoder: scored %s of %s pairs", f"{done:,}", f"{len(missing):,}")
         return np.array([self._known[key] for key in keys], np.float32)
 
@@ -95,85 +100,71 @@ class LogitCache:
 
 
 class Finder:
-    """Finds candidates of questions of the run, and computes their features."""
+    """Finds candidates of questions of the run, and computes their features.
+
+    Attributes:
+      candidates: the number of candidates of a query.
+      frequencies: of the terms of the questions.
+    """
 
     def __init__(
         self,
-        retriever: Retriever,
+        encoder: Encoder,
         questions: list[str],
         vectors: np.ndarray,
         *,
-        dense: int,
-        lexical: int = 0,
+        candidates: int,
+        frequencies: Frequencies | None = None,
         logits: LogitCache | None = None,
     ) -> None:
-        """Read the statistics of the index.
+        """Count the terms of the questions.
 
         Args:
-          retriever: the encoder, and the index of the questions.
-          questions: Q texts, in the order of the index.
+          encoder: of the questions.
+          questions: Q texts.
           vectors: float32 [Q, d], of the questions.
-          dense: the number of candidates from the first stage.
-          lexical: the number of further candidates from BM25.
+          candidates: the number of candidates of a query.
+          frequencies: None to count those of the questions.
           logits: the cross-encoder's logits, the last feature; None for no such feature.
         """
-        self.dense, self.lexical, self.logits = dense, lexical, logits
+        self.candidates, self.logits = candidates, logits
+        self.frequencies = frequencies or Frequencies.count(questions)
         self._questions, self._vectors = questions, vectors
-        statistics = retriever.index.keep_statistics()
-        self._extractor = FeatureExtractor(retriever.encoder, statistics, zero_weights())
-        self._bm25 = LexicalIndex(retriever.index) if lexical else None
+        self._extractor = FeatureExtractor(encoder, self.frequencies, zero_weights())
 
-    def find(self, first: RankFn, queries: np.ndarray, dense: int = 0) -> Candidates:
-        """Find the candidates of queries, rows int [q], by the first stage `first` and by BM25.
+    def find(self, first: RankFn, queries: np.ndarray, count: int = 0) -> Candidates:
+        """Find the candidates of queries, rows int [q], by the first stage `first`.
 
-        dense: a smaller number of candidates from the first stage; 0 for the default.
+        count: a smaller number of candidates; 0 for `candidates`.
         """
-        return self.collect(rank(first, queries, min(dense or self.dense, self.dense)), queries)
+        count = min(count or self.candidates, self.candidates)
+        return self.collect(rank(first, queries, count), queries)
 
     def collect(self, found: np.ndarray, queries: np.ndarray) -> Candidates:
-        """Take the first `dense` rows of a ranking, int64 [q, k], and those of BM25."""
-        queries, found = np.asarray(queries, np.int64), found[:, : self.dense]
-        if self._bm25 is not None:
-            bm25, texts = self._bm25, self._questions
-
-            def search(rows: np.ndarray, k: int) -> np.ndarray:
-                return bm25.search([texts[i] for i in rows.tolist()], k)
-
-            more = rank(search, queries, self.lexical)
-            known = (more[:, :, None] == found[:, None, :]).any(axis=2)
-            found = np.concatenate([found, np.where(known, -1, more)], axis=1)
+        """Take the first `candidates` rows of a ranking, int64 [q, k], -1 for none."""
+        queries, found = np.asarray(queries, np.int64), found[:, : self.candidates]
+        distances = distances_to(self._vectors[queries], self._vectors, found)
         valid = found >= 0
-        starts = starts_of(valid.sum(axis=1))
-        distances = np.empty(found.shape, np.float32)
-        for start in range(0, len(found), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            ends = self._vectors[found[block]]
-            distances[block] = ((self._vectors[queries[block]][:, None] - ends) ** 2).sum(axis=2)
-        return Candidates(queries, found[valid], distances[valid], starts)
+        return Candidates(queries, found[valid], distances[valid], starts_of(valid.sum(axis=1)))
 
     def use_weights(self, weights: np.ndarray) -> None:
         """Set the word weights of the features, which are 0 at first."""
         self._extractor.weights = weights
 
-    def weight_rows(self, lists: Candidates) -> tuple[np.ndarray, np.ndarray]:
-        """List the word weights of candidates; see `word_weights.weight_rows`."""
-        return weight_rows(*self._texts(lists), lists.starts)
-
-    def features(self, lists: Candidates, *, logits: bool = True) -> np.ndarray:
+    def features(
+        self, lists: Candidates, *, logits: bool = True, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         """Compute the features of candidates, float32 [m, f].
 
         logits: whether to compute the cross-encoder's, if there is one; else they are 0.
+        rows: as of `FeatureExtractor.compute`.
         """
-        texts = self._texts(lists)
-        features = self._extractor.compute(*texts, lists.distances, lists.starts)
+        queries = [self._questions[i] for i in lists.queries.tolist()]
+        texts = [self._questions[i] for i in lists.rows.tolist()]
+        features = self._extractor.compute(queries, texts, lists.distances, lists.starts, rows)
         if self.logits is None:
             return features
         found = np.zeros(len(lists.rows), np.float32)
         if logits:
             found = self.logits.compute(lists.queries[lists.owners], lists.rows)
         return np.column_stack([features, found])
-
-    def _texts(self, lists: Candidates) -> tuple[list[str], list[str]]:
-        """Return the texts of the queries, and those of the candidates."""
-        texts = self._questions
-        return [texts[i] for i in lists.queries.tolist()], [texts[i] for i in lists.rows.tolist()]

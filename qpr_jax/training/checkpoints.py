@@ -16,14 +16,13 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import MANIFEST, StrPath, manifest_format, read_manifest, verify, write_manifest
+from qpr_jax.files import MANIFEST, StrPath, read_manifest, verify, write_manifest
 from qpr_jax.training.distributed import broadcast_from_first
 from qpr_jax.training.early_stopping import EarlyStopping
 
 log = logging.getLogger(__name__)
 
-FORMAT = "qpr_jax checkpoint 2"
-_OLD_FORMAT = "qpr_jax checkpoint 1"
+FORMAT = "qpr_jax checkpoint 1"
 # Orbax writes these two after the manifest; restoring reads neither.
 _UNVERIFIED = {"_CHECKPOINT_METADATA", "commit_success.txt"}
 # Each of several devices has the whole state, and one writes it. Orbax would cut every array into a
@@ -125,7 +124,7 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
                 f"{folder}: expected a checkpoint of this run, got {_reason(error)}",
-                remedy="start again with {overwrite=True}",
+                remedy="start again with `overwrite=True`",
             ) from error
         return type(like)(**saved["state"]), EarlyStopping(**saved["stopping"])
 
@@ -162,7 +161,7 @@ def open_checkpoints(folder: StrPath) -> Iterator[Checkpoints]:
 
     If the latest checkpoint is damaged or has no manifest, it is removed and the one before it
     becomes the latest, with a line in the log. UserError if there are checkpoints but none is
-    whole, or they are of version 0.1.
+    whole.
     """
     folder = pathlib.Path(folder).absolute()
     broadcast_from_first(lambda: _remove_damaged(folder))
@@ -179,11 +178,6 @@ def _remove_damaged(folder: pathlib.Path) -> None:
     """Remove the checkpoints after the newest that is whole, together with its best one."""
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     steps = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-    if any(_is_old(folder / str(step)) for step in steps):
-        raise UserError(
-            f"{folder}: expected checkpoints of this version, got some of 0.1",
-            remedy="finish the run with 0.1, or start again with {overwrite=True}",
-        )
     damage: dict[int, str] = {}
     for step in steps:
         try:
@@ -198,7 +192,7 @@ def _remove_damaged(folder: pathlib.Path) -> None:
         if damage:
             raise UserError(
                 f"{folder}: expected a whole checkpoint, got none ({damage[steps[0]]})",
-                remedy="start again with {overwrite=True}",
+                remedy="start again with `overwrite=True`",
             )
         return
     for damaged, reason in damage.items():
@@ -207,12 +201,6 @@ def _remove_damaged(folder: pathlib.Path) -> None:
             "removed the damaged checkpoint of step %d (%s); continuing from that of step %d",
             *(damaged, reason, step),
         )
-
-
-def _is_old(folder: pathlib.Path) -> bool:
-    with contextlib.suppress(UserError):  # a damaged manifest
-        return manifest_format(folder) == _OLD_FORMAT
-    return False
 
 
 def _verify(folder: pathlib.Path) -> int:

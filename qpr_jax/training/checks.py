@@ -144,7 +144,7 @@ def _check_cross_encoder(config: TrainConfig) -> None:
         raise UserError(
             f"expected bert for a cross-encoder, got {config.encoder.kind!r}",
             setting="encoder.kind",
-            remedy="set {encoder.kind=bert} and {encoder.pretrained}",
+            remedy="set `encoder.kind=bert` and `encoder.pretrained`",
         )
     if not SOURCES[config.data.source].has_pairs:
         raise UserError(
@@ -155,7 +155,7 @@ def _check_cross_encoder(config: TrainConfig) -> None:
         raise UserError(
             "expected one process for a cross-encoder, got several",
             setting="distributed.enabled",
-            remedy="set {distributed.enabled=False}",
+            remedy="set `distributed.enabled=False`",
         )
 
 
@@ -179,7 +179,7 @@ def _check_losses(config: TrainConfig) -> None:
             f"expected xla, since the kernel has the distance ssd and the prior uniform, got "
             f"pallas with {config.loss.distance} and {config.loss.prior}",
             setting="loss.implementation",
-            remedy="set {loss.implementation=xla}, or {loss.distance=ssd} and {loss.prior=uniform}",
+            remedy="set `loss.implementation=xla`, or `loss.distance=ssd` and `loss.prior=uniform`",
         )
 
 
@@ -189,11 +189,11 @@ def _check_encoder(config: TrainConfig) -> None:
         raise UserError(
             f"expected a folder to start from for {settings.kind}, got none",
             setting="encoder.pretrained",
-            remedy="set it, or another {encoder.kind}",
+            remedy="set it, or another `encoder.kind`",
         )
     family.check(config)
     index = config.index
-    recipe = Recipe(index.factory, probes=index.probes, assignments=index.assignments)
+    recipe = Recipe(index.factory, probes=index.probes, vectors=index.vectors)
     if not settings.pretrained:  # else the dimension is known when the folder is read
         check_recipe(recipe, settings.output_dim)
 
@@ -207,20 +207,20 @@ def _check_added_words(config: TrainConfig) -> None:
             f"expected a convolutional encoder that words are added to, got kind "
             f"{config.encoder.kind!r} and {config.encoder.pretrained or 'none'}",
             setting="text.added_words",
-            remedy="set {encoder.pretrained} to its run, or {text.added_words=0}",
+            remedy="set `encoder.pretrained` to its run, or `text.added_words=0`",
         )
     if not config.data.parallel:
         raise UserError(
             "expected translations with words to add, got none",
             setting="text.added_words",
-            remedy="set {data.parallel}, or {text.added_words=0}",
+            remedy="set `data.parallel`, or `text.added_words=0`",
         )
     if config.max_epochs:
         raise UserError(
             f"expected 0 where words are added, since pairs of questions have few of them, got "
             f"{config.max_epochs}",
             setting="max_epochs",
-            remedy="set {max_epochs=0}",
+            remedy="set `max_epochs=0`",
         )
 
 
@@ -231,41 +231,41 @@ def _check_teacher(config: TrainConfig) -> None:
         raise UserError(
             f"expected a teacher's model or its vectors, got {teacher.model!r} and "
             f"{teacher.vectors!r}",
-            remedy="leave out {teacher.model} or {teacher.vectors}",
+            remedy="leave out `teacher.model` or `teacher.vectors`",
         )
     if teacher.vectors and (teacher.init_embeddings or teacher.words):
         raise UserError(
             "expected a teacher's model, got its vectors alone",
             setting="teacher.init_embeddings" if teacher.init_embeddings else "teacher.words",
-            remedy="set {teacher.init_embeddings=False} and {teacher.words=False}, or "
-            "{teacher.model} instead of {teacher.vectors}",
+            remedy="set `teacher.init_embeddings=False` and `teacher.words=False`, or "
+            "`teacher.model` instead of `teacher.vectors`",
         )
     if has_teacher(config):
         if not config.max_epochs and not teacher.epochs:
             raise UserError(
                 "expected 1 epoch or more of imitation or of pairs, got 0 and 0",
-                remedy="set {teacher.epochs} or {max_epochs}",
+                remedy="set `teacher.epochs` or `max_epochs`",
             )
         if not has_pairs and config.max_epochs:
             raise UserError(
                 f"expected 0, since a list of questions has no pairs, got {config.max_epochs}",
                 setting="max_epochs",
-                remedy="set {max_epochs=0}",
+                remedy="set `max_epochs=0`",
             )
     elif not (has_pairs and config.max_epochs) and not config.encoder.pretrained:
         raise UserError(
             "expected pairs to train on or a teacher, got neither",
-            remedy="set {teacher.model} or {teacher.vectors}, or, with pairs, {max_epochs=10}",
+            remedy="set `teacher.model` or `teacher.vectors`, or, with pairs, `max_epochs=10`",
         )
     elif metric == "agreement" or teacher.init_embeddings:
         name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
-        raise UserError("expected a teacher, got none", setting=name, remedy="set {teacher.model}")
+        raise UserError("expected a teacher, got none", setting=name, remedy="set `teacher.model`")
     if not has_pairs and metric not in ("agreement", "translation"):
         raise UserError(
             f"expected agreement, or translation where there are some, since a list of questions "
             f"has no pairs to score, got {metric}",
             setting="early_stopping.metric",
-            remedy="set {early_stopping.metric=agreement}",
+            remedy="set `early_stopping.metric=agreement`",
         )
 
 
@@ -274,19 +274,19 @@ def _check_translations(config: TrainConfig) -> None:
         raise UserError(
             "expected translations to score, got none",
             setting="early_stopping.metric",
-            remedy="set {data.parallel}, or another metric",
+            remedy="set `data.parallel`, or another metric",
         )
     if config.data.parallel and not has_teacher(config):
         raise UserError(
             "expected a teacher, whose vectors the translations learn, got none",
             setting="data.parallel",
-            remedy="set {teacher.model} or {teacher.vectors}, or leave out {data.parallel}",
+            remedy="set `teacher.model` or `teacher.vectors`, or leave out `data.parallel`",
         )
     if config.batch.translations and not config.data.parallel:
         raise UserError(
             f"expected 0, since there are no translations, got {config.batch.translations:g}",
             setting="batch.translations",
-            remedy="set {data.parallel}, or {batch.translations=0}",
+            remedy="set `data.parallel`, or `batch.translations=0`",
         )
 
 
@@ -297,7 +297,7 @@ def _check_rerank(config: TrainConfig) -> None:
             "expected none, since there are neither pairs nor a teacher to learn from, got "
             f"{config.rerank.kind}",
             setting="rerank.kind",
-            remedy="set {rerank.kind=none}, or {teacher.model}",
+            remedy="set `rerank.kind=none`, or `teacher.model`",
         )
 
 
@@ -311,15 +311,15 @@ def _check_distributed(config: TrainConfig) -> None:
             "expected HOST:PORT, the number of processes and the number of this one, with "
             f"distributed.enabled, or none of the three, got {address!r}, {count} and {number}, "
             f"enabled: {distributed.enabled}",
-            remedy="set {distributed.coordinator}, {distributed.num_processes}, "
-            "{distributed.process_id} and {distributed.enabled=True}",
+            remedy="set `distributed.coordinator`, `distributed.num_processes`, "
+            "`distributed.process_id` and `distributed.enabled=True`",
         )
     if distributed.enabled and config.devices:
         raise UserError(
             f"expected 0 with several processes, each of which uses all devices that it sees, got "
             f"{config.devices}",
             setting="devices",
-            remedy="set {devices=0}",
+            remedy="set `devices=0`",
         )
 
 

@@ -230,9 +230,11 @@ class EarlyStoppingConfig:
 class IndexConfig:
     """The index of a finished run."""
 
-    factory: str = setting("IVF2000,Flat", "FAISS index, as `faiss.index_factory` reads it")
-    probes: int = setting(10, "lists that a search reads", min=1)
-    assignments: int = setting(3, "lists that a question is stored in; 1: plain FAISS", min=1)
+    factory: str = setting(
+        "auto", "FAISS index, as `IVF2000,Flat`; auto: Flat below 20,000 questions, else codes"
+    )
+    probes: int = setting(64, "lists that a search reads", min=1)
+    vectors: str = setting("float32", "precision on disk", choices=("float32", "float16"))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import StrPath, read_json, write_json
 from qpr_jax.index.run import run_encoder
+from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
     CrossEncoder,
     cross_encoder_folder,
@@ -28,7 +29,6 @@ from qpr_jax.reranking.cross_encoder import (
     read_cross_encoder,
     save_cross_encoder,
 )
-from qpr_jax.reranking.isotonic import calibrate
 from qpr_jax.text.word_pieces import WordPieces
 from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity
@@ -110,7 +110,7 @@ def make_batches(
         raise UserError(
             f"expected at least a batch of {config.batch_size} pairs, got {settings.pairs}",
             setting="cross_encoder.pairs",
-            remedy="raise it, or lower {batch_size}",
+            remedy="raise it, or lower `batch_size`",
         )
     pairs = Pairs(pairs.rows[: settings.pairs], pairs.labels[: settings.pairs])
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
@@ -207,7 +207,7 @@ def _refuse(step: int, what: str) -> NoReturn:
     raise UserError(
         f"expected finite numbers, got {what} at step {step}",
         setting="optimizer.learning_rate",
-        remedy="lower it, and start again with {overwrite=True}",
+        remedy="lower it, and start again with `overwrite=True`",
     )
 
 

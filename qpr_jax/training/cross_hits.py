@@ -12,8 +12,8 @@ from qpr_jax.data.splits import TRAIN
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import DEPTH, exact_search, rank, retrieval_scores
 from qpr_jax.files import write_atomically
-from qpr_jax.index.base import backend
-from qpr_jax.index.recipe import Recipe, fit_recipe
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.sources import SplitData
@@ -96,9 +96,7 @@ def _negatives(split: SplitData, vectors: np.ndarray, count: int) -> np.ndarray:
     clusters = split.clusters
     trained = np.flatnonzero(split.splits.split_of == TRAIN)
     queries = trained[clusters[trained] >= 0]
-    recipe = fit_recipe(Recipe(probes=20), len(trained))
-    kind = backend(recipe.factory)
-    index = kind.build(recipe, lambda rows: vectors[trained[rows]], len(trained), None)
+    index = Vectors.build(Recipe(), vectors[trained])
     numbers: dict[str, int] = {}
     words = [normalized_text(question) for question in split.data.questions]
     text_of = np.array([numbers.setdefault(text, len(numbers)) for text in words])

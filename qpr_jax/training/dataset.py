@@ -245,7 +245,7 @@ def _spelled(tokenizer: Tokenizer) -> Parts:
         raise UserError(
             "expected 0, since the encoder to start from has no sums of n-grams, got a share",
             setting="batch.subword_dropout",
-            remedy="set {batch.subword_dropout=0}",
+            remedy="set `batch.subword_dropout=0`",
         )
     return spelled
 

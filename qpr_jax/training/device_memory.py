@@ -37,7 +37,7 @@ def require_memory(compiled: jax.stages.Compiled, *, sharing: int, limit: int) -
         raise UserError(
             f"a step needs {need / 2**30:.1f} GiB of memory, but {limit / 2**30:.1f} GiB are "
             "available",
-            remedy="set {batch.encode_chunk=4096} or less, which changes no result, or lower "
-            "{batch_size}",
+            remedy="set `batch.encode_chunk=4096` or less, which changes no result, or lower "
+            "`batch_size`",
         )
     return need

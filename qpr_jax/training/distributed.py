@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from qpr_jax.errors import Interrupted, UserError, format_error, ref
+from qpr_jax.errors import Interrupted, UserError, format_error
 from qpr_jax.training.machine_config import DistributedConfig
 from qpr_jax.training.rendezvous import meet
 
@@ -45,7 +45,7 @@ def make_mesh(
         raise UserError(
             f"expected a multiple of {times}the {len(chosen)} devices, got {batch_size}",
             setting=setting,
-            remedy=f"try {ref(setting, batch_size // share * share or share)}",
+            remedy=f"try `{setting}={batch_size // share * share or share}`",
         )
     return Mesh(np.array(chosen), (AXIS,))
 
@@ -149,8 +149,8 @@ def _initialize(distributed: DistributedConfig) -> None:
         reason = str(error).split("\n")[0]
         raise UserError(
             f"could not connect to the other processes ({reason})",
-            remedy="set {distributed.coordinator} to HOST:PORT of process 0, "
-            "{distributed.num_processes}, and {distributed.process_id} of each, from 0, or start "
+            remedy="set `distributed.coordinator` to HOST:PORT of process 0, "
+            "`distributed.num_processes`, and `distributed.process_id` of each, from 0, or start "
             "them under SLURM, MPI or on a TPU pod, which JAX recognizes",
         ) from error
     # When JAX hears that a process was lost, it prints the reason and ends this one. Python's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import pathlib
 import time
@@ -17,16 +16,15 @@ import numpy as np
 from qpr_jax.data.splits import write_splits
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import save_encoder
-from qpr_jax.errors import UserError, spell
+from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, read_json, sha256_of
-from qpr_jax.index.question_index import build_index
+from qpr_jax.index.base import Question
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
-from qpr_jax.reranking.light import LIGHT
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
 from qpr_jax.training.checks import unused_settings, validate
 from qpr_jax.training.config import TrainConfig, identity, trains
-from qpr_jax.training.costs import require_room
 from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
 from qpr_jax.training.lists import listed_files
@@ -36,7 +34,6 @@ from qpr_jax.training.negatives import negatives_file
 from qpr_jax.training.pair_calibration import calibrate_pairs
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
-    check_tools,
     lacks_stacked,
     mark_too_few,
     read_scorer,
@@ -56,9 +53,7 @@ log = logging.getLogger(__name__)
 _WARMED = 256  # questions
 
 
-def train_and_evaluate(
-    config: TrainConfig, workdir: StrPath, *, say_costs: bool = False
-) -> dict[str, Any]:
+def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     """Run the experiment of `config` in `workdir`, or resume it, and return its report.json.
 
     A run can be killed at any moment: the same call resumes it; a finished run is not repeated.
@@ -67,37 +62,34 @@ def train_and_evaluate(
 
     The work directory is new, empty or holds this run; docs/runs.md lists what is written there.
 
-    say_costs: log what the training of an encoder will take, and refuse one that does not fit.
-
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.
       Interrupted: SIGTERM or Ctrl-C came; the state is saved.
     """
     validate(config)
     if unused := unused_settings(config):
-        names = ", ".join(spell(f"{{{name}}}") for name in unused)
+        names = ", ".join(f"`{name}`" for name in unused)
         log.warning("no effect with the other settings: %s", names)
     angular = [name for name in config.loss.names if LOSSES[name].angular(config.loss)]
     if angular and config.max_epochs and MODEL_FAMILIES[config.encoder.kind].lengths_vary(config):
         log.warning(
             "the loss %s compares directions, but searches go by distance, which orders vectors of "
-            "different lengths differently; %s",
+            "different lengths differently; set `encoder.normalize=True`",
             angular[0],
-            spell("set {encoder.normalize=True}"),
         )
     with distributed.connect_processes(config.distributed):
         try:
-            return JOBS[config.job](config, workdir, say_costs)
+            return JOBS[config.job](config, workdir)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             raise UserError(
                 f"out of memory ({str(error).splitlines()[0]})",
-                remedy="lower {batch.encode_chunk}, which changes no result, or {batch_size}",
+                remedy="lower `batch.encode_chunk`, which changes no result, or `batch_size`",
             ) from error
 
 
-def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) -> dict[str, Any]:
+def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
     source = SOURCES[config.data.source]
     run, path = identity(config), _find_data(source, config)
@@ -124,7 +116,6 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) 
             distributed.disconnect()
         if (finished and not stacks) or (trained and not first):
             return read_json(folder / "report.json") if first else {}
-        check_tools(config)
         if path and source.prepare:
             if first:
                 path = source.prepare(config, path, folder)
@@ -139,8 +130,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, say_costs: bool) 
         dataset = ready if first else with_teacher(config, dataset, teacher)
         if not trained:
             if trains(config):
-                begin = functools.partial(require_room, config, dataset, folder)
-                params = train(config, dataset, folder, begin if say_costs else None)
+                params = train(config, dataset, folder)
             else:
                 _, params = init_model(config, dataset)
             distributed.disconnect()
@@ -165,17 +155,16 @@ def _finish(
         report = dict(read_json(folder / "report.json"))
     else:
         retriever, vectors, seconds = _build_index(folder, dataset)
-        reranker = train_light(folder, config, dataset, retriever, vectors)
-        if reranker:
-            retriever.second_stages.models[LIGHT] = reranker.model
-        calibration = calibrate_pairs(folder, dataset, retriever, vectors, reranker)
-        retriever.second_stages.calibration = calibration
+        reranker = train_light(folder, config, dataset, retriever.encoder, vectors)
+        retriever.stages.light = reranker.model if reranker else None
+        calibration = calibrate_pairs(folder, dataset, retriever.encoder, vectors, reranker)
+        retriever.stages.calibration = calibration
         retriever.save(folder)
         report = write_report(
             *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
         )
     if scorer:
-        stacked = train_stacked(folder, config, dataset, retriever, vectors, scorer)
+        stacked = train_stacked(folder, config, dataset, retriever.encoder, vectors, scorer)
         if stacked:
             report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
         else:
@@ -213,7 +202,7 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
 def _build_index(
     folder: pathlib.Path, dataset: TrainDataset
 ) -> tuple[Retriever, np.ndarray, float]:
-    """Index all questions in memory; also their vectors, and the seconds to encode them."""
+    """Index all questions; return also their vectors and the seconds to encode them."""
     encoder = run_encoder(folder)
     questions, ids = dataset.data.questions, dataset.data.ids.tolist()
     encoder.encode(questions[:_WARMED])  # compiles
@@ -228,10 +217,15 @@ def _build_index(
 
     start = time.perf_counter()
     recipe = run_recipe(encoder)
-    index = build_index(
-        known, questions, ids, recipe=recipe, encoder=encoder.identity, log=log.info
+    store = FolderStore.create(
+        None,
+        map(Question, ids, questions),
+        known,
+        recipe,
+        encoder=encoder.identity,
+        dimension=encoder.dimension,
     )
-    retriever = Retriever(encoder, index)
+    retriever = Retriever(encoder, store)
     log.info("index: built in %.0f s", time.perf_counter() - start)
     return retriever, vectors, seconds
 
@@ -239,11 +233,11 @@ def _build_index(
 def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
     """The index of a finished run, and the vectors of its questions."""
     retriever = Retriever.load(folder, indexed=True)
-    if retriever.index.live_ids() != dataset.data.ids.tolist():
+    if [question.id for question in retriever.store.questions()] != dataset.data.ids.tolist():
         raise UserError(
             f"{folder}: expected the index of the run's questions, got one that was changed",
             setting="rerank.cross_encoder",
-            remedy="train in another {workdir}",
+            remedy="train in another work directory",
         )
     return retriever, retriever.encoder.encode(dataset.data.questions)
 
@@ -259,9 +253,8 @@ def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
             )
 
 
-# What a config trains: `job` -> the whole of it, from the settings to the report. The last argument
-# is `say_costs`.
-JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
+# What a config trains: `job` -> the whole of it, from the settings to the report.
+JOBS: dict[str, Callable[[TrainConfig, StrPath], dict[str, Any]]] = {
     "encoder": _train_and_evaluate,
-    "cross_encoder": lambda config, workdir, _: train_cross_encoder(config, workdir),
+    "cross_encoder": train_cross_encoder,
 }

@@ -105,13 +105,13 @@ def _check_cnn(config: TrainConfig) -> None:
             f"expected one of two ways to read unknown words, got n-grams of "
             f"{config.text.char_ngrams} and sums of n-grams",
             setting="text.subwords",
-            remedy="set {text.subwords=False} or {text.char_ngrams=0}",
+            remedy="set `text.subwords=False` or `text.char_ngrams=0`",
         )
     if config.batch.subword_dropout and not config.text.subwords:
         raise UserError(
             f"expected 0, since words are no sums of n-grams, got {config.batch.subword_dropout:g}",
             setting="batch.subword_dropout",
-            remedy="set {text.subwords=True}, or {batch.subword_dropout=0}",
+            remedy="set `text.subwords=True`, or `batch.subword_dropout=0`",
         )
 
 
@@ -121,7 +121,7 @@ def _check_bert(config: TrainConfig) -> None:
         raise UserError(
             f"expected 0, since words of bert are no sums of n-grams, got {rate:g}",
             setting="batch.subword_dropout",
-            remedy="set {batch.subword_dropout=0}, or {encoder.kind=cnn}",
+            remedy="set `batch.subword_dropout=0`, or `encoder.kind=cnn`",
         )
 
 
@@ -226,7 +226,7 @@ def _with_added_words(config: TrainConfig, start: CnnEncoder, corpora: Corpora) 
             f"expected vectors of length 1, as a teacher's, of {config.encoder.pretrained}, got "
             "others",
             setting="text.added_words",
-            remedy="leave out {teacher.model} and {teacher.vectors}: it then imitates itself",
+            remedy="leave out `teacher.model` and `teacher.vectors`: it then imitates itself",
         )
     words = frequent_words(
         corpora.by_language[1:],
@@ -239,7 +239,7 @@ def _with_added_words(config: TrainConfig, start: CnnEncoder, corpora: Corpora) 
             f"expected words in {', '.join(config.data.parallel)} that "
             f"{config.encoder.pretrained} has no row for, found none",
             setting="text.added_words",
-            remedy="give other files in {data.parallel}, or lower {text.min_count}",
+            remedy="give other files in `data.parallel`, or lower `text.min_count`",
         )
     return vocabulary
 
@@ -264,7 +264,7 @@ def _read_cnn(config: TrainConfig) -> CnnEncoder | None:
         config,
         CnnEncoder,
         "expected the folder of a run with a CNN",
-        remedy="name a run that was trained with {encoder.kind=cnn}",
+        remedy="name a run that was trained with `encoder.kind=cnn`",
     )
 
 
@@ -273,7 +273,7 @@ def _read_bert(config: TrainConfig) -> TransformerEncoder:
         config,
         TransformerEncoder,
         "expected a folder in the format of sentence-transformers",
-        remedy="name such a folder or `minilm`, or set {encoder.kind=cnn} to start from a run",
+        remedy="name such a folder or `minilm`, or set `encoder.kind=cnn` to start from a run",
     )
 
 

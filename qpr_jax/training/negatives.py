@@ -59,7 +59,7 @@ def read_negatives(
                 f"{path}, line {line}: expected two questions of the data; {got}",
                 setting="data.negatives",
                 remedy="make the file from these pairs, or skip such rows with "
-                "{data.skip_bad_rows=True}",
+                "`data.skip_bad_rows=True`",
             )
     found = np.array(pairs, np.int32).reshape(-1, 2)
     trained = (splits.split_of[found] == TRAIN).all(axis=1)
@@ -95,7 +95,7 @@ def hard_negatives(
         raise UserError(
             f"got {count}, but no training pair is labeled as a non-duplicate",
             setting="batch.hard_negatives",
-            remedy="set {batch.hard_negatives=0}",
+            remedy="set `batch.hard_negatives=0`",
         )
     negatives_of = _sample_negatives(both, questions, count, seed=seed)
     return lambda step, pairs: negatives_of(step, pairs.ravel())

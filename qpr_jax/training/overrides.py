@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from qpr_jax.errors import UserError
-from qpr_jax.old_names import OLD_NAMES
 from qpr_jax.training.config import TrainConfig, declarations, flatten, read, write
 from qpr_jax.training.presets import PRESETS, smoke_changes
 
@@ -73,9 +72,7 @@ def require_name(name: str) -> None:
         return
     section = [full for full in known if full.startswith(f"{name}.")]
     if section:
-        hint = f"did you mean `{OLD_NAMES.get(name, section[0])}`?"
-    elif name in OLD_NAMES:
-        hint = f"it is now `{OLD_NAMES[name]}`"
+        hint = f"did you mean `{section[0]}`?"
     else:
         last = name.rpartition(".")[2]
         near = [full for full in known if full.rpartition(".")[2] == last]
@@ -93,7 +90,7 @@ def parse_value(name: str, text: str) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text.lower() if kind is bool else text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 
@@ -130,6 +127,9 @@ def _read_toml(path: pathlib.Path) -> TrainConfig:
         raise UserError(f"{path}: expected a TOML file of settings, found none") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: expected TOML, got {error}", remedy="fix the file") from None
+    except (RecursionError, MemoryError):
+        what = f"{path}: expected TOML, got values nested too deeply"
+        raise UserError(what, remedy="fix the file") from None
     return override(TrainConfig(), _flat(tables))
 
 

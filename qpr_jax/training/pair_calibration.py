@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import pathlib
-import shutil
 import time
 from typing import Any
 
@@ -22,24 +21,22 @@ import numpy as np
 
 from qpr_jax.data.clusters import in_one_cluster
 from qpr_jax.data.splits import TEST, VALIDATION
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.reliability import reliability
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.index.mining import pair_distances
-from qpr_jax.index.pair_files import Pairs, join_pairs
-from qpr_jax.index.pair_search import find_pairs
-from qpr_jax.reranking.isotonic import calibrate
-from qpr_jax.reranking.pair_calibration import (
+from qpr_jax.index.close_pairs import Pairs, close_pairs
+from qpr_jax.index.exact import distances_to
+from qpr_jax.reranking.calibration import (
     CALIBRATION,
     PairCalibration,
-    light_identity,
+    calibrate,
     read_calibration,
     save_calibration,
     threshold_of_precision,
 )
-from qpr_jax.reranking.pairs import PairReranker
-from qpr_jax.reranking.scorer import score_features
-from qpr_jax.retriever import Retriever
+from qpr_jax.reranking.light import light_identity
+from qpr_jax.reranking.pairs import score_pairs
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.reranker import TrainedReranker
 
@@ -47,17 +44,15 @@ log = logging.getLogger(__name__)
 
 LEAST = 0.02  # the probability at the reach of a calibration
 PRECISIONS = (0.8, 0.9, 0.95)
-SEARCH = "pair_search"  # folder of a work directory, while the stage runs
 _NEAREST, _FEW, _MANY, _REACH_SAMPLE = 50, 5, 40, 2000
 _MOST = 10_000  # queries of a split
-_MEMORY = 1 << 30  # bytes, of the search
 MIN_DUPLICATES = 20  # of validation questions; fewer are too few to fit
 
 
 def calibrate_pairs(
     folder: pathlib.Path,
     dataset: TrainDataset,
-    retriever: Retriever,
+    encoder: Encoder,
     vectors: np.ndarray,
     reranker: TrainedReranker | None,
 ) -> PairCalibration | None:
@@ -66,20 +61,19 @@ def calibrate_pairs(
     Args:
       folder: the work directory; gets export/calibration/.
       dataset: the questions and their clusters.
-      retriever: the encoder and the index of the run.
+      encoder: the encoder of the run.
       vectors: float32 [Q, d], of all questions.
       reranker: the light re-ranker of the run, if any.
     """
-    encoder = retriever.encoder.identity
     identity = light_identity(reranker.model) if reranker else ""
     path = folder / "export" / CALIBRATION
-    if (kept := _read(path, encoder, identity)) is not None:
+    if (kept := _read(path, encoder.identity, identity)) is not None:
         return kept
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     start = time.perf_counter()
-    found = _fit(dataset, retriever, vectors, reranker, folder / SEARCH)
+    found = _fit(dataset, encoder, vectors, reranker)
     found.settings["seconds"] = time.perf_counter() - start
     save_calibration(path, found)
     for name, scores in found.settings["test"].items():
@@ -93,20 +87,16 @@ def calibrate_pairs(
 
 def _fit(
     dataset: TrainDataset,
-    retriever: Retriever,
+    encoder: Encoder,
     vectors: np.ndarray,
     reranker: TrainedReranker | None,
-    folder: pathlib.Path,
 ) -> PairCalibration:
-    """Fit the curves to pairs of validation questions, and test them on those of test questions.
-
-    folder: of the pair search, which goes on after a kill.
-    """
+    """Fit the curves to pairs of validation questions, and test them on those of test questions."""
     split_of = dataset.splits.split_of
     clusters = dataset.clusters[: len(split_of)]
     queries = {split: _sample(split_of, split, _MOST) for split in (VALIDATION, TEST)}
     reach = _choose_reach(clusters, split_of, vectors)
-    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]), folder)
+    pairs = _find_pairs(vectors, reach, np.concatenate([*queries.values()]))
     same = same_cluster(clusters, pairs)
     counts = fit_weights(clusters, split_of, queries[VALIDATION], pairs)
     tested_counts = pair_weights(clusters, queries[TEST], pairs)
@@ -116,11 +106,10 @@ def _fit(
     curves: dict[str, Any] = {"distance": _with_end(calibrate(near, labels, counts[fit]), reach)}
     raw = None
     if reranker:
-        raw = _raw_scores(dataset, retriever, reranker, pairs, fit | tested)
+        raw = _raw_scores(dataset, encoder, reranker, pairs, fit | tested)
         curves["light"] = calibrate(raw[fit], labels, counts[fit])
     identity = light_identity(reranker.model) if reranker else ""
-    encoder = retriever.encoder.identity
-    found = PairCalibration(encoder, reach=reach, reranker=identity, **curves)
+    found = PairCalibration(encoder.identity, reach=reach, reranker=identity, **curves)
     given = {"distance": found.probabilities(pairs.distances[tested])}
     if raw is not None:
         given["light"] = found.light_probabilities(raw[tested])
@@ -228,7 +217,7 @@ def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarra
     found = rank(exact_search(vectors), queries, min(_NEAREST, len(vectors) - 1))
     valid = found >= 0
     rows = np.repeat(queries, valid.sum(axis=1))
-    distances = pair_distances(vectors, rows, found[valid])
+    distances = distances_to(vectors[queries], vectors, found)[valid]
     pairs = Pairs(rows, found[valid], distances)
     weights = fit_weights(clusters, split_of, queries, pairs)
     kept = weights > 0
@@ -239,44 +228,32 @@ def _choose_reach(clusters: np.ndarray, split_of: np.ndarray, vectors: np.ndarra
     return float(np.clip(reach, few, many))
 
 
-def _find_pairs(
-    vectors: np.ndarray, reach: float, queries: np.ndarray, folder: pathlib.Path
-) -> Pairs:
+def _find_pairs(vectors: np.ndarray, reach: float, queries: np.ndarray) -> Pairs:
     """Find the pairs of the queries, and all pairs of the other questions in these."""
-    found = find_pairs(vectors, reach, folder, memory=_MEMORY, log=log.debug)
-    log.info("probabilities: %s pairs within %.4g", f"{found.count:,}", reach)
-    is_query, is_hit = np.zeros((2, len(vectors)), bool)
-    is_query[queries] = True
-    for part in found.parts():
-        near = part.where(is_query[part.first] | is_query[part.second])
-        is_hit[near.first] = is_hit[near.second] = True
-    parts = (part.where(is_hit[part.first] | is_hit[part.second]) for part in found.parts())
-    pairs = join_pairs([*parts])
-    shutil.rmtree(folder)
+    is_hit = np.zeros(len(vectors), bool)
+    is_hit[queries] = True
+    near = close_pairs(vectors, reach, is_new=is_hit.copy(), compare="new").pairs
+    is_hit[near.first] = is_hit[near.second] = True
+    pairs = close_pairs(vectors, reach, is_new=is_hit, compare="new").pairs
+    log.info("probabilities: %s pairs within %.4g", f"{len(pairs.first):,}", reach)
     return pairs
 
 
 def _raw_scores(
     dataset: TrainDataset,
-    retriever: Retriever,
+    encoder: Encoder,
     reranker: TrainedReranker,
     pairs: Pairs,
     needed: np.ndarray,
 ) -> np.ndarray:
-    """Score pairs by re-rankers that were not fitted to them, float64 [P]; 0 if not needed."""
+    """Score pairs by networks that were not fitted to them, float64 [P]; 0 if not needed."""
     folds = reranker.folds
     fold_of = np.where(folds[pairs.first] >= 0, folds[pairs.first], folds[pairs.second])
-    scorers = [(-1, reranker.model.scorer), *enumerate(reranker.scorers)]
-
-    def score(features: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        scores, fold = np.empty(len(features)), fold_of[numbers]
-        for number, scorer in scorers:
-            scores[fold == number] = score_features(scorer, features[fold == number])
-        return scores
-
-    statistics = retriever.index.keep_statistics()
-    inputs = (reranker.model, retriever.encoder, statistics, dataset.data.questions)
-    return PairReranker(*inputs, score=score).score(pairs, needed)
+    return score_pairs(
+        *(reranker.model, encoder, dataset.data.questions, *pairs),
+        needed=needed,
+        score=lambda features, numbers: reranker.scores(features, fold_of[numbers]),
+    )
 
 
 def _with_end(curve: np.ndarray, reach: float) -> np.ndarray:

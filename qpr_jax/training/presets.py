@@ -1,4 +1,4 @@
-"""Named changes of the default settings, under the names of `experiments/configs`."""
+"""Presets: named changes of the default settings."""
 
 from __future__ import annotations
 
@@ -163,11 +163,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "batch.subword_dropout": 0.2,
         "batch.token_dropout": 0.0,
         "teacher.words": True,
-        "rerank.candidates": 20,
-        "rerank.lexical_candidates": 10,
         "teacher.epochs": 6,
         "early_stopping.every_steps": 600,
-        "index.factory": "IVF1000,Flat",
     },
     "add_language": _GERMAN
     | {
@@ -210,7 +207,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-_SMOKE_DATA = {"data.held_out_pairs": 200, "index.factory": "IVF20,Flat"}
+_SMOKE_DATA = {"data.held_out_pairs": 200}
 _SMOKE_ROWS = {
     "quora": {"data.max_rows": 3000},
     "questions": {"data.max_rows": 3000},

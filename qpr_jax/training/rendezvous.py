@@ -129,6 +129,6 @@ def _missing(came: dict[int, str], count: int) -> str:
 def _not_met(problem: str) -> UserError:
     return UserError(
         f"could not connect to the other processes: {problem}",
-        remedy="start the same command on every host, with {distributed.process_id} from 0, and "
-        "let them reach {distributed.coordinator}; {distributed.timeout} is how long they wait",
+        remedy="start the same command on every host, with `distributed.process_id` from 0, and "
+        "let them reach `distributed.coordinator`; `distributed.timeout` is how long they wait",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import logging
 import pathlib
@@ -17,7 +18,6 @@ from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.evaluation.bootstrap import read_ranks, write_ranks
 from qpr_jax.evaluation.retrieval import (
     RankFn,
-    exact_search,
     first_ranks,
     index_recall,
     index_search,
@@ -26,6 +26,8 @@ from qpr_jax.evaluation.retrieval import (
     time_queries,
 )
 from qpr_jax.files import write_atomically, write_json
+from qpr_jax.index.recipe import PAPER
+from qpr_jax.index.vectors import Vectors
 from qpr_jax.machine import cpu_count, peak_memory
 from qpr_jax.rendering import render
 from qpr_jax.retriever import Retriever
@@ -34,7 +36,7 @@ from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.evaluator import eval_queries, make_agreement, pair_roc_auc
 from qpr_jax.training.metric_writer import read_json_lines
-from qpr_jax.training.reranked_scores import reranked_scores
+from qpr_jax.training.reranked_scores import first_searches, reranked_scores, store_of
 from qpr_jax.training.reranker import TrainedReranker
 from qpr_jax.training.sampler import epoch_steps, imitation_steps, pairs_per_batch
 from qpr_jax.training.teacher import NEIGHBORS
@@ -63,27 +65,29 @@ def write_report(
     a split are those of one stage; those of two stages are in its entry `reranked`. Returns what
     report.json holds.
     """
-    index = retriever.index
     queries = {split: eval_queries(dataset, split) for split in HELD_OUT}
     report = _score_splits(folder, dataset, retriever, vectors, queries, reranker)
     report["encoder"] = retriever.encoder.identity
-    if (calibration := retriever.second_stages.calibration) is not None:
+    if (calibration := retriever.stages.calibration) is not None:
         report["calibration"] = {"reach": calibration.reach, **calibration.settings}
     report["data"] = dataset.report
     if dataset.frozen_rows:
         report["added_words"] = changes_of_added_words(dataset, vectors)
     report["index"] = {
-        **{name: getattr(index.recipe, name) for name in ("factory", "probes", "assignments")},
-        "questions": len(index),
+        "factory": store_of(retriever).factory,
+        "probes": retriever.store.recipe.probes,
+        "questions": len(retriever),
         "recall@10": statistics.mean(report[split]["index_recall@10"] for split in HELD_OUT),
     }
     timed = [dataset.data.questions[i] for i in queries["test"][:TIMED_QUERIES]]
     if reranker:
-        report["reranker"] = reranker.facts | time_queries(retriever, timed, rerank="light")
+        report["reranker"] = reranker.facts | time_queries(
+            functools.partial(retriever.search, rerank="light"), timed
+        )
     if found := translation_scores(config, dataset, retriever.encoder, vectors):
         report["translations"] = found
     report["timing"] = {
-        **time_queries(retriever, timed),
+        **time_queries(functools.partial(retriever.search, rerank=False), timed),
         **_training_times(folder, config, dataset),
         "encode_questions_per_second": len(vectors) / encode_seconds,
         "peak_memory_gib": peak_memory() / 2**30,
@@ -121,9 +125,10 @@ def _score_splits(
     reranker: TrainedReranker | None,
 ) -> dict[str, Any]:
     """Score the held-out splits, and write ranks.npz if they have pairs."""
-    searches = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+    searches = first_searches(retriever, vectors)
     if reranker:
         searches |= {f"reranked_{n}": reranker.search(s) for n, s in searches.items()}
+    searches["paper"] = index_search(Vectors.build(PAPER, vectors), vectors)
     report: dict[str, Any] = {split: {} for split in HELD_OUT}
     rankings: BySearch = {}
     if dataset.negatives_for_auc:
@@ -133,6 +138,7 @@ def _score_splits(
                 **scores[split]["index"],
                 "roc_auc": pair_roc_auc(vectors.__getitem__, dataset, split),
                 "exact": scores[split]["exact"],
+                "paper": scores[split]["paper"],
             }
             if reranker:
                 report[split]["reranked"] = reranked_scores(scores[split], ranks, split, "reranked")
@@ -158,7 +164,7 @@ def add_stacked(
     """Add the scores of a stacked re-ranker to the files of a report; returns the report."""
     report |= {"reranker_cross": reranker.facts}
     if dataset.negatives_for_auc:
-        first = {"index": index_search(retriever.index, vectors), "exact": exact_search(vectors)}
+        first = first_searches(retriever, vectors)
         searches = {f"reranked_cross_{n}": reranker.search(s) for n, s in first.items()}
         scores, _, ranks = score_searches(searches, dataset)
         ranks = read_ranks(folder / RANKS) | ranks

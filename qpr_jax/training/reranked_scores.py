@@ -1,4 +1,4 @@
-"""The scores of a second stage in a report, and their difference to those of the first."""
+"""The searches that a report scores, and the gain of the second stage over the first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.evaluation.bootstrap import Scores
+from qpr_jax.evaluation.retrieval import RankFn, exact_search, index_search
+from qpr_jax.index.folder import FolderStore
+from qpr_jax.retriever import Retriever
 
 
 def reranked_scores(
@@ -41,3 +44,19 @@ def gains(ranks: dict[str, np.ndarray], split: str, name: str) -> dict[str, dict
             names = ("hits@1", "hits@10", "mrr@20")
             found[search][f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
     return found
+
+
+def first_searches(retriever: Retriever, vectors: np.ndarray) -> dict[str, RankFn]:
+    """Return the searches in one stage: by the index of the run, and exact.
+
+    vectors: float32 [Q, d], those of the questions in the order of the index.
+    """
+    index = store_of(retriever).vectors
+    return {"index": index_search(index, vectors), "exact": exact_search(vectors)}
+
+
+def store_of(retriever: Retriever) -> FolderStore:
+    """Return the index of a run, which is in a folder."""
+    if not isinstance(retriever.store, FolderStore):
+        raise TypeError(f"expected the index of a folder, got {retriever.store!r}")
+    return retriever.store

@@ -277,7 +277,7 @@ def _sample_translations(
         raise UserError(
             f"expected at least the {size:,} sentences of a batch, got {len(pairs):,}",
             setting="batch.translations",
-            remedy="lower it, or give more sentences in {data.parallel}",
+            remedy="lower it, or give more sentences in `data.parallel`",
         )
     return permuted_pairs(pairs, size, seed=seed, stream=TRANSLATIONS)
 

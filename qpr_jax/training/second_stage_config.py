@@ -13,13 +13,10 @@ class RerankConfig:
 
     kind: str = setting(
         "none",
-        "none, or light: trees and a small network over features of query and hit",
+        "none, or light: a small network over features of query and hit",
         choices=("none", "light"),
     )
     candidates: int = setting(50, "first-stage hits that the re-ranker reorders", min=2, max=1000)
-    lexical_candidates: int = setting(
-        0, "BM25 hits that the re-ranker reorders with them", min=0, max=1000
-    )
     cross_encoder: str = setting(
         "",
         "folder of a cross-encoder: a second re-ranker is trained, with its logit as a feature",

@@ -126,7 +126,7 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
         if not len(made.pairs[split]):
             raise UserError(
                 f"expected pairs in each split, got none for {split}",
-                remedy="give more logs, or lower {data.min_coherence}",
+                remedy="give more logs, or lower `data.min_coherence`",
             )
     none = np.zeros((0, 2), np.int32)
     report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}

@@ -11,7 +11,6 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from qpr_jax.errors import spell
 from qpr_jax.precision import HIGHEST, available
 from qpr_jax.training import device_memory
 from qpr_jax.training.added_words import with_first_rows
@@ -198,7 +197,9 @@ def _warn_of_precisions(config: TrainConfig, tuning: Tuning) -> None:
         if name not in unused and not available(asked, tuning.platform):
             log.warning(
                 "%s: %s has no such products; they are computed at %s",
-                *(spell(f"{{{name}={asked}}}"), tuning.platform, HIGHEST),
+                f"`{name}={asked}`",
+                tuning.platform,
+                HIGHEST,
             )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.errors import UserError, ref
+from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
@@ -27,8 +27,8 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
+from qpr_jax.index.encode_files import encode_to_file
 from qpr_jax.index.run import run_encoder
-from qpr_jax.index.vectors_file import encode_to_file
 from qpr_jax.training.config import TeacherConfig, TrainConfig, imitates_itself
 from qpr_jax.unit_vectors import unit_rows
 
@@ -136,20 +136,20 @@ def make_teacher(
             f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got "
             f"{size}",
             setting="text.added_words",
-            remedy="leave out {teacher.model} and {teacher.vectors}: it then imitates itself",
+            remedy="leave out `teacher.model` and `teacher.vectors`: it then imitates itself",
         )
     if dimension > size:
         raise UserError(
             f"expected vectors of at most {size} dimensions, as the teacher's, got {dimension}",
             setting="encoder.output_dim",
-            remedy=f"set {ref('encoder.output_dim', size)}, or, for a transformer, another teacher",
+            remedy=f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
         )
     if config.teacher.init_embeddings and config.encoder.embedding_dim > size:
         raise UserError(
             f"expected at most {size}, the teacher's dimension, to start from its vectors, got "
             f"{config.encoder.embedding_dim}",
             setting="encoder.embedding_dim",
-            remedy="lower it, or set {teacher.init_embeddings=False}",
+            remedy="lower it, or set `teacher.init_embeddings=False`",
         )
     if encoder:
         cache = config.teacher.cache

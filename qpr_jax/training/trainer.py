@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from qpr_jax import progress
-from qpr_jax.errors import Interrupted, UserError, spell
+from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import write_json
 from qpr_jax.training import distributed
 from qpr_jax.training.checkpoints import Checkpoints, S, open_checkpoints
@@ -44,15 +44,12 @@ def train(
     config: TrainConfig,
     dataset: TrainDataset,
     workdir: Path,
-    begin: Callable[[Plan, int], object] | None = None,
 ) -> Params:
     """Train until the validation score stops rising, and return the best parameters.
 
     Resumes from the latest checkpoint of `workdir`. The same steps give the same bits, however
     often the training was killed (on one CPU machine, with one number of devices). Several
     processes all call this with the same arguments; process 0 writes, scores and reports.
-
-    begin: called with the plan, compiled, and the steps that are done, before the first step.
     """
     plan = build_plan(config, dataset)
     last = plan.stages[-1]
@@ -69,8 +66,6 @@ def train(
         state, stopping = restore_latest(checkpoints, plan.state)
         done = int(state.step)
         plan.compile(done)
-        if begin is not None:
-            begin(plan, done)
         writer = MetricWriter(workdir, resume_at=done) if distributed.is_first() else None
         buffer = MetricBuffer(writer, functools.partial(_refuse, dataset, plan, workdir))
         with (
@@ -114,7 +109,7 @@ def train(
             log.info("the device waited for batches at most %.1f %% of its time", share)
         checkpoints.wait()
         if distributed.any_process(bool(signals)):
-            without = spell(" without {overwrite}") if config.overwrite else ""
+            without = " without overwrite" if config.overwrite else ""
             log.info("stopped at step %d, saved; the same command%s resumes", done, without)
             raise Interrupted(*(signals or [signal.SIGTERM]))
         log.info("best %s at step %d", stops.metric, stopping.best_step)
@@ -237,7 +232,7 @@ def _refuse(dataset: TrainDataset, plan: Plan, workdir: Path, step: int, what: s
         f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
         f"are in {path}",
         setting=plan.stage_at(step - 1).rate,
-        remedy="lower it, and start again with {overwrite=True}",
+        remedy="lower it, and start again with `overwrite=True`",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from qpr_jax.data.parallel import Translations, file_names
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.encoders.base import Encoder
-from qpr_jax.evaluation.translation_sets import Corpus, Encode, known_shares, score_set
+from qpr_jax.evaluation.translation import Corpus, Encode, known_shares, score_set
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import cached_vectors

@@ -155,7 +155,7 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
             raise UserError(
                 f"{test.name}: expected sentences to score, got a dictionary",
                 setting="data.parallel_tests",
-                remedy="give it in {data.parallel} instead, which trains with it",
+                remedy="give it in `data.parallel` instead, which trains with it",
             )
     with _naming("data.parallel"):
         splits = split_translations(
@@ -166,7 +166,7 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
             "expected sentences to hold out and score, got dictionaries alone or too few sentences "
             f"in {', '.join(config.data.parallel)}",
             setting="early_stopping.metric",
-            remedy="give sentences in {data.parallel}, or set another {early_stopping.metric}",
+            remedy="give sentences in `data.parallel`, or set another `early_stopping.metric`",
         )
     splits, left_out = _without_sources(splits, held_out)
     sources: dict[str, int] = {}

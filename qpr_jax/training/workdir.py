@@ -10,11 +10,9 @@ from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_json, write_json
-from qpr_jax.old_names import rename_settings
-from qpr_jax.training.config import TrainConfig, identity
 
 RUN_FILE = "run.json"
-FORMAT = 2  # of run.json; 1, of version 0.1, had none
+FORMAT = 1  # of run.json
 LOCK_FILE = ".lock"
 REMOVAL = "removal not finished"
 # All that a run writes and that `overwrite` removes.
@@ -39,7 +37,6 @@ OUTPUTS = (
 )
 # Written before the first step.
 _PREPARED = (RUN_FILE, "splits", "clusters")
-_LAST_STAGE = "rerank."  # settings of the re-ranker, which runs of 0.2 had not
 # Left by a kill: files and folders that are renamed when they are whole.
 LEFTOVERS = (".*.part", ".*.old")
 
@@ -67,19 +64,18 @@ def open_workdir(
         if not ours:
             raise UserError(
                 f"{folder}: another process works in this folder",
-                remedy="wait for it, or give another {workdir}",
+                remedy="wait for it, or give another work directory",
             )
         if (folder / RUN_FILE).exists():
             if overwrite:
                 _remove_run(folder)
             else:
-                run = _with_stages_it_had(folder, run)
                 _refuse_other_settings(folder, run)
         elif foreign := sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")):
             raise UserError(
                 f"{folder}: expected an empty folder or a run, found {foreign[0]!r} and no "
                 f"{RUN_FILE}",
-                remedy="give another {workdir}",
+                remedy="give another work directory",
             )
         write_json(folder / RUN_FILE, run)
         try:
@@ -92,33 +88,13 @@ def open_workdir(
             raise
 
 
-def _with_stages_it_had(folder: pathlib.Path, run: dict[str, Any]) -> dict[str, Any]:
-    """`run`, without a re-ranker where it was finished before there were any."""
-    known = read_json(folder / RUN_FILE)
-    if not (folder / "report.json").exists() or not isinstance(known, dict):
-        return run
-    return {n: v for n, v in run.items() if not n.startswith(_LAST_STAGE) or n in known}
-
-
 def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     known = read_json(folder / RUN_FILE)
-    if isinstance(known, dict) and "format" not in known and REMOVAL not in known:
-        if not (folder / "report.json").exists():
-            raise UserError(
-                f"{folder} holds an unfinished run of version 0.1",
-                remedy="finish it with 0.1, or replace it with {overwrite=True}",
-            )
-        known = rename_settings(known) | {"format": FORMAT}
     if not isinstance(known, dict) or REMOVAL in known:
         raise UserError(
             f"{folder}: the removal of a run was interrupted here",
-            remedy="finish it with {overwrite=True}, or give another {workdir}",
+            remedy="finish it with `overwrite=True`, or give another work directory",
         )
-    # The last stage changes nothing of those before it, so a run that is not finished may get one.
-    known_stage = {name: value for name, value in run.items() if name.startswith(_LAST_STAGE)}
-    # Another setting that is newer than the run had the effect of its default.
-    defaults = identity(TrainConfig())
-    known = {name: defaults[name] for name in run.keys() & defaults.keys()} | known_stage | known
     missing = "(none)"
     differences = [
         f"{name}: {known.get(name, missing)!r} there, {run.get(name, missing)!r} here"
@@ -128,7 +104,7 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     if differences:
         raise UserError(
             f"{folder} holds a run with other settings: {', '.join(differences)}",
-            remedy="use those, or another {workdir}, or replace it with {overwrite=True}",
+            remedy="use those, or another work directory, or replace it with `overwrite=True`",
         )
 
 

@@ -36,7 +36,7 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     assert (facts["verdicts"], facts["before"]) == (120, None)
     assert facts["after"]["brier"] < facts["after"]["base_brier"]
     assert "after: calibration error" in err
-    stages = Retriever.load(tmp_path / "run" / "export").second_stages
+    stages = Retriever.load(tmp_path / "run" / "export").stages
     known = stages.require_calibration()
     assert known.settings["verdicts"] == 120
     near, far = known.probabilities(np.array([0.0, known.reach]))
@@ -45,7 +45,7 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     status, out, err = qpr("calibrate", "run", verdicts, "--json", "--out", "copy")
     assert status == 0, err
     assert json.loads(out)["before"]["ece"] < 0.2
-    copied = Retriever.load(tmp_path / "copy").second_stages
+    copied = Retriever.load(tmp_path / "copy").stages
     again = copied.require_calibration()
     assert again.identity(light=False) == known.identity(light=False)
     assert again.reach == known.reach
@@ -63,12 +63,17 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
 def test_what_cannot_be_changed_or_fitted(qpr, verdicts, tmp_path):
     status, _, err = qpr("calibrate", "minilm", verdicts)
     assert status == 1
-    assert "got the name 'minilm'; name a folder for the calibrated copy with `--out`" in err
+    assert "got the name 'minilm'; name a folder for the calibrated copy with --out" in err
     write_encoder(tmp_path / "run")
     (tmp_path / "few.jsonl").write_text(verdicts.read_text().splitlines()[0] + "\n")
     status, _, err = qpr("calibrate", "run", "few.jsonl")
     assert status == 1
     assert "expected 20 verdicts or more, of both kinds" in err
     assert not (tmp_path / "run" / "export" / "calibration").exists()
+    rows = [json.loads(line) | {"weight": 1e308} for line in verdicts.read_text().splitlines()]
+    (tmp_path / "heavy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, _, err = qpr("calibrate", "run", "heavy.jsonl")
+    assert status == 1
+    assert "weights of verdicts up to 1e+12, got 1e+308" in err
     status, _, err = qpr("calibrate", "run", verdicts, "--out", ".")
     assert status == 1

@@ -10,9 +10,8 @@ import pytest
 from click.shell_completion import BashComplete, FishComplete
 
 from qpr_jax.cli.commands import qpr as program
-from qpr_jax.cli.completion import FACTORIES, SHELLS, VARIABLE
+from qpr_jax.cli.completion import SHELLS, VARIABLE
 from qpr_jax.data.tables import FORMATS
-from qpr_jax.index.recipe import Recipe
 from qpr_jax.training.config import declarations
 from qpr_jax.training.presets import PRESETS
 
@@ -39,20 +38,12 @@ def test_names_are_completed():
     assert completed("qpr presets quora_b") == ["quora_best"]
     assert completed("qpr settings los")[0] == "loss"
     assert {*completed("qpr settings ")} > {*declarations()}
-    assert completed("qpr index x --factory IVF2000,") == [
-        *("IVF2000,Flat", "IVF2000,SQ8", "IVF2000,PQ50")
-    ]
     assert (
         completed("qpr index x --run mini") == completed("qpr duplicates --run mini") == ["minilm"]
     )
     assert completed("qpr index x --format ") == [*FORMATS]
     assert completed("qpr completion ") == [*SHELLS]
     assert "--json" in completed("qpr info x --j")
-
-
-def test_factories_are_read():
-    for factory in FACTORIES:
-        Recipe(factory)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -7,7 +7,6 @@ import pyarrow.parquet
 import pytest
 
 from qpr_jax import Retriever
-from qpr_jax.duplicates import files
 from tests.cli.conftest import QUESTIONS, TABLE
 
 
@@ -23,11 +22,10 @@ def test_files_are_written(qpr, calibrated, table, tmp_path):
         "d: pairs: 1; copies: 1; groups: 1 of 3 questions, the largest of 3; 2 of 4 stay" in stderr
     )
     assert "expected precision" not in stderr  # the pair has two spellings of one text
-    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == [
-        *("deduplicated.csv", "groups.csv", "info.json", "pairs.csv"),
-    ]
+    names = [".lock", "deduplicated.csv", "groups.csv", "info.json", "pairs.csv"]
+    assert sorted(p.name for p in (tmp_path / "d").iterdir()) == names
     pairs = read(tmp_path / "d" / "pairs.csv")
-    assert [*pairs[0]] == [*files.PAIRS]
+    assert [*pairs[0]] == ["id1", "id2", "score", "distance", "question1", "question2"]
     assert [(p["id1"], p["id2"], p["score"][:4]) for p in pairs] == [
         *(("a", "c", "1.0"), ("7", "a", "1.0")),
     ]
@@ -55,7 +53,7 @@ def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
         assert qpr(*how, "--output", output)[0] == 0
         names = sorted(p.name for p in (tmp_path / "d").iterdir())
         assert names == sorted(
-            ["info.json", *(f"{n}.{output}" for n in ("deduplicated", "groups", "pairs"))]
+            [".lock", "info.json", *(f"{n}.{output}" for n in ("deduplicated", "groups", "pairs"))]
         )
         path = tmp_path / "d" / f"deduplicated.{output}"
         if output == "parquet":
@@ -71,25 +69,10 @@ def test_every_format_says_the_same(qpr, calibrated, table, tmp_path):
     assert qpr("index", "again", "d/deduplicated.parquet", "--run", calibrated)[0] == 0
 
 
-def test_whole_numbers_are_numbers_in_parquet(qpr, calibrated, tmp_path):
-    lines = [{"id": i, "question": q, "n": n} for i, q, n in ((3, "a b", 1), (5, "A B", None))]
-    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
-    assert qpr(*how)[0] == 0
-    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
-    assert [str(found.schema.field(n).type) for n in ("id", "n", "kept")] == [
-        "int64",
-        "int64",
-        "bool",
-    ]
-    assert found["id"].to_pylist() == [3, 5]
-
-
 @pytest.mark.parametrize(
     ("values", "kind", "read"),
     [
         ((1, 2.5), "double", [1.0, 2.5]),
-        ((2**53 + 1, 2), "int64", [2**53 + 1, 2]),
         ((2**53 + 1, 2.5), "string", ["9007199254740993", "2.5"]),
         ((2**63, -1), "string", ["9223372036854775808", "-1"]),
         ((True, 1), "string", ["true", "1"]),
@@ -100,10 +83,10 @@ def test_any_values_have_a_type_in_parquet(qpr, calibrated, tmp_path, values, ki
     lines = [{"id": i, "text": "a b", "n": n} for i, n in enumerate([*values, None])]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     how = ("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", "--output", "parquet")
-    status, _, stderr = qpr(*how)
-    assert status == 0, stderr
-    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")["n"]
-    assert (str(found.type), found.to_pylist()) == (kind, [*read, None])
+    assert qpr(*how)[0] == 0
+    found = pyarrow.parquet.read_table(tmp_path / "d" / "groups.parquet")
+    assert (str(found["n"].type), found["n"].to_pylist()) == (kind, [*read, None])
+    assert [str(found.schema.field(name).type) for name in ("id", "kept")] == ["int64", "bool"]
 
 
 @pytest.mark.parametrize("how", [["--max-distance", "1e-6"], ["--pairs", "1"]])
@@ -151,9 +134,9 @@ def test_an_index_gets_what_it_lacks(qpr, calibrated, table, tmp_path):
     (tmp_path / "t.csv").write_text("".join(TABLE.splitlines(keepends=True)[:3]))
     assert json.loads(qpr(*how)[1]).items() >= {"added": 0, "kept": 0, "pairs": 0}.items()
     status, _, stderr = qpr(*how, "--run", calibrated)
-    assert (status, "leave `--run` out" in stderr) == (1, True)
+    assert (status, "got run, too; leave one of them out" in stderr) == (1, True)
     status, _, stderr = qpr("duplicates", table, "--incremental", "none", "--out", "e")
-    said = "`--incremental`: expected the folder of an index, found none at none; make one with"
+    said = "`incremental`: expected the folder of an index, found none at none; make one with"
     assert (status, said in stderr) == (1, True), stderr
 
 
@@ -182,11 +165,11 @@ def test_quoras_own_file(qpr, run, tmp_path):
         (["--precision", "0"], 2, "Invalid value for '--precision'"),
         (["--pairs", "0"], 2, "Invalid value for '--pairs'"),
         (["--pairs", "1", "--threshold", "0.5"], 1, "expected one way to choose pairs, got thr"),
-        (["--keep", "best"], 1, "`--keep`: expected first, longest, central or max:COLUMN"),
-        (["--threshold", "0.5"], 1, "`--threshold`: expected a run with calibrated"),
-        (["--max-distance", "1", "--within", "shop"], 1, "`--within`: expected a column `shop`"),
-        (["--max-distance", "1", "--keep", "max:likes"], 1, "`--keep`: expected a column `likes`"),
-        (["--pairs", "1", "--incremental", "i", "--against", "t.csv"], 1, "got both"),
+        (["--keep", "best"], 1, "`keep`: expected first, longest, central or max:COLUMN"),
+        (["--threshold", "0.5"], 1, "`threshold`: expected a run with calibrated"),
+        (["--max-distance", "1", "--within", "shop"], 1, "`within`: expected a column `shop`"),
+        (["--max-distance", "1", "--keep", "max:likes"], 1, "`keep`: expected a column `likes`"),
+        (["--pairs", "1", "--incremental", "i", "--against", "t.csv"], 1, "leave one"),
     ],
 )
 def test_what_is_refused(qpr, run, table, tmp_path, how, status, said):
@@ -213,16 +196,31 @@ def test_questions_that_cannot_be_read(qpr, run, tmp_path, rows, said):
     assert [*(tmp_path / "old").iterdir()] == []
 
 
-def test_the_old_name_is_refused(qpr):
-    status, _, stderr = qpr("mine", "q.tsv", "--threshold", "3", "--out", "m")
-    assert (status, stderr.count("\n")) == (1, 1)
-    assert stderr.startswith("error: `qpr mine` is now `qpr duplicates`")
+def test_cells_that_spreadsheets_compute_are_marked(qpr, calibrated, tmp_path):
+    rows = [
+        "id,question,=note",
+        "a,=1+1 learn python,+x",
+        "b,=1+1 Learn python,-5",
+        "c,@rice,plain",
+    ]
+    (tmp_path / "q.csv").write_text("\n".join(rows))
+    how = ("duplicates", "q.csv", "--run", calibrated, "--out", "d")
+    assert qpr(*how)[0] == 0
+    plain = (tmp_path / "d" / "deduplicated.csv").read_text()
+    assert plain == "id,question,rows,=note\na,=1+1 learn python,2,+x\nc,@rice,1,plain\n"
+    assert qpr(*how, "--excel")[0] == 0
+    marked = (tmp_path / "d" / "deduplicated.csv").read_text()
+    assert marked == "id,question,rows,'=note\na,'=1+1 learn python,2,'+x\nc,'@rice,1,plain\n"
+    assert "'-5" in (tmp_path / "d" / "groups.csv").read_text()
+    status, _, stderr = qpr(*how, "--excel", "--output", "jsonl")
+    assert (status, "--excel needs --output csv or tsv" in stderr) == (2, True)
 
 
-def test_the_estimate_counts_pairs_of_one_block_only(qpr, calibrated, tmp_path):
-    rows = [f"{i},how to learn {i % 7},{i // 2}\n" for i in range(2000)]
-    (tmp_path / "q.csv").write_text("".join(["id,question,shop\n", *rows]))
-    how = ("duplicates", "q.csv", "--run", calibrated, "--out", "d", "--dry-run", "--json")
-    whole, within = (json.loads(qpr(*how, *more)[1]) for more in ((), ("--within", "shop")))
-    assert within["disk"] < whole["disk"] / 4
-    assert (within["count"], whole["count"]) == (2000, 2000)
+def test_nothing_of_the_input_reaches_a_terminal_raw(qpr, calibrated, tmp_path):
+    column = "no\x1b[31mte\u202e\nerror: forged"
+    rows = [{"text": "a b", column: "\x1b[2J"}, {"text": "A B", column: 1}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for how in (["--within", "shop"], ["--keep", "max:\x1b[31m"], []):
+        _, _, stderr = qpr("duplicates", "q.jsonl", "--run", calibrated, "--out", "d", *how)
+        assert not {"\x1b", "\u202e"} & {*stderr}
+        assert "\nerror: forged" not in stderr

@@ -92,11 +92,11 @@ def test_what_cannot_be_shown_is_told_in_a_line(qpr, runs, tmp_path):
     for arguments, said in (
         ([second, "--out", "e.md"], "second: expected the folder of a run, with splits/"),
         ([tmp_path / "none", "--out", "e.md"], "none: expected the folder of a run, with"),
-        ([first, first / "..", "--out", "e.md"], "`OTHER`: "),
-        ([first, tmp_path / "first", "--out", "e.md"], "`OTHER`: expected another folder than"),
+        ([first, first / "..", "--out", "e.md"], "`other`: "),
+        ([first, tmp_path / "first", "--out", "e.md"], "`other`: expected another folder than"),
         ([first, other, "--out", "e.md"], "other: expected the same questions, got 'another' for"),
         ([first, fewer, "--out", "e.md"], "fewer: expected the same 20 questions, got 1"),
-        ([first, "--out", "e.txt"], "`--out`: expected a name that ends in .html, .md, .json, got"),
+        ([first, "--out", "e.txt"], "`out`: expected a name that ends in .html, .md, .json, got"),
     ):
         status, out, stderr = qpr("errors", *arguments)
         assert (status, out, stderr.count("\n")) == (1, "", 1), stderr

@@ -33,13 +33,13 @@ def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
     assert qpr("extend", index, "--run", "german")[0] == 0
     write_english(tmp_path / "other", subwords=False)
     for name, what in (
-        ("other", "which extends none; train one with `--set text.added_words`"),
-        (run, "got one that it extends; leave the index as it is"),
+        ("other", "which extends none; train one with text.added_words"),
+        (run, "got one that it extends; leave the index"),
     ):
         status, out, stderr = qpr("extend", index, "--run", name)
         assert (status, out) == (1, "")
         assert stderr.count("\n") == 1
-        assert "error: `--run`: " in stderr
+        assert "error: `run`: " in stderr
         assert "expected an encoder that extends that of" in stderr
         assert what in stderr
     assert qpr("extend", index)[0] == 2
@@ -48,7 +48,7 @@ def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
         status, _, stderr = qpr("extend", tmp_path / name, "--run", "german")
         assert status == 1
         assert stderr.count("\n") == 1
-        assert "error: `FOLDER`: " in stderr
+        assert "error: `folder`: " in stderr
         assert "expected a" in stderr
         assert "train one" not in stderr
 

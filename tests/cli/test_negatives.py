@@ -86,7 +86,7 @@ def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
     mine = ("negatives", run, pairs, "--out", "n.tsv", "--rerank", "light")
     status, _, stderr = qpr(*mine)
     assert status == 1
-    assert "`--rerank`: expected an encoder with a folder reranker/, found none" in stderr
+    assert "`rerank`: expected an encoder with a folder reranker/, found none" in stderr
 
     def rerank(texts, hits):
         assert {len(found) for found in hits} == {4, 5}  # of six, less the texts of the query
@@ -177,9 +177,9 @@ def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        (("--out", "./pairs.jsonl"), 1, "`--out`: expected another file than that of the pairs"),
-        (("--out", "n.csv"), 1, "`--out`: expected a file .tsv or .jsonl, got n.csv"),
-        (("--out", "n.tsv", "--from-rank", "9", "--to-rank", "8"), 1, "`--from-rank`: expected at"),
+        (("--out", "./pairs.jsonl"), 1, "`out`: expected another file than that of the pairs"),
+        (("--out", "n.csv"), 1, "`out`: expected a file .tsv or .jsonl, got n.csv"),
+        (("--out", "n.tsv", "--from-rank", "9", "--to-rank", "8"), 1, "`from_rank`: expected at"),
         (("--out", "n.tsv", "--split", "train"), 1, "expected pairs.jsonl to be the file that"),
         (("--out", "n.tsv", "--relative-margin", "-1"), 2, "Invalid value for '--relative-margin'"),
         (("--out", "n.tsv", "--max-score", "2"), 2, "Invalid value for '--max-score'"),
@@ -196,7 +196,7 @@ def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, sai
     assert (found, said in stderr) == (status, True), stderr
     assert not [*tmp_path.glob("n.*")]
     stderr = qpr("negatives", "nowhere", pairs, "--out", "n.tsv")[2]
-    assert "error: `RUN`: expected a run or an index, found none at nowhere" in stderr
+    assert "error: `run`: expected a run or an index, found none at nowhere" in stderr
 
 
 def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):

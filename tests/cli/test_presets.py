@@ -30,7 +30,7 @@ def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr):
     assert '"quora_best"' in qpr("presets", "quora_best", "--json")[1]
     status, _, stderr = qpr("presets", "best")
     assert status == 1
-    assert stderr.startswith("error: `NAMES`: expected a preset, got 'best'; ")
+    assert stderr.startswith("error: `names`: expected a preset, got 'best'; ")
 
 
 def test_choices_are_those_of_the_registries():

@@ -30,7 +30,7 @@ def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
     (tmp_path / "mine" / "notes").write_text("work")
     status, _, stderr = qpr("publish", run, "--to", "mine")
     assert status == 1
-    assert stderr == "error: `--to`: mine is there already; remove it, or name another folder\n"
+    assert stderr == "error: `to`: mine exists already; remove it, or name another folder\n"
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
@@ -55,7 +55,7 @@ def test_names_that_no_card_can_say_are_refused(qpr, run, name):
 def test_a_run_without_an_encoder_is_told(qpr, tmp_path):
     status, _, stderr = qpr("publish", "nothing", "--to", "mine")
     assert status == 1
-    assert "`RUN`: expected a run or an index, found none at nothing, nor a model of" in stderr
+    assert "`run`: expected a run or an index, found none at nothing, nor a model of" in stderr
     assert not (tmp_path / "mine").exists()
 
 
@@ -93,4 +93,4 @@ def test_a_published_model_is_no_index(qpr, run, command):
 def test_the_folder_that_one_is_in_is_not_replaced(qpr, run):
     status, _, stderr = qpr("publish", run, "--to", ".")
     assert status == 1
-    assert "error: `--to`: expected another folder than the current one, got .\n" in stderr
+    assert "error: `to`: expected another folder than the current one, got .\n" in stderr

@@ -68,8 +68,8 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     [
         (("--dev", 0.6, "--test", 0.4), "expected shares that leave some to train on, got 0.6 and"),
         (("--dev", 0.001), "expected duplicates in each part, got none for dev, which is 0.001 of"),
-        (("--dev-queries", 0), "`--dev-queries`: expected 1 or more, got 0"),
-        (("--seed", -1), "`--seed`: expected 0 or more, got -1"),
+        (("--dev-queries", 0), "`dev_queries`: expected 1 or more, got 0"),
+        (("--seed", -1), "`seed`: expected 0 or more, got -1"),
     ],
 )
 def test_sizes_that_cannot_be(qpr, tmp_path, options, said):
@@ -99,4 +99,4 @@ def test_files_and_folders_that_will_not_do(qpr, tmp_path):
     assert json.loads((tmp_path / "parts" / "report.json").read_text())["skipped_rows"] == 1
     status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
     assert status == 1
-    assert "`--out`: parts is there already; remove it, or name another folder" in stderr
+    assert "`out`: parts exists already; remove it, or name another folder" in stderr

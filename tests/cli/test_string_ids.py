@@ -62,4 +62,4 @@ def test_kept_by_compact_and_checked_by_info(qpr, index):
     assert qpr("compact", index)[0] == 0
     facts = json.loads(qpr("info", index)[1])
     assert (facts["questions"], facts["removed"], facts["integrity_check"]) == (2, 0, "ok")
-    assert Retriever.load(index).index.live_ids() == ["007", "7"]
+    assert [q.id for q in Retriever.load(index).store.questions()] == ["007", "7"]

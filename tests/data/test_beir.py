@@ -87,7 +87,7 @@ def test_gzip(written):
         (
             "qrels/test.tsv",
             "HEAD",
-            "expected relevant documents, got none; name another with `split`",
+            "expected relevant documents, got none; name another with `--split`",
         ),
     ],
 )

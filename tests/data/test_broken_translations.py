@@ -126,7 +126,7 @@ def test_bad_rows_are_counted(tmp_path):
     found = read(path, skip_bad_rows=True)
     assert_pairs(found, [("How?", "Wie?"), ("Why not?", "Warum nicht?")])
     assert found.skipped == 3
-    with pytest.raises(UserError, match=r"skip bad rows with `skip_bad_rows=True`"):
+    with pytest.raises(UserError, match=r"`data.skip_bad_rows=True`"):
         read(path)
 
 

@@ -3,6 +3,7 @@
 import csv
 import datetime
 import decimal
+import json
 import uuid
 
 import numpy as np
@@ -111,8 +112,8 @@ def test_ids_of_columns_with_missing_values():
             {"text_column": "c"},
             "a column `c`, got `3`, `b`; na",
         ),
-        (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `payload`"),
-        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "another with `id_column`"),
+        (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `--payload`"),
+        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "another with `--id-column`"),
         (pd.DataFrame([["a", "b"]], columns=["text"] * 2), {}, "one column `text`, got 2; rename"),
         (
             pd.DataFrame({"question": ["a", None]}),
@@ -210,8 +211,6 @@ def test_bad_rows_may_be_left_out(caplog):
         (decimal.Decimal("1.50"), "1.50"),
         (b"text", "text"),
         (b"\xff", "/w=="),
-        (float("inf"), None),
-        (float("nan"), None),
         (pd.NaT, None),
         (pd.NA, None),
         (np.float32(0.5), 0.5),
@@ -224,3 +223,18 @@ def test_bad_rows_may_be_left_out(caplog):
 )
 def test_payload_is_json(value, expected):
     assert to_json(value) == expected
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), np.float32("-inf")])
+def test_numbers_that_json_lacks_are_refused_and_never_become_null(tmp_path, number):
+    for value in (number, [number], {"a": number}, np.array([1.0, number])):
+        with pytest.raises(UserError, match="expected finite numbers in the payload"):
+            to_json(value)
+    with pytest.raises(UserError, match=r"`payload`: expected finite .* at position 1"):
+        list(as_entries(["a", "b"], payload=[{}, {"x": number}]))
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": "a", "x": float(number)}))
+    with pytest.raises(UserError, match=r"q\.jsonl, line 1: expected a JSON object \(got "):
+        list(read_questions(str(tmp_path / "q.jsonl"), columns=Columns(payload=True)))
+    (tmp_path / "q.jsonl").write_text('{"question": "a", "x": 1e999}')
+    with pytest.raises(UserError, match=r"q\.jsonl, line 1: expected finite numbers"):
+        list(read_questions(str(tmp_path / "q.jsonl"), columns=Columns(payload=True)))

@@ -139,7 +139,7 @@ def test_a_bad_row(tmp_path, message):
     row = BAD[message] if isinstance(BAD[message], bytes) else BAD[message].encode()
     two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
     path = file_of(tmp_path, HEADER.encode() + two_lines + row + b"\n" + GOOD.encode())
-    with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*skip_bad_rows=True"):
+    with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
         read_quora(path)
     data = read_quora(path, skip_bad_rows=True)
     assert data.questions == ["one\ntwo", "three", "How?", "How so?"]

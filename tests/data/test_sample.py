@@ -48,6 +48,8 @@ def test_a_seed_gives_the_same_bytes(tmp_path):
 def test_mistakes(tmp_path):
     with pytest.raises(UserError, match="expected 1 to"):
         write_sample(tmp_path / "a", clusters=0)
+    with pytest.raises(UserError, match="`seed`: expected 0 or more, got -1"):
+        write_sample(tmp_path / "a", seed=-1)
     write_sample(tmp_path / "a", clusters=1)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         write_sample(tmp_path / "a")

@@ -139,7 +139,7 @@ def test_the_refusal_names_every_way(cache):
         f"$QPR_DATA_DIR/quora/{NAME}",
         str(cache / NAME),
         "http://127.0.0.1:9/file",
-        "`config=synthetic_sdml`",
+        "`--config synthetic_sdml`",
     ):
         assert way in message
 

@@ -251,7 +251,7 @@ def test_parts_that_get_nothing():
 def test_a_folder_that_is_there_stays(tmp_path, log):
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         write_tasks(tmp_path / "parts", make_tasks(log, SIZES))
     assert [path.name for path in tmp_path.rglob("*")] == ["parts", "mine.txt"]
 

@@ -103,7 +103,7 @@ def test_a_split_that_overlap_empties_is_refused(tmp_path):
 
 
 def test_what_is_there_is_not_written_over(folder, tmp_path):
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         make_folder(folder, Logs((str(tmp_path / "rows.jsonl"),)), Method())
 
 

@@ -3,13 +3,8 @@
 import numpy as np
 import pytest
 
-from qpr_jax.reranking.light import LIGHT, read_light
-from qpr_jax.reranking.pair_calibration import (
-    CALIBRATION,
-    PairCalibration,
-    light_identity,
-    save_calibration,
-)
+from qpr_jax.reranking.calibration import CALIBRATION, PairCalibration, save_calibration
+from qpr_jax.reranking.light import LIGHT, light_identity, read_light
 from tests.runs import write_encoder, write_reranker
 
 REACH = 4.0

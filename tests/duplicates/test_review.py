@@ -9,27 +9,21 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.labeled_pairs import read_labeled
-from qpr_jax.duplicates import review as module
 from qpr_jax.duplicates.found_pairs import pair_key, read_found_pairs
-from qpr_jax.duplicates.review import (
-    describe_review,
-    mark_differences,
-    open_review,
-    threshold_of,
-)
+from qpr_jax.duplicates.review import describe_review, mark_differences, open_review, threshold_of
 from qpr_jax.errors import UserError
 
 
 def pair_rows(count=60, seed=0):
-    rng = np.random.default_rng(seed)
-    scores = rng.beta(2, 1, count)
+    scores = np.random.default_rng(seed).beta(2, 1, count)
     for i, score in enumerate(scores.tolist()):
-        texts = (f"How do I cook {i}?", f'How to "cook", {i}\nin 2015?')
-        yield dict(zip(("id1", "id2"), (f"a{i}", str(i)), strict=True)) | {
+        yield {
+            "id1": f"a{i}",
+            "id2": str(i),
             "score": score,
             "distance": 1 / score,
-            "question1": texts[0],
-            "question2": texts[1],
+            "question1": f"How do I cook {i}?",
+            "question2": f'How to "cook", {i}\nin 2015?',
         }
 
 
@@ -38,16 +32,16 @@ def write_found(path, rows):
     with open(path, "w", newline="", encoding="utf-8") as file:
         if str(path).endswith("jsonl"):
             file.writelines(json.dumps(row) + "\n" for row in rows)
-            return path
-        writer = csv.DictWriter(file, [*rows[0]])
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
+        else:
+            writer = csv.DictWriter(file, [*rows[0]])
+            writer.writeheader()
+            writer.writerows(rows)
+    return str(path)
 
 
 @pytest.fixture
 def pairs(tmp_path):
-    return str(write_found(tmp_path / "pairs.csv", pair_rows()))
+    return write_found(tmp_path / "pairs.csv", pair_rows())
 
 
 def read_csv(path):
@@ -62,6 +56,7 @@ def judge_all(review, verdict=lambda pair: pair.score > 0.5):
 
 def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path):
     path, shown = tmp_path / "v" / "verdicts.csv", []
+    (tmp_path / "info.json").write_text(json.dumps({"calibration": "0af3"}))
     for _ in range(3):  # starts
         with open_review(pairs, path, precision=0.8) as review:
             assert len(review.history) == len(shown)
@@ -76,14 +71,7 @@ def test_verdicts_are_on_disk_at_once_and_a_second_start_goes_on(pairs, tmp_path
     assert " ".join(rows[0]) == expected
     assert [pair_key(row["id1"], row["id2"]) for row in rows] == shown
     assert rows[0]["question2"].endswith('"cook", ' + rows[0]["id2"] + "\nin 2015?")
-
-
-def test_verdicts_name_the_calibration_of_their_scores(pairs, tmp_path):
-    for name in ("", "0af3"):
-        (tmp_path / "info.json").write_text(json.dumps({"calibration": name or None}))
-        with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
-            review.judge(review.current, True)
-        assert {row["calibration"] for row in read_csv(tmp_path / "v.csv")} == {name}
+    assert {row["calibration"] for row in rows} == {"0af3"}
 
 
 def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
@@ -98,8 +86,7 @@ def test_weights_count_all_pairs_of_strata_with_a_verdict(pairs, tmp_path):
     option, value = threshold_of(review.found, found)
     assert option == "threshold"
     assert len(repr(value)) < 7
-    assert (scores >= value).sum() == len(accepted)
-    assert found.pairs == len(accepted)
+    assert (scores >= value).sum() == len(accepted) == found.pairs
     assert found.precision == pytest.approx((accepted > 0.5).mean(), abs=0.06)
 
 
@@ -120,13 +107,12 @@ def test_undo_and_skip(pairs, tmp_path):
         assert review.undo()
         assert review.current == first
         assert review.estimate() is None
-        assert not review.undo()
 
 
 def test_the_order_of_rows_does_not_matter(pairs, tmp_path):
     other = write_found(tmp_path / "other.jsonl", reversed([*pair_rows()]))
     asked = []
-    for file in (pairs, str(other)):
+    for file in (pairs, other):
         with open_review(file, tmp_path / f"{len(asked)}.csv", precision=0.8) as review:
             for _ in range(10):
                 asked.append(review.current)
@@ -139,27 +125,23 @@ def test_two_tables_may_have_the_same_ids(tmp_path):
     rows = [*pair_rows(20)]
     for i, row in enumerate(rows):
         row |= {"id1": f"{i // 2}" if i % 2 else "x", "id2": "x" if i % 2 else f"{i // 2}"}
-    path = str(write_found(tmp_path / "pairs.csv", rows))
-    for _ in range(2):  # starts
-        with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
-            judge_all(review)
-            assert {v.key for v in review.history} == {pair_key(r["id1"], r["id2"]) for r in rows}
+    path = write_found(tmp_path / "pairs.csv", rows)
+    with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
+        judge_all(review)
     texts = {(row["question1"], row["question2"]) for row in read_csv(tmp_path / "v.csv")}
     assert texts == {(row["question1"], row["question2"]) for row in rows}
 
 
 def test_distances_serve_where_there_is_no_score(tmp_path):
-    rows = ({**row, "score": ""} for row in pair_rows())
-    pairs = str(write_found(tmp_path / "pairs.csv", rows))
+    pairs = write_found(tmp_path / "pairs.csv", ({**row, "score": ""} for row in pair_rows()))
     with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
         judge_all(review, lambda pair: pair.distance < 2)
         implied = describe_review(review)["estimate"]
     assert implied["option"] == "max_distance"
     distances = np.array([row["distance"] for row in pair_rows()])
-    assert (distances <= implied["threshold"]).sum() == implied["pairs"]
-    assert implied["precision"] == pytest.approx(
-        (distances[distances <= implied["threshold"]] < 2).mean(), abs=0.06
-    )
+    accepted = distances[distances <= implied["threshold"]]
+    assert len(accepted) == implied["pairs"]
+    assert implied["precision"] == pytest.approx((accepted < 2).mean(), abs=0.06)
 
 
 def test_a_verdict_that_is_not_written_is_not_counted(pairs, tmp_path, monkeypatch):
@@ -177,19 +159,15 @@ def test_a_verdict_that_is_not_written_is_not_counted(pairs, tmp_path, monkeypat
         assert (tmp_path / "v.csv").read_bytes() == before
 
 
-def test_two_reviews_do_not_write_one_file(pairs, tmp_path):
-    with (
-        open_review(pairs, tmp_path / "v.csv", precision=0.8),
-        pytest.raises(UserError, match="another review is writing this file"),
-        open_review(pairs, tmp_path / "v.csv", precision=0.8),
-    ):
-        pass
-
-
-def test_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
+def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
     with open_review(pairs, tmp_path / "v.csv", precision=0.8) as review:
         review.judge(review.current, True)
-    other = str(write_found(tmp_path / "other.csv", pair_rows(seed=1)))
+        with (
+            pytest.raises(UserError, match="another review is writing this file"),
+            open_review(pairs, tmp_path / "v.csv", precision=0.8),
+        ):
+            pass
+    other = write_found(tmp_path / "other.csv", pair_rows(seed=1))
     with (
         pytest.raises(UserError, match=r"a verdict on a pair that .* lacks or scores otherwise"),
         open_review(other, tmp_path / "v.csv", precision=0.8),
@@ -200,42 +178,33 @@ def test_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": "1.5"}, "line 2: expected a probability in `score`, got '1.5'"),
-        ({"score": "nan"}, "line 2: expected a probability"),
-        ({"score": "high"}, "line 2: expected a probability"),
-        ({"distance": "-1"}, "line 2: expected 0 or more in `distance`"),
+        ({"score": "1.5"}, "line 2: expected ids, questions, a score from 0 to 1"),
+        ({"score": "nan"}, "line 2: expected"),
+        ({"score": "high"}, "line 2: expected"),
+        ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
+        ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
     ],
 )
 def test_rows_that_are_no_pairs(tmp_path, change, message):
     first, *rest = pair_rows(5)
     path = write_found(tmp_path / "pairs.csv", [first | change, *rest])
     with pytest.raises(UserError) as raised:
-        read_found_pairs(str(path))
+        read_found_pairs(path)
     assert message in str(raised.value)
 
 
-def test_files_that_are_no_pairs(tmp_path):
-    rows = [*pair_rows(3)]
-    path = write_found(tmp_path / "pairs.csv", [*rows, rows[0]])
-    with pytest.raises(UserError, match="expected each pair once, got 'a0' and '0' again"):
-        read_found_pairs(str(path))
-    path.write_text("id1,id2,score,question1,question2\n")
-    with pytest.raises(UserError, match="expected pairs, got none"):
-        read_found_pairs(str(path))
-    path.write_text("id1,id2,question1,question2\n1,2,a,b\n")
-    with pytest.raises(UserError, match="expected a column `score`"):
-        read_found_pairs(str(path))
-
-
-def test_few_pairs_of_a_stratum_are_kept(tmp_path, monkeypatch):
-    """Texts of a large file are not held, but those of verdicts are."""
-    monkeypatch.setattr("qpr_jax.duplicates.found_pairs._CHOICES", 2)
-    path = str(write_found(tmp_path / "pairs.csv", pair_rows(300)))
-    key = pair_key("a7", 7)
-    found = read_found_pairs(path, keys=[key])
-    assert len(found.pairs) <= 2 * len(found.strata.sizes) + 1
-    assert found.pairs[key].question1 == "How do I cook 7?"
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id1,id2,score,distance,question1,question2\n", "expected pairs, got none"),
+        ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `?score"),
+    ],
+)
+def test_files_that_are_no_pairs(tmp_path, text, message):
+    (tmp_path / "pairs.csv").write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_found_pairs(str(tmp_path / "pairs.csv"))
 
 
 def test_words_that_differ_are_marked():
@@ -245,10 +214,4 @@ def test_words_that_differ_are_marked():
     assert "".join(piece for piece, _ in first) == "How can I cook Rice in 2015?"
     first, _ = mark_differences("very very good", "very good")
     assert [differs for piece, differs in first if piece == "very"] == [True, True]
-    first, second = mark_differences("\u6771\u4eac\u306f", "\u6771\u5317\u306f")
-    assert [piece for piece, differs in first if differs] == ["\u4eac"]
     assert mark_differences("", "") == ([], [])
-
-
-def test_verdicts_are_named_as_columns_of_labeled_pairs():
-    assert {"question1", "question2", "is_duplicate"} < {*module.VERDICTS}

@@ -65,12 +65,6 @@ def test_few_and_equal_probabilities(probabilities):
     assert found.low == pytest.approx(found.precision)
 
 
-def test_a_stratum_that_is_judged_is_asked_last():
-    strata = make_strata(np.array([0.9] * 3 + [0.5] * 100))
-    yes, none = np.array([3, 0]), np.zeros(2, np.int64)
-    assert rank_strata(strata, yes, none, 0.9).tolist() == [1, 0]
-
-
 def test_all_verdicts_give_the_true_precision(population):
     probabilities, labels = population
     strata = make_strata(probabilities)
@@ -88,7 +82,7 @@ def test_all_verdicts_give_the_true_precision(population):
 
 @pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1, 1), (1, -1), (0.5, 0), (2, 0)])
 def test_the_precision_is_right_although_probabilities_are_wrong(population, scale, shift):
-    """The shares of benchmarks/review.py, of fewer draws and so with more room."""
+    """The shares of results/benchmarks/review.md, of fewer draws and so with more room."""
     probabilities, labels = population
     wrong = sigmoid(scale * np.log(probabilities / (1 - probabilities)) + shift)
     found = [review(wrong, labels, 120, 0.85, seed) for seed in range(8)]

@@ -1,10 +1,17 @@
 """`find_duplicates` of new rows: against another table, and against what an index has."""
 
+import re
+
+import numpy as np
 import pytest
 
 from qpr_jax import Retriever, UserError, find_duplicates
-from qpr_jax.duplicates import search
+from qpr_jax.data.questions import Entry
+from qpr_jax.duplicates.find import Source, search
+from qpr_jax.duplicates.scores import Choice
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from tests.duplicates.conftest import calibrate
+from tests.duplicates.test_find import texts_of
 from tests.runs import write_encoder
 
 
@@ -12,20 +19,6 @@ def test_a_column_that_two_tables_do_not_share_is_said(run, caplog):
     new, old = ([{"text": "a b", "shop": shop}] for shop in ("x", "y"))
     assert not len(find_duplicates(new, run=run, within="shop", against=old).pairs)
     assert caplog.messages == ["no value of `shop` is in both tables: nothing is compared"]
-
-
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_a_row_of_an_index_without_a_value_is_known(run, tmp_path, with_ids):
-    entries = [(0, 0, "learn python", {"shop": "x"}), (1, 1, "cook rice", {"shop": None})]
-    Retriever.build_in(tmp_path / "index", entries, run=run)
-    texts = ["learn python", "cook rice", "LEARN python"]
-    shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
-    ids = [0, 1, 2] if with_ids else None
-    for added in (1, 0):
-        found = find_duplicates(
-            texts, ids, shops, incremental=tmp_path / "index", within="shop", threshold=0.9
-        )
-        assert (len(found.pairs), len(found.kept)) == (0, added)
 
 
 def test_new_rows_are_compared_with_old_ones_only(run):
@@ -41,7 +34,7 @@ def test_new_rows_are_compared_with_old_ones_only(run):
         *((False, i) for i in (0, 1)),
         *((True, i) for i in (0, 1, 2)),
     ]
-    assert not group.keeps_table
+    assert not any(map(min, group.of_table, group.stays))
     assert group.link in pairs
     frame = found.groups.to_pandas()
     assert [*zip(frame["of_table"], frame["id"], strict=True)] == [
@@ -50,6 +43,25 @@ def test_new_rows_are_compared_with_old_ones_only(run):
     expected = (*group.link, pytest.approx(group.distance))
     assert (*found.groups.to_arrow().to_pylist()[0].values(),)[4:7] == expected
     assert find_duplicates(new, run=run, against=[], threshold=0.95).kept == [0, 1, 2, 3, 4]
+    assert find_duplicates([], run=run, against=old, threshold=0.95).kept == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_across_are_those_of_both_tables_together(run, seed):
+    texts = texts_of(60, seed)
+    whole = find_duplicates(texts, run=run, max_distance=0.5, groups="closure")
+    across = find_duplicates(texts[:20], run=run, max_distance=0.5, against=texts[20:])
+    close = {frozenset((texts[p.id1], texts[p.id2])) for p in whole.pairs}
+    expected = {
+        (i, j)
+        for i in range(20)
+        for j in range(40)
+        if texts[i] == texts[20 + j] or {texts[i], texts[20 + j]} in close
+    }
+    stand_for = {text: i for i, text in reversed([*enumerate(texts[20:])])}
+    assert {p[:2] for p in across.pairs} == {
+        (i, j) for i, j in expected if stand_for[texts[20 + j]] == j
+    }
 
 
 def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
@@ -64,45 +76,6 @@ def test_equal_texts_of_two_tables_need_no_probability(tmp_path):
     assert find_duplicates(["learn python"] * 2, **how, threshold=0.9).kept == [0, 1]
 
 
-def test_many_copies_of_a_new_text_are_pairs_of_their_own(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "_ROWS", 7)
-    new = ["learn python"] * 20 + ["cook rice"]
-    old = ["LEARN python", "Learn Python", "cook rice"]
-    found = find_duplicates(new, run=run, against=old, threshold=0.95, folder=tmp_path)
-    expected = {*((i, j) for i in range(20) for j in (0, 1)), (20, 2)}
-    assert sorted(pair[:2] for pair in found.pairs) == sorted(expected)
-    assert found._found.listed == 41
-    assert all(len(part.first) <= 7 for part in found._found.row_pairs())
-
-
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_an_index_is_compared_with_what_is_new(run, tmp_path, with_ids):
-    entries = [(0, 0, "learn python", None), (1, 1, "cook rice", None)]
-    Retriever.build_in(tmp_path / "index", entries, run=run)
-    new = ["learn python", "LEARN PYTHON", "what is rust", "What is rust"]
-    ids = [0, "b", "c", "d"] if with_ids else None
-    found = find_duplicates(new, ids, incremental=tmp_path / "index", threshold=0.95)
-    names = ["b", "c", "d"] if with_ids else [3, 4, 5]
-    assert {pair[:2] for pair in found.pairs} == {(0, names[0]), (names[1], names[2])}
-    assert found.kept == [names[1]]
-    assert len(Retriever.load(tmp_path / "index")) == 5
-    again = find_duplicates(new, ids, incremental=tmp_path / "index", threshold=0.95)
-    assert (len(again.pairs), again.kept) == (0, [])
-    more = [*new, "LEARN PYTHON code"]
-    third = find_duplicates(more, [*ids, "e"] if ids else None, incremental=tmp_path / "index",
-                            max_distance=0)  # fmt: skip
-    assert (len(third.pairs), len(third.kept)) == (0, 1)
-
-
-def test_a_row_of_an_index_that_changed_replaces_the_old_one(run, tmp_path):
-    entries = [(0, "a", "learn python", None), (1, "b", "cook rice", None)]
-    Retriever.build_in(tmp_path / "index", entries, run=run)
-    found = find_duplicates(["cook rice"], ["a"], incremental=tmp_path / "index", threshold=0.9)
-    assert [pair[:2] for pair in found.pairs] == [("a", "b")]
-    assert found.kept == []
-    assert len(Retriever.load(tmp_path / "index")) == 2
-
-
 def test_it_explains_the_pair_of_the_right_tables(run):
     new, old = ["learn python", "cook rice"], ["cook fish", "Learn Python"]
     found = find_duplicates(new, run=run, against=old, threshold=0.95)
@@ -112,24 +85,112 @@ def test_it_explains_the_pair_of_the_right_tables(run):
         found.explain((1, 0))
 
 
-def test_an_index_of_two_encoders_is_compared_by_that_of_its_questions(run, plain_run, tmp_path):
-    """By its vectors, its calibration and its explanations; a search stays with the other."""
-    write_encoder(tmp_path / "student", seed=5)
-    old, new = ["learn python", "cook rice", "a new car"], ["how to cook rice", "LEARN python"]
-    found = {}
-    for name, how in (("one", {"run": run}), ("two", {"run": "student", "documents_by": run})):
-        how["run"] = tmp_path / how["run"]
-        Retriever.build(old, run=how.pop("run"), **how).save(tmp_path / name)
-        found[name] = find_duplicates(new, incremental=tmp_path / name, threshold=0.2)
-    one, two = ([*found[name].pairs] for name in ("one", "two"))
-    assert one == two
-    assert len(one) >= 2
-    first = max(two, key=lambda pair: pair.distance)
-    explained = found["two"].explain(first)
-    assert explained.distance == pytest.approx(first.distance, rel=1e-4)
-    loaded = Retriever.load(tmp_path / "two")
-    assert len(loaded) == len(old) + 2
-    assert loaded.encoder.identity != loaded.index.encoder
-    Retriever.build(old, run=tmp_path / "student", documents_by=plain_run).save(tmp_path / "three")
-    with pytest.raises(UserError, match="expected a run with calibrated probabilities"):
-        find_duplicates(new, incremental=tmp_path / "three", threshold=0.2)
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_an_index_is_compared_with_what_is_new(run, with_ids):
+    index = Retriever.build(["learn python", "cook rice"], run=run)
+    new = ["learn python", "LEARN PYTHON", "what is rust", "What is rust"]
+    ids = [0, "b", "c", "d"] if with_ids else None
+    found = find_duplicates(new, ids, incremental=index, threshold=0.95)
+    names = ["b", "c", "d"] if with_ids else [3, 4, 5]
+    assert {pair[:2] for pair in found.pairs} == {(0, names[0]), (names[1], names[2])}
+    assert found.kept == [names[1]]
+    assert len(index) == 5
+    again = find_duplicates(new, ids, incremental=index, threshold=0.95)
+    assert (len(again.pairs), again.kept) == (0, [])
+    more = [*new, "LEARN PYTHON code"]
+    ids = [*ids, "e"] if ids else None
+    third = find_duplicates(more, ids, incremental=index, max_distance=0)
+    assert (len(third.pairs), len(third.kept)) == (0, 1)
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_row_of_an_index_without_a_value_is_known(run, with_ids):
+    old = [{"text": "learn python", "shop": "x"}, {"text": "cook rice", "shop": None}]
+    index = Retriever.build(old, run=run)
+    texts = ["learn python", "cook rice", "LEARN python"]
+    shops = [{"shop": "x"}, {"shop": None}, {"shop": None}]
+    ids = [0, 1, 2] if with_ids else None
+    for added in (1, 0):
+        how = {"incremental": index, "within": "shop", "threshold": 0.9}
+        found = find_duplicates(texts, ids, shops, **how)
+        assert (len(found.pairs), len(found.kept)) == (0, added)
+
+
+def test_a_row_of_an_index_that_changed_replaces_the_old_one(run):
+    index = Retriever.build(["learn python", "cook rice"], ["a", "b"], run=run)
+    found = find_duplicates(["cook rice"], ["a"], incremental=index, threshold=0.9)
+    assert [pair[:2] for pair in found.pairs] == [("a", "b")]
+    assert found.kept == []
+    assert [question.text for question in index.store.questions()] == ["cook rice"] * 2
+
+
+@pytest.mark.parametrize("keep", ["first", "central"])
+def test_only_what_is_new_is_encoded(run, monkeypatch, keep):
+    texts = sorted({*texts_of(150)})
+    old, new = texts[:-10], texts[-10:]
+    expected = find_duplicates([*old, *new], run=run, max_distance=0.8)
+    index = Retriever.build(old, run=run)
+    seen, encode = [], CnnEncoder.encode
+
+    def note(self, given):
+        seen.extend(given)
+        return encode(self, given)
+
+    monkeypatch.setattr(CnnEncoder, "encode", note)
+    ids = [f"n{i}" for i in range(10)]
+    how = {"incremental": index, "max_distance": 0.8, "keep": keep}
+    found = find_duplicates(new, ids, **how)
+    distances = [p.distance for p in expected.pairs if max(p[:2]) >= len(old)]
+    assert len(distances) > 5
+    assert [p.distance for p in found.pairs] == pytest.approx(distances, abs=1e-5)
+    assert sorted(seen) == sorted(new)
+    vectors = np.concatenate([vectors for _, vectors in index.store.blocks()])
+    np.testing.assert_allclose(vectors, encode(index.encoder, [*old, *new]), atol=1e-6)
+    seen.clear()
+    found = find_duplicates(new, ids, **how)
+    assert (len(found.pairs), found.kept, seen) == (0, [], [])
+
+
+def test_a_change_of_the_index_during_a_search_is_an_error(run):
+    index = Retriever.build(["learn python", "cook rice"], run=run)
+    entries = [Entry(0, "car", "a new car")]
+    for number in (3, 4):
+        found, add_new = search(
+            Source(entries, "rows"), choice=Choice("threshold", 0.9), incremental=index
+        )
+        assert found.kept == ["car"]
+        if number == 3:
+            index.add(["what is rust"])
+            with pytest.raises(UserError, match="nothing was added; do the same again"):
+                add_new()
+        else:
+            add_new()
+        assert len(index) == number
+
+
+def test_an_empty_index_gets_all_rows(run):
+    index = Retriever.build(["cook rice"], run=run)
+    index.remove([0])
+    found = find_duplicates(["a new car", "A new car"], incremental=index, threshold=0.9)
+    assert (len(found.pairs), len(found.kept), len(index)) == (1, 1, 2)
+
+
+def test_an_index_is_compared_by_itself(run):
+    index = Retriever.build(["cook rice"], run=run)
+    for other in ({"run": run}, {"against": ["a"]}):
+        with pytest.raises(UserError, match=r"`incremental`: .*leave one of them out"):
+            find_duplicates(["a new car"], incremental=index, **other)
+    with pytest.raises(UserError, match="found none at nowhere; make one with `qpr index`"):
+        find_duplicates(["a new car"], incremental="nowhere")
+
+
+def test_more_pairs_than_memory_holds_name_the_option_that_fits(run):
+    texts = texts_of(400)
+    how = {"run": run, "memory": 400 * 2000}
+    for name, value in (("max_distance", 3.0), ("threshold", 0.25), ("precision", 0.5)):
+        with pytest.raises(UserError, match=f"^`{name}`: about .* ") as raised:
+            find_duplicates(texts, **how, **{name: value})
+        fitting = float(re.findall(r"[0-9.]+", str(raised.value))[-1])
+        assert len(find_duplicates(texts, max_distance=fitting, **how).pairs) > 100
+    with pytest.raises(UserError, match=r"^`pairs`: about .* lower it"):
+        find_duplicates(texts, pairs=30_000, **how)

@@ -1,7 +1,5 @@
 """Small encoders and questions that tests share."""
 
-import io
-import json
 import pathlib
 
 import jax
@@ -9,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
-from qpr_jax.files import write_manifest
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.text.vocabulary import Vocabulary, vocabulary_to_bytes
+from qpr_jax.text.vocabulary import Vocabulary
 
 TINY = pathlib.Path(__file__).parent / "tiny_bert"
 WORDS = tuple(tokenize("what is the best way to learn python how can i quickly"))
@@ -57,24 +54,3 @@ def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> 
         settings=settings or {"a": 1},
         normalize=normalize,
     )
-
-
-def write_npz_export(folder: pathlib.Path, encoder: CnnEncoder) -> None:
-    """The folder that version 0.1 wrote."""
-    arrays = {"embedding": encoder.embedding, "projection": encoder.projection}
-    for i, (kernel, bias) in enumerate(zip(encoder.kernels, encoder.biases, strict=True)):
-        arrays |= {f"kernel_{i}": kernel, f"bias_{i}": bias}
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    settings = {"max_words": encoder.max_tokens, "settings": encoder.settings}
-    if encoder.normalize:
-        settings["normalize"] = True
-    files = {
-        "encoder.npz": file.getvalue(),
-        "vocabulary.json": vocabulary_to_bytes(encoder.vocabulary),
-        "settings.json": json.dumps(settings).encode(),
-    }
-    folder.mkdir(parents=True)
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    write_manifest(folder, list(files), format="qpr_jax encoder 1")

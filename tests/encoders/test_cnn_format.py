@@ -11,29 +11,16 @@ from qpr_jax.encoders.cnn_format import round_to_half
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_manifest
-from tests.encoders.examples import (
-    QUESTIONS,
-    VOCABULARY,
-    cnn_encoder,
-    cnn_weights,
-    write_npz_export,
-)
+from tests.encoders.examples import QUESTIONS, VOCABULARY, cnn_encoder, cnn_weights
 
-# By version 0.1, of the encoder of `test_the_identity_is_a_hash_of_what_decides_the_vectors`.
+# Of the encoder of `test_the_identity_is_a_hash_of_what_decides_the_vectors`.
 IDENTITY = "c568c0838318defb5422e6c9373775e1ae7c022f1fc507893e1ce32c1395551e"
-WEIGHTS = {"safetensors": "model.safetensors", "npz": "encoder.npz"}
+WEIGHTS = "model.safetensors"
 
 
 def save(folder: pathlib.Path, **changed) -> CnnEncoder:
     save_encoder(folder, cnn_encoder(**changed))
     return read_cnn(folder)
-
-
-def write(folder: pathlib.Path, format: str) -> None:
-    if format == "npz":
-        write_npz_export(folder, cnn_encoder())
-    else:
-        save_encoder(folder, cnn_encoder())
 
 
 def update_manifest(folder: pathlib.Path) -> None:
@@ -72,18 +59,6 @@ def test_a_published_encoder_is_the_trained_one(tmp_path, normalize):
     assert {path.name for path in (tmp_path / "mine").iterdir()} == {*files, "manifest.json"}
     manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
     assert manifest["files"].keys() == files
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_an_export_of_version_0_1_is_the_same_encoder(tmp_path, normalize):
-    encoder = cnn_encoder(normalize=normalize, settings={"max_words": 20, "loss": "sdml+ranking"})
-    write_npz_export(tmp_path / "old", encoder)
-    old = read_encoder(tmp_path / "old")
-    assert old.identity == encoder.identity
-    assert old.settings == {"text.max_tokens": 20, "loss.names": ["sdml", "ranking"]}
-    np.testing.assert_array_equal(old.encode(QUESTIONS), encoder.encode(QUESTIONS))
-    save_encoder(tmp_path / "new", old)
-    assert read_encoder(tmp_path / "new").identity == encoder.identity
 
 
 def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
@@ -155,12 +130,10 @@ def test_a_wrong_limit_of_tokens_is_refused(tmp_path, max_tokens):
         save(tmp_path / "e", max_tokens=max_tokens)
 
 
-@pytest.mark.parametrize("format", WEIGHTS)
-@pytest.mark.parametrize("name", ["weights", "vocabulary.json", "settings.json"])
+@pytest.mark.parametrize("name", [WEIGHTS, "vocabulary.json", "settings.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
-def test_damaged_files_are_refused(tmp_path, format, name, damage):
-    write(tmp_path / "e", format)
-    name = WEIGHTS[format] if name == "weights" else name
+def test_damaged_files_are_refused(tmp_path, name, damage):
+    save_encoder(tmp_path / "e", cnn_encoder())
     path = tmp_path / "e" / name
     data = bytearray(path.read_bytes())
     if damage == "remove":
@@ -181,44 +154,27 @@ BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets
 
 
 @pytest.mark.parametrize(
-    ("format", "name", "data", "message"),
+    ("name", "data", "message"),
     [
-        ("npz", "encoder.npz", b"no zip", "encoder.npz: expected an .npz file of arrays"),
-        ("npz", "encoder.npz", b"", "encoder.npz: expected an .npz file of arrays"),
+        ("model.safetensors", b"none of these", "model.safetensors: expected safetensors"),
         (
-            "npz",
-            "encoder.npz",
-            b"\x80\x04N.",
-            "encoder.npz: expected an .npz file of arrays",
-        ),  # a pickle
-        (
-            *("safetensors", "model.safetensors", b"none of these"),
-            "model.safetensors: expected safetensors",
-        ),
-        (
-            *("safetensors", "model.safetensors"),
+            "model.safetensors",
             len(BF16).to_bytes(8, "little") + BF16.encode() + bytes(2),
             "model.safetensors: expected safetensors",
         ),
+        ("vocabulary.json", b'{"words": ["a"], "bins": 4}', "do not fit each other"),
+        ("settings.json", b"{", "settings.json: expected JSON"),
+        ("settings.json", b"[]", "settings.json: expected `settings`"),
+        ("settings.json", b'{"normalize": true, "settings": {}}', "`max_words`: expected 1 or"),
         (
-            *("safetensors", "vocabulary.json"),
-            *(b'{"words": ["a"], "bins": 4}', "do not fit each other"),
-        ),
-        ("safetensors", "settings.json", b"{", "settings.json: expected JSON"),
-        ("safetensors", "settings.json", b"[]", "settings.json: expected `settings`"),
-        (
-            *("safetensors", "settings.json", b'{"settings": {}}'),
-            "`max_words`: expected 1 or more, got None",
-        ),
-        (
-            *("safetensors", "settings.json"),
+            "settings.json",
             b'{"max_words": 2, "normalize": 1, "settings": {}}',
             "`normalize`: expected true or false, got 1",
         ),
     ],
 )
-def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, format, name, data, message):
-    write(tmp_path / "e", format)
+def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, name, data, message):
+    save_encoder(tmp_path / "e", cnn_encoder())
     (tmp_path / "e" / name).write_bytes(data)
     update_manifest(tmp_path / "e")
     with pytest.raises(UserError, match=message) as error:
@@ -226,7 +182,6 @@ def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, format, name, 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("format", WEIGHTS)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -236,19 +191,12 @@ def test_wrong_contents_with_a_correct_hash_are_refused(tmp_path, format, name, 
         ({"embedding": np.ones((17, 6), np.float32)}, "do not fit"),  # row 0 is not padding
     ],
 )
-def test_wrong_arrays_are_refused(tmp_path, format, change, message):
-    write(tmp_path / "e", format)
-    path = tmp_path / "e" / WEIGHTS[format]
-    if format == "npz":
-        with np.load(path) as file:
-            arrays = dict(file)
-    else:
-        arrays = load_file(path)
+def test_wrong_arrays_are_refused(tmp_path, change, message):
+    save_encoder(tmp_path / "e", cnn_encoder())
+    path = tmp_path / "e" / WEIGHTS
+    arrays = load_file(path)
     arrays = {name: array for name, array in (arrays | change).items() if array is not None}
-    if format == "npz":
-        np.savez(path, **arrays)
-    else:
-        save_file(arrays, path)
+    save_file(arrays, path)
     update_manifest(tmp_path / "e")
     with pytest.raises(UserError, match=message):
         read_cnn(tmp_path / "e")

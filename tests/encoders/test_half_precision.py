@@ -140,8 +140,8 @@ def test_an_index_of_full_precision_is_opened(tmp_path):
     save_encoder(tmp_path / "run" / "export", encoder)
     questions = [text for text in QUESTIONS if text]
     Retriever.build(questions, run=tmp_path / "run").save(tmp_path / "mine")
-    half = Retriever.load(tmp_path / "mine", half=True)
-    assert half.encoder.half
+    store = Retriever.load(tmp_path / "mine").store
+    half = Retriever(read_encoder(tmp_path / "mine" / "export", half=True), store)
     hits, expected = (
         half.search(questions, 3),
         Retriever.load(tmp_path / "mine").search(questions, 3),

@@ -24,7 +24,7 @@ from qpr_jax import Retriever, UserError
 try:
     retriever = Retriever.load(sys.argv[1])
     retriever.add(["how can i learn python"])
-    assert retriever.second_stages.words(None) == ["light", False]
+    assert retriever.stages.words(None) == ["light", False]
     print(retriever.encoder.identity)
 except UserError as error:
     print(error)

@@ -14,7 +14,7 @@ from qpr_jax.encoders.load import (
 )
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever
-from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder, write_npz_export
+from tests.encoders.examples import QUESTIONS, TINY, cnn_encoder
 
 
 @pytest.fixture
@@ -45,9 +45,7 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(tmp_path, encoder, publ
 
 
 def test_folders_of_encoders_are_recognized_by_their_format(tmp_path, encoder, published):
-    write_npz_export(tmp_path / "old", encoder)
     assert is_encoder(published)
-    assert is_encoder(tmp_path / "old")
     assert is_encoder(TINY)
     assert not is_encoder(tmp_path)
     assert not is_encoder(tmp_path / "nowhere")

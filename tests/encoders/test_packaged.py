@@ -59,7 +59,7 @@ def test_a_call_that_names_no_encoder_says_which_it_takes(caplog):
         folder = default_folder()
     (line,) = caplog.messages
     assert line.startswith(f"encoder: {NAME}, the small English one of this package")
-    assert "`run=minilm`" in line
+    assert "`--run minilm`" in line
     assert "qpr train" in line
     assert folder == packaged_folder()
 

@@ -134,7 +134,7 @@ def test_threads_may_share_it():
 
 
 def test_a_saved_encoder_is_the_same(tmp_path):
-    encoder = dataclasses.replace(read_encoder(TINY), settings={"max_words": 9})
+    encoder = dataclasses.replace(read_encoder(TINY), settings={"text.max_tokens": 9})
     save_encoder(tmp_path / "saved", encoder)
     again = read_encoder(tmp_path / "saved")
     assert again.identity == encoder.identity

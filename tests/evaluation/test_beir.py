@@ -46,17 +46,15 @@ def test_the_later_id_comes_first_of_equal_scores_which_are_made_distinct():
     np.testing.assert_array_equal(np.array([row[4] for row in rows], np.float32), scores)
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_chunks_change_nothing():
     rng = np.random.default_rng(0)
     numbers = rng.integers(-300, 300, size=500)  # many at one distance
     corpus = [(f"d{i}", f"{number}") for i, number in enumerate(numbers)]
     queries = {f"q{i}": f"{10 * i}" for i in range(7)}
     whole = ranked_documents(on_a_line, queries, corpus, depth=500)
-    monkeypatch.setattr("qpr_jax.evaluation.beir._CHUNK", 33)
-    monkeypatch.setattr("qpr_jax.evaluation.beir._BLOCK", 3)
-    assert ranked_documents(on_a_line, queries, iter(corpus), depth=500) == whole
+    assert ranked_documents(on_a_line, queries, iter(corpus), depth=500, chunk=33) == whole
     for depth in (1, 20, 33):
-        some = ranked_documents(on_a_line, queries, corpus, depth=depth)
+        some = ranked_documents(on_a_line, queries, corpus, depth=depth, chunk=33)
         assert some == {query: hits[:depth] for query, hits in whole.items()}
 
 
@@ -157,6 +155,6 @@ def test_sets_that_do_not_fit(tmp_path):
         beir_scores(on_a_line, tmp_path)
     write_beir(tmp_path, [("d 1", "1")], [("q1", "0")], {"test": [("q1", "d 1", 1)]})
     assert beir_scores(on_a_line, tmp_path)["mrr@1"] == 1
-    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `trec`"):
+    with pytest.raises(UserError, match="expected ids without blanks, got 'd 1'; leave `--trec`"):
         beir_scores(on_a_line, tmp_path, run_file=tmp_path / "a.run")
     assert not (tmp_path / "a.run").exists()

@@ -20,50 +20,6 @@ def gain(*ranks: int) -> float:
     return sum(1 / np.log2(1 + rank) for rank in ranks)
 
 
-@pytest.mark.parametrize(
-    ("k", "expected"), [(1, [1, 0, 0, 1]), (3, [1, 0, 0, 1]), (4, [1, 1, 0, 1])]
-)
-def test_hits(k, expected):
-    np.testing.assert_array_equal(metrics.hits(RELEVANCE, k), expected)
-
-
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [(1, [1 / 2, 0, 0, 1 / 9]), (3, [1, 0, 0, 3 / 9]), (5, [1, 1 / 3, 0, 5 / 9])],
-)
-def test_recall(k, expected):
-    np.testing.assert_allclose(metrics.recall(RELEVANCE, RELEVANT, k), expected)
-
-
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [
-        (1, [1 / 2, 0, 0, 1 / 9]),
-        (3, [(1 + 2 / 3) / 2, 0, 0, 3 / 9]),
-        (5, [(1 + 2 / 3) / 2, (1 / 4) / 3, 0, 5 / 9]),
-    ],
-)
-def test_average_precision(k, expected):
-    np.testing.assert_allclose(metrics.average_precision(RELEVANCE, RELEVANT, k), expected)
-
-
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [
-        (1, [1, 0, 0, 1]),
-        (3, [gain(1, 3) / gain(1, 2), 0, 0, 1]),
-        (5, [gain(1, 3) / gain(1, 2), gain(4) / gain(1, 2, 3), 0, 1]),
-    ],
-)
-def test_ndcg(k, expected):
-    np.testing.assert_allclose(metrics.ndcg(RELEVANCE, RELEVANT, k), expected)
-
-
-@pytest.mark.parametrize(("k", "expected"), [(3, [1, 0, 0, 1]), (5, [1, 1 / 4, 0, 1])])
-def test_reciprocal_rank(k, expected):
-    np.testing.assert_allclose(metrics.reciprocal_rank(RELEVANCE, k), expected)
-
-
 def test_nothing_relevant_scores_zero():
     nothing, none = np.zeros((1, 5), bool), np.array([0])
     assert metrics.recall(nothing, none, 5) == 0

@@ -8,9 +8,8 @@ from qpr_jax.evaluation.pairs import (
     best_thresholds,
     classification_scores,
     mining_scores,
-    threshold_of_precision,
 )
-from qpr_jax.index.mining import Pairs
+from qpr_jax.index.close_pairs import Pairs
 
 DISTANCES = np.array([0.1, 0.2, 0.2, 0.4, 0.5, 0.9], np.float32)
 DUPLICATES = np.array([True, True, False, True, False, False])
@@ -50,21 +49,6 @@ CLUSTERS = np.array([0, 0, 0, 1, 1, -1, -1])  # three that mean the same, and tw
 FOUND = Pairs(
     np.array([0, 5, 3, 0]), np.array([1, 6, 4, 2]), np.array([0.1, 0.2, 0.3, 0.3], np.float32)
 )
-
-
-@pytest.mark.parametrize(("precision", "threshold"), [(1.0, 0.1), (0.75, 0.3), (0.1, 0.3)])
-def test_the_threshold_of_a_precision(precision, threshold):
-    assert threshold_of_precision(FOUND, CLUSTERS, precision) == pytest.approx(threshold)
-
-
-def test_no_threshold_has_the_precision():
-    found = Pairs(np.array([5, 0]), np.array([6, 1]), np.array([0.1, 0.2], np.float32))
-    with pytest.raises(
-        UserError, match=r"precision of 0\.9, got at most 0\.500 among the closest 2"
-    ):
-        threshold_of_precision(found, CLUSTERS, 0.9)
-    with pytest.raises(UserError, match="got none"):
-        threshold_of_precision(Pairs(*(values[:0] for values in FOUND)), CLUSTERS, 0.9)
 
 
 @pytest.mark.parametrize("label", [True, False])

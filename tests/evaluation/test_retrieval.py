@@ -13,7 +13,8 @@ from qpr_jax.evaluation.retrieval import (
     roc_auc,
     time_queries,
 )
-from qpr_jax.index.question_index import build_index
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.index.vectors import Vectors
 
 LINE = np.array([[0.0], [1], [3], [6], [10], [15]], np.float32)
 
@@ -54,8 +55,7 @@ def test_rank_in_blocks(monkeypatch):
 
 
 def test_the_index_and_exact_search_agree_on_a_small_set():
-    questions = [str(i) for i in range(6)]
-    index = build_index(lambda some: LINE[[int(q) for q in some]], questions, encoder="a", log=len)
+    index = Vectors.build(Recipe(), LINE)
     positions = np.arange(6)
     np.testing.assert_array_equal(
         rank(index_search(index, LINE), positions), rank(exact_search(LINE), positions)
@@ -140,15 +140,14 @@ def test_roc_auc():
 def test_time_queries():
     asked = []
 
-    class Slow:
-        def search(self, queries, k=5, *, rerank=None):
-            asked.append((queries, k))
-            time.sleep(0.02 if queries == ["slow"] else 0.001)
+    def search(queries, k):
+        asked.append((queries, k))
+        time.sleep(0.02 if queries == ["slow"] else 0.001)
 
-    times = time_queries(Slow(), ["a", "b", "slow"], k=7)
+    times = time_queries(search, ["a", "b", "slow"], k=7)
     assert list(times) == ["query_ms_p50", "query_ms_p99"]
     assert 1 <= times["query_ms_p50"] < times["query_ms_p99"]
     assert times["query_ms_p99"] > 15
     assert all(len(queries) == 1 and k == 7 for queries, k in asked)
     with pytest.raises(UserError, match="expected one or more to time"):
-        time_queries(Slow(), [])
+        time_queries(search, [])

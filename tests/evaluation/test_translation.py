@@ -53,8 +53,7 @@ def test_of_equal_distances_the_first_row(dimension):
 
 
 @pytest.mark.parametrize("offset", [0, 100])
-def test_nearest_against_all_distances(monkeypatch, offset):
-    monkeypatch.setattr("qpr_jax.evaluation.translation._BLOCK", 16)
+def test_nearest_against_all_distances(offset):
     rng = np.random.default_rng(0)
     queries, candidates = unit(rng, 50, 12) + offset, unit(rng, 200, 12) + offset
     differences = queries[:, None].astype(float) - candidates[None]
@@ -157,8 +156,7 @@ def slow_retrieval(queries, answers, corpus, answer_texts, corpus_texts):
     }
 
 
-def test_retrieval_against_a_sort_of_all_distances(monkeypatch):
-    monkeypatch.setattr("qpr_jax.evaluation.translation._CHUNK", 17)
+def test_retrieval_against_a_sort_of_all_distances():
     rng = np.random.default_rng(2)
     answers, corpus = unit(rng, 40, 6), unit(rng, 300, 6).astype(np.float16)
     queries = answers + 0.75 * unit(rng, 40, 6)

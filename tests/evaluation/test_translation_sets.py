@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.parallel import Translations
-from qpr_jax.evaluation.translation_sets import Corpus, known_share, known_shares, score_set
+from qpr_jax.evaluation.translation import Corpus, known_share, known_shares, score_set
 from qpr_jax.text.vocabulary import Vocabulary
 
 TEXTS = Translations("a.tsv", "de", ["one", "two", "three"], ["eins", "zwei", "drei"])

@@ -9,11 +9,11 @@ import pytest
 
 from experiments import out_of_domain as study
 from experiments import question_sets, systems
+from experiments.lexical import tfidf_text_search
 from experiments.question_sets import Training, choose, read_set, relevance_of, training_of
 from qpr_jax.data.beir import read_qrels
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.beir import beir_scores
-from qpr_jax.evaluation.lexical import tfidf_text_search
 from qpr_jax.files import sha256_of, write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.sources import list_digest

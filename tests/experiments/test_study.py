@@ -16,10 +16,10 @@ from experiments import (
     openqa_tables,
     paper_tables,
 )
+from experiments.lexical import tfidf_search
 from experiments.study import Study, Trials
 from experiments.trials import Trial, load, make_trials, seeded, shrink
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.evaluation.lexical import tfidf_search
 from qpr_jax.files import locked, write_json
 from tests.distant.rows import log_rows, write_rows
 from tests.encoders.examples import TINY

@@ -1,306 +1,360 @@
-"""The folder of an index: what a kill, a flipped bit or another process may do to it."""
+"""A store in a folder: changes, kills, other processes, threads and forks."""
 
+import multiprocessing
 import os
-import pathlib
-import shutil
-import sqlite3
+import subprocess
+import sys
 import threading
 import time
 
-import faiss
 import numpy as np
 import pytest
 
-from qpr_jax.index import changes_file
-from qpr_jax.index.base import StoredQuestion
-from qpr_jax.index.folder import (
-    FORMAT,
-    new_build,
-    read_index,
-    read_manifest,
-    remove_leftovers,
-)
-from qpr_jax.locks import WriteLock
-from tests.index.folders import (
-    POINTS,
-    Killed,
-    encode,
-    file_of,
-    kill_at,
-    many,
-    mixed,
-    put,
-    read,
-    remove,
-    unprivileged,
-    write,
-)
+from qpr_jax.errors import UserError
+from qpr_jax.index.base import Question
+from qpr_jax.index.folder import FolderStore
+from qpr_jax.index.recipe import Recipe
+from tests import store_contract
+from tests.index.folders import DIMENSION, Killed, add, contents, encode, kill_at, make, some
+
+ODD = [
+    Question("\ud800", "\ud800 alone", {"a": "\udfff", "b": [1.5, None, {"c": True}]}),
+    Question(2**63 - 1, "two\nlines\r\u2028"),
+    Question("007", "\x00"),
+    Question("1.0", "यो के हो?", {}),
+    Question("x" * 1024, "😀"),
+]
 
 
-@pytest.mark.parametrize("count", [30, 1000])
-def test_it_comes_back_whole(tmp_path, count):
-    odd = {1: "\ud800 alone", 2: "two\nlines\r\u2028", 4: "\x00", 5: "", 2**63 - 1: "यो"}
-    questions = odd | many(count)
-    write(tmp_path, questions, probes=4, assignments=2)
-    manifest = read_manifest(tmp_path)
-    index, build = read_index(tmp_path, encoder="abc")
-    assert build == manifest["build"]
-    assert dict(index) == questions
-    lists = len(questions) // 39
-    factory = f"IVF{lists},Flat" if lists > 4 else "Flat"
-    assert (index.recipe.factory, index.requested.factory) == (factory, "IVF2000,Flat")
-    assert (index.recipe.probes, index.requested.assignments) == (4, 2)
-    assert index.next_id == 2**63
-    (found,) = index.find(encode(["\ud800 alone"]), 3)
-    assert found[0].distance == pytest.approx(0, abs=1e-5)
-    names = {path.name for path in tmp_path.iterdir()}
-    sums = {f"vectors-{build}.npy"} if lists > 4 else set()
-    assert names == sums | {
-        "manifest.json",
-        f"vectors-{build}.faiss",
-        f"texts-{build}.bin",
-        f"rows-{build}.npy",
-        f"order-{build}.npy",
-        f"changes-{build}.sqlite",
-    }
-    assert manifest["format"] == FORMAT == "qpr_jax index 6"
-    # A second index in its place leaves nothing of the first.
-    put(index, {8: "eight"})
-    write(tmp_path, {8: "eight"})
-    assert read(tmp_path) == {8: "eight"}
-    assert len(list(tmp_path.iterdir())) == 6
-    assert not names - {"manifest.json"} & {path.name for path in tmp_path.iterdir()}
+def by_id(questions):
+    """As a store has them: an empty payload is none."""
+    return {q.id: q if q.payload else q._replace(payload=None) for q in questions}
+
+
+@pytest.mark.parametrize("recipe", [{}, {"factory": "HNSW8", "metric": "ip", "vectors": "float16"}])
+def test_it_comes_back_whole(tmp_path, recipe):
+    questions = some(50) + ODD
+    store = make(tmp_path, questions, **recipe)
+    assert {question.id: question for question in store.questions()} == by_id(questions)
+    kinds = {path.name.split("-")[0] for path in tmp_path.glob("[!.]*")}
+    codes = {"codes"} if recipe else set()
+    assert kinds == codes | {"manifest.json", "vectors", "questions", "changes"}
+    again = FolderStore(tmp_path, encoders=["e" * 64])
+    assert [*again.questions()] == [*store.questions()]
+    assert again.version == store.version
+    assert (again.recipe, again.recall, again.dimension) == (store.recipe, 1, DIMENSION)
+    vectors = np.concatenate([vectors for _, vectors in again.blocks()])
+    np.testing.assert_allclose(vectors, encode(q.text for q in questions), atol=1e-2)
+    (hits,) = again.search(encode(["question 6"]), 1000)
+    assert len(hits) == len(questions)
+    if not recipe:
+        assert hits[0] == ("q-6", "question 6", 0, None, {"of": 6})
 
 
 def test_changes_are_on_disk_and_the_last_counts(tmp_path):
-    index = write(tmp_path, many(20))
-    put(index, {3: "three", 90: "\ud800\n"})
-    remove(index, 6, 90)
-    put(index, {3: "3"})
-    index, _ = read_index(tmp_path)  # as another process that goes on
-    put(index, {90: "ninety", 5999: "x"})
-    remove(index, 5999)
-    expected = many(20) | {3: "3", 90: "ninety"}
-    del expected[6]
-    index, _ = read_index(tmp_path)
-    assert dict(index) == expected
-    assert index.next_id == 6000
-    (found,) = index.find(encode(["ninety"]), 1)
-    assert found[0][:2] == (90, "ninety")
-    assert len(index.find(POINTS[:1], 100)[0]) == len(expected)
+    store, other = make(tmp_path, some(20)), FolderStore(tmp_path)
+    versions = {store.version}
+    expected = by_id(some(20) + ODD)
+    add(store, ODD)
+    versions.add(store.version)
+    assert contents(other) == expected  # of another process, as it were
+    assert other.remove([3, "q-4", "nothing", 1001, 3]) == 2
+    del expected[3], expected["q-4"]
+    add(other, [Question("5", "five"), Question("q-4", "again", {"new": 1})])
+    expected |= {"5": Question("5", "five"), "q-4": Question("q-4", "again", {"new": 1})}
+    del expected[5]  # "5" is the same id
+    assert store.get([5, "5", 3]) == [expected["5"], expected["5"], None]
+    for same in (store, other, FolderStore(tmp_path)):
+        assert contents(same) == expected
+    store.compact()
+    for same in (store, other, FolderStore(tmp_path)):
+        assert contents(same) == expected
+        versions.add(same.version)
+    assert len(versions) == 3
+    assert not store.vectors.added
+    assert store.search(encode(["question 3"]), 1)[0][0].question != "question 3"
 
 
-def test_the_vectors_of_changes_are_not_made_again(tmp_path):
-    index = write(tmp_path, many(20))
-    index.put([StoredQuestion(500, "far away")], np.full((1, 4), 100, np.float32))
-    again, _ = read_index(tmp_path)
-    (found,) = again.find(np.full((1, 4), 100, np.float32), 1)
-    assert found == [(500, "far away", 0, None, None)]
+@pytest.mark.parametrize("case", store_contract.CASES)
+def test_the_contract_of_a_store(tmp_path, case):
+    store = FolderStore.create(
+        tmp_path,
+        [],
+        store_contract.encode,
+        Recipe(),
+        encoder="e" * 64,
+        dimension=store_contract.DIMENSION,
+    )
+    case(store, lambda: FolderStore(tmp_path))
 
 
-def test_another_process_s_changes_are_read(tmp_path):
-    write(tmp_path, many(20))
-    mine, theirs = (read_index(tmp_path)[0] for _ in range(2))
-    mine.catch_up()
-    assert dict(mine) == many(20)
-    put(theirs, {3: "three"})
-    put(theirs, {6999: "x"})
-    remove(theirs, 0, 6, 6999)
-    mine.catch_up()
-    assert dict(mine) == {i: q for i, q in (many(20) | {3: "three"}).items() if i not in (0, 6)}
-    assert mine.next_id == 7000
-    put(mine, {9: "nine"})
-    theirs.catch_up()
-    assert dict(theirs) == dict(mine) == read(tmp_path)
+def test_new_ids_were_never_used(tmp_path):
+    store = make(tmp_path, [Question(7, "a"), Question("x", "b")])
+    assert store.new_ids(2) == [8, 9]
+    add(store, [Question(8, "c"), Question("20", "d")])
+    store.remove([20])
+    assert store.new_ids(1) == [21]
+    store.compact()
+    assert FolderStore(tmp_path).new_ids(1) == [21]
+    add(store, [Question(2**63 - 1, "e")])  # the counter goes on
+    assert store.new_ids(1) == [21]
+    add(store, [Question(2**53 - 1, "f")])
+    ids = store.new_ids(1000)
+    assert len({*ids}) == 1000
+    assert all(2**53 <= value < 2**63 for value in ids)
+    add(store, [Question(ids[0], "g")])
+    assert store.get(ids[:1]) == [Question(ids[0], "g")]
 
 
-def test_an_index_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
-    write(tmp_path, many(20))
-    plain, turns = faiss.read_index, [{8: "eight"}, {9: "nine"}]
-
-    def meanwhile(*path):
-        if turns and isinstance(path[0], str):
-            write(tmp_path, turns.pop(0))
-        return plain(*path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(faiss, "read_index", meanwhile)
-        assert read(tmp_path) == {9: "nine"}
-
-
-def test_a_writer_waits_for_another(tmp_path):
-    """Of another process, as it were, which has a lock of its own."""
-    order = []
-
-    def second():
-        with WriteLock(tmp_path).hold():
-            order.append("second")
-
-    with WriteLock(tmp_path).hold():
-        thread = threading.Thread(target=second)
-        thread.start()
-        time.sleep(0.1)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second"]
+def test_copies_and_stores_without_a_folder(tmp_path):
+    store = make(None, some(30))
+    folder = store.path
+    add(store, ODD)
+    store.remove([1])
+    copy = store.copy_to(tmp_path / "a" / "copy", lambda build: "export")
+    assert contents(copy) == contents(store) == by_id([q for q in some(30) if q.id != 1] + ODD)
+    add(copy, some(1, 100))
+    assert len(copy) == len(store) + 1
+    empty = make(None, [])
+    assert empty.search(encode(["a"]), 3) == [[]]
+    add(empty, some(3))
+    assert len(contents(empty)) == 3
+    assert folder.is_dir()
+    del store
+    assert not folder.exists()
 
 
-@pytest.mark.parametrize("change", ["put", "remove", "compact"])
+@pytest.mark.parametrize("change", ["add", "remove", "compact", "create"])
 def test_a_kill_at_every_write_leaves_the_old_questions_or_the_new(tmp_path, monkeypatch, change):
-    before, new = mixed(20), {"3": "three", "hundred": "100"}
-    after = {
-        "put": before | new,
-        "remove": {i: q for i, q in before.items() if i not in ("3", "q-q-q-6")},
-        "compact": before,
-    }[change]
-    outcomes = []
-    for at in range(60):
+    before = by_id(some(12))
+    new = [Question(3, "three"), Question("hundred", "100", {"a": 1})]
+    removed = {key: q for key, q in before.items() if key not in (3, "q-6")}
+    expected = {"add": before | by_id(new), "remove": removed}.get(change, before)
+    finished = False
+    for at in range(100):
         folder, image = tmp_path / str(at), tmp_path / f"{at}.image"
-        index = write(folder, before)
+        make(folder, some(12), factory="HNSW4")
         with monkeypatch.context() as patch:
             kill_at(patch, folder, image, at)
             try:
-                if change == "put":
-                    put(index, new)
+                store = FolderStore(folder)
+                if change == "add":
+                    add(store, new)
                 elif change == "remove":
-                    remove(index, 3, "q-q-q-6")
+                    store.remove([3, "q-6"])
+                elif change == "compact":
+                    store.compact()
                 else:
-                    write(folder, before)
-                outcomes.append("done")
+                    make(folder, some(12), factory="HNSW4")
+                finished = True
             except Killed:
-                outcomes.append("killed")
                 folder = image
-        found = read(folder)
-        assert found in ((after,) if outcomes[-1] == "done" else (before, after)), at
-        # And what a kill left behind does not hinder the next change.
-        remove_leftovers(folder)
-        put(read_index(folder)[0], {7: "seven"})
-        assert read(folder) == found | {7: "seven"}
-        write(folder, found)
-        assert read(folder) == found
-        assert len(list(folder.iterdir())) == 6
-        if outcomes[-1] == "done":
+        found = contents(FolderStore(folder))
+        assert found in ((expected,) if finished else (before, expected)), at
+        # What a kill leaves behind does not hinder the next change, and goes.
+        store = FolderStore(folder)
+        add(store, [Question(7, "seven")])
+        assert contents(store) == found | {7: Question(7, "seven")}
+        store.compact()
+        assert len([*folder.glob("[!.]*")]) == 5
+        if finished:
             break
-    assert outcomes[-1] == "done"
-    assert len(outcomes) > 3
+    assert finished
+    assert at > 3
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_what_a_kill_left_half_written_is_rolled_back(tmp_path, monkeypatch, read_only):
-    """The database changed already, and its journal says what was there before."""
-    index = write(tmp_path / "mine", many(20))
-    put(index, {100: "hundred"})
-    path = file_of(tmp_path / "mine", "changes")
-    database = sqlite3.connect(path, isolation_level=None)
-    database.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN")
-    database.execute("UPDATE changes SET text = ?", ("damaged" * 1000,))
-    for number in range(2, 300):
-        row = (number, "x" * 1000)
-        database.execute("INSERT INTO changes (sequence, text) VALUES (?, ?)", row)
-    shutil.copytree(tmp_path / "mine", tmp_path / "killed")
-    database.close()
-    assert b"damaged" in file_of(tmp_path / "killed", "changes").read_bytes()
-    if read_only:
-        before = {p.name: p.read_bytes() for p in (tmp_path / "killed").iterdir()}
-        monkeypatch.setattr(changes_file.os, "access", lambda *_: False)
-    for _ in range(2):
-        assert read(tmp_path / "killed") == many(20) | {100: "hundred"}
-    if read_only:
-        assert {p.name: p.read_bytes() for p in (tmp_path / "killed").iterdir()} == before
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_a_read_only_folder_is_read(changed):
-    folder = pathlib.Path(os.path.realpath("/tmp"), f"qpr_jax_{new_build()}")
-    try:
-        index = write(folder, many(20))
-        expected = many(20)
-        if changed:
-            put(index, {3: "three"})
-            expected |= {3: "three"}
-        for path in folder.iterdir():
-            path.chmod(0o444)
-        folder.chmod(0o555)
-        names = sorted(folder.iterdir())
-        with unprivileged():
-            assert read(folder) == expected
-            index, _ = read_index(folder)
-            index.store.check_integrity()
-            with pytest.raises(OSError, match="changes-"):
-                put(index, {4: "four"})
-            with pytest.raises(PermissionError), WriteLock(folder).hold():
-                pass
-        assert sorted(folder.iterdir()) == names
-    finally:
-        folder.chmod(0o755)
-        shutil.rmtree(folder)
-
-
-def test_a_change_that_fails_changes_nothing(tmp_path, monkeypatch):
-    index = write(tmp_path, many(5))
-    put(index, {1: "one"})
-    index.store._file._writer.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(OSError, match=r"No space left on device: '.*changes-"):
-        put(index, {2: "two" * 10_000})
-    assert index.stale
-    assert read(tmp_path) == many(5) | {1: "one"}
-    index, _ = read_index(tmp_path)
-    put(index, {2: "two"})
-    assert read(tmp_path) == many(5) | {1: "one", 2: "two"}
-
-
-@pytest.mark.parametrize("name", ["texts", "rows", "vectors", "order", "manifest"])
-def test_a_full_disk_names_the_file(tmp_path, monkeypatch, name):
-    (tmp_path / "a").mkdir()
-    plain = os.fsync
-
-    def full(descriptor):
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-        if name in os.path.basename(path):
-            raise OSError(28, "No space left on device")
-        plain(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match=f"No space left on device: '.*{name}"):
-            write(tmp_path / "a", many(5))
-    assert [path.name for path in (tmp_path / "a").iterdir()] == []
-
-
-def test_a_change_that_was_not_made_in_memory_is_read_again(tmp_path, monkeypatch):
-    index = write(tmp_path, many(20))
-
-    def fail(*_):
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(index.vectors, "add", fail)
-        with pytest.raises(MemoryError):
-            put(index, {100: "hundred"})
-    assert index.stale  # so that the retriever reads it again
-    assert read(tmp_path) == many(20) | {100: "hundred"}
-
-
-def test_an_unfinished_build_is_removed_and_nothing_else(tmp_path):
-    folder = tmp_path / "index"
-    put(write(folder, many(20)), {3: "three"})
-    kept = sorted(path.name for path in folder.iterdir())
-    assert len(kept) == 7  # with the journal of the changes
-    (folder / "notes.txt").write_text("mine")
-    (folder / "texts-mine.bin").write_text("")
-    old = "0" * 16
-    for name in (
-        *(f"texts-{old}.bin", f".rows-{old}.npy.part", f"changes-{old}.sqlite-journal"),
-        *(f"offsets-{old}.npy", f"ids-{old}.npy", f"changes-{old}.jsonl"),
-        f"questions-{old}.sqlite",
-    ):
-        (folder / name).write_text("")
-    (folder / "shardsabc").mkdir()
-    for name in ("export", f"export-{old}", f".export-{old}.part", f".export-{old}.old", ".mine"):
-        (tmp_path / name).mkdir()
-    remove_leftovers(folder)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*kept, "notes.txt", "texts-mine.bin"]
+def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path):
+    make(tmp_path, some(5))
+    program = (
+        "import sys\n"
+        "from qpr_jax.index.base import Question\n"
+        "from qpr_jax.index.folder import FolderStore\n"
+        "from tests.index.folders import add\n"
+        "store = FolderStore(sys.argv[1])\n"
+        "for i in range(100, 10**6):\n"
+        "    add(store, [Question(i, f'n {i}'), Question(5, 'five')])\n"
+        "    if i % 20 == 19: store.compact()\n"
+        "    print(i, flush=True)\n"
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "export", "index"]
-    assert read(folder) == many(20) | {3: "three"}
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        process.stdout.readline()
+        time.sleep(0.15)
+        process.kill()
+        last = max(map(int, process.stdout.read().split() or [100]))
+        process.wait()
+        process.stdout.close()
+        found = contents(FolderStore(tmp_path))
+        assert {*range(100, last + 1)} <= found.keys()
+        assert found[5] == Question(5, "five")
+
+
+def test_threads_search_during_changes(tmp_path):
+    """A replaced question is always found once, as the old one or as the new one."""
+    store, stop, failures = make(tmp_path, some(200)), threading.Event(), []
+
+    def search():
+        while not stop.is_set():
+            (hits,) = store.search(encode(["question 7"]), 300)
+            texts = [hit.question for hit in hits if hit.id == 7]
+            if len(texts) != 1 or len({hit.id for hit in hits}) != len(hits):
+                failures.append(texts)
+
+    threads = [threading.Thread(target=search) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for i in range(15):
+        add(store, [Question(7, f"question 7 {i}"), Question(f"new {i}", "new")])
+        store.remove([f"new {i - 1}"])
+        if i % 5 == 4:
+            store.compact()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(store) == 201
+
+
+def test_two_processes_take_turns(tmp_path):
+    store = make(tmp_path, some(3))
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_add_and_remove, args=(tmp_path, n)) for n in (1000, 2000)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    kept = {first + i for first in (1000, 2000) for i in range(10) if i % 2}
+    assert {q.id for q in store.questions()} == {q.id for q in some(3)} | kept
+
+
+def _add_and_remove(folder, first):
+    store = FolderStore(folder)
+    for i in range(10):
+        add(store, [Question(first + i, f"{first} {i}")])
+        if i % 2:
+            assert store.remove([first + i - 1]) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_searches_and_changes_while_threads_of_the_parent_do(tmp_path):
+    store, stop = make(tmp_path, some(300), factory="HNSW4"), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            store.search(encode([f"question {i}" for i in range(30)]), 5)
+            add(store, [Question(9, "nine")])
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(5):
+            child = os.fork()
+            if not child:
+                add(store, [Question(5000 + number, "child")])
+                (hits,) = store.search(encode(["child"]), 1)
+                os._exit(0 if hits[0].id >= 5000 else 1)
+            deadline = time.monotonic() + 60
+            while (found := os.waitpid(child, os.WNOHANG)) == (0, 0):
+                assert time.monotonic() < deadline, "the child hangs"
+                time.sleep(0.01)
+            assert os.waitstatus_to_exitcode(found[1]) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert {5000 + i for i in range(5)} <= {q.id for q in store.questions()}
+
+
+def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
+    store = make(tmp_path, some(5))
+    before = contents(store)
+    for payload in ({"a": float("nan")}, {"a": [float("inf")]}, {"a": object()}, {1: 2}):
+        with pytest.raises(UserError, match="`payload`: expected"):
+            add(store, [Question("good", "good"), Question("bad", "bad", payload)])
+    for vectors in (np.zeros((1, 3), np.float32), np.full((1, DIMENSION), np.nan, np.float32)):
+        with pytest.raises(UserError, match="`vectors`: expected finite numbers"):
+            store.add([Question(1, "a")], vectors)
+        with pytest.raises(UserError, match=r"`vectors`: expected \[n, 6\], got \[1, 3\]"):
+            store.search(np.zeros((1, 3), np.float32), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.vectors, "add", lambda _: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            add(store, [Question("six", "six")])
+    # It was written, and is read again.
+    assert contents(store) == before | {"six": Question("six", "six")}
+
+
+def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
+    store = make(tmp_path, some(5))
+    before, plain = contents(store), os.fsync
+    for kind in ("vectors", "questions", "codes", "manifest"):
+
+        def full(descriptor, kind=kind):
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if kind in os.path.basename(path):
+                raise OSError(28, "No space left on device")
+            plain(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match=f"No space left on device: '.*{tmp_path.name}"):
+                make(tmp_path, some(9), factory="HNSW4")
+        assert contents(FolderStore(tmp_path)) == contents(store) == before
+        assert len([*tmp_path.glob("[!.]*")]) == 4
+
+
+def test_repeated_ids_are_refused(tmp_path):
+    make(tmp_path, some(3))
+    with pytest.raises(UserError, match="expected distinct ids, got 7 twice") as error:
+        make(tmp_path, [Question(1, "a"), Question("7", "b"), Question(7, "c")])
+    assert error.value.row == 2
+    assert len(FolderStore(tmp_path)) == 3
+
+
+def test_a_build_of_another_encoder_ends_a_store(tmp_path):
+    make(tmp_path, some(3))
+    store = FolderStore(tmp_path, encoders=["e" * 64])
+    FolderStore.create(
+        tmp_path, some(4), encode, store.recipe, encoder="f" * 64, dimension=DIMENSION
+    )
+    for use in (lambda: store.search(encode(["a"]), 1), lambda: store.remove([1])):
+        with pytest.raises(UserError, match="expected an index of the encoder eeeeeeeeeeee, got"):
+            use()
+    with pytest.raises(UserError, match="expected an index of the encoder"):
+        FolderStore(tmp_path, encoders=["e" * 64])
+
+
+def test_a_read_only_folder_is_read(tmp_path):
+    store = make(tmp_path, some(20))
+    add(store, ODD)
+    program = (
+        "import os, sys\n"
+        "from qpr_jax.index.folder import FolderStore\n"
+        "from tests.index.folders import add, contents, some\n"
+        "contents(FolderStore(sys.argv[1]))\n"  # imports all that another user may not read
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "store = FolderStore(sys.argv[1])\n"
+        "print(len(contents(store)))\n"
+        "try: add(store, some(1, 99))\n"
+        "except OSError as error: print(type(error).__name__)\n"
+    )
+    for path in (tmp_path, *tmp_path.iterdir()):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    parents = [p for p in tmp_path.parents if p.stat().st_uid == os.geteuid() and p.name]
+    modes = {parent: parent.stat().st_mode for parent in parents}
+    try:
+        for parent in parents:
+            parent.chmod(0o755)
+        found = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True
+        )
+    finally:
+        for parent, mode in modes.items():
+            parent.chmod(mode)
+        tmp_path.chmod(0o755)
+    assert found.stdout.split() == [str(20 + len(ODD)), "PermissionError"], found.stderr

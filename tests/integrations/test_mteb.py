@@ -186,61 +186,6 @@ def test_retrieval_has_the_scores_of_our_search(run):
             assert found[f"{name}_at_{k}"] == pytest.approx(ours[f"{name}@{k}"], abs=error), name
 
 
-def pairs():
-    """Pairs of questions, and how many words they share."""
-    one, other = texts(40, 3), texts(40, 4)
-    shared = [len({*a.split()} & {*b.split()}) for a, b in zip(one, other, strict=True)]
-    assert len({*shared}) > 3
-    return one, other, shared
-
-
-@in_mteb
-def test_similarity_of_sentences_is_the_encoders_own(run):
-    from datasets import Dataset
-    from mteb.abstasks.sts import AbsTaskSTS
-
-    class Similarity(AbsTaskSTS):
-        metadata = metadata("MadeUpSTS", "STS", "cosine_spearman")
-
-    one, other, shared = pairs()
-    model = MtebEncoder(run)
-    data = Dataset.from_dict({"sentence1": one, "sentence2": other, "score": shared})
-    found = scores(model, Similarity(), {"test": data})
-    own, foreign = "cosine", "euclidean"
-    if not model.encoder.normalize:
-        own, foreign = foreign, own
-        assert found["spearman"] != pytest.approx(found[f"{foreign}_spearman"], abs=1e-3)
-    assert found["spearman"] == pytest.approx(found[f"{own}_spearman"], abs=1e-4)
-    assert found["pearson"] == pytest.approx(found[f"{own}_pearson"], abs=1e-4)
-
-
-@in_mteb
-def test_pairs_are_classified_by_the_encoders_own_similarity(run):
-    from datasets import Dataset
-    from mteb.abstasks.pair_classification import AbsTaskPairClassification
-
-    class Pairs(AbsTaskPairClassification):
-        metadata = metadata("MadeUpPairs", "PairClassification", "max_ap")
-
-    one, other, shared = pairs()
-    labels = [int(count > 2) for count in shared]
-    model = MtebEncoder(run)
-    data = Dataset.from_dict({"sentence1": one, "sentence2": other, "labels": labels})
-    found = scores(model, Pairs(), {"test": data})
-    own = "cosine" if model.encoder.normalize else "euclidean"
-    assert found["similarity_ap"] == pytest.approx(found[f"{own}_ap"], abs=1e-4)
-    assert 0 < found["similarity_ap"] < 1
-
-
-@in_mteb
-def test_a_single_vector_has_a_similarity_that_is_a_number(run):
-    """As tasks of summaries read it."""
-    model = MtebEncoder(run)
-    one, other = model.encode([{"text": QUESTIONS[:2]}])
-    expected = one @ other if model.encoder.normalize else -np.linalg.norm(one - other)
-    assert float(model.similarity(one, other)) == pytest.approx(float(expected), rel=1e-5)
-
-
 @in_mteb
 def test_the_facts_of_a_model_are_those_of_its_encoder(run):
     from mteb.models import EncoderProtocol

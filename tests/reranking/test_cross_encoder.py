@@ -12,10 +12,10 @@ import shutil
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.index.base import Hit
+from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import (
     CrossReranker,
     cross_encoder_folder,
@@ -23,7 +23,6 @@ from qpr_jax.reranking.cross_encoder import (
     read_cross_encoder,
     save_cross_encoder,
 )
-from qpr_jax.reranking.isotonic import calibrate
 
 TINY = pathlib.Path(__file__).parent / "tiny_cross_encoder"
 TINY_BERT = TINY.parent.parent / "encoders" / "tiny_bert"
@@ -236,17 +235,3 @@ def test_a_hit_with_the_text_of_the_query_is_first(model):
         reranker = CrossReranker(dataclasses.replace(model, calibration=known))
         found = [ordered[0] for ordered in reranker.rerank(texts, [hits] * len(texts))]
         assert found == [hit._replace(score=score) for hit in hits]
-
-
-def test_a_search_is_ordered_by_the_cross_encoder_of_a_folder(model, tmp_path):
-    questions = ["how can i cook rice", "what is rice", "how do i learn python", "python rice"]
-    Retriever.build(questions, run=TINY_BERT).save(tmp_path / "run")
-    retriever = Retriever.load(tmp_path / "run", cross_encoder=TINY)
-    (hits,) = retriever.search(["cook rice"], k=4, rerank="cross_encoder")
-    logits = model.predict([("cook rice", hit.question) for hit in hits])
-    assert (np.diff(logits) <= 0).all()
-    assert {hit.question for hit in hits} == {*questions}
-    explained = retriever.explain("cook rice", "what is rice", rerank="cross_encoder")
-    expected = model.predict([("cook rice", "what is rice")])
-    assert explained.raw_score == pytest.approx(float(expected[0]), abs=1e-5)
-    assert explained.probability is None

@@ -1,18 +1,19 @@
 import collections
-import concurrent.futures
 import itertools
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from qpr_jax.index.statistics import Statistics
+from qpr_jax.errors import UserError
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
-from qpr_jax.reranking.word_weights import BITS, weight_rows
+from qpr_jax.reranking.frequencies import Frequencies
+from qpr_jax.reranking.word_weights import BITS, MOST, zero_weights
 from qpr_jax.text.tokenizer import tokenize
-from tests.encoders.examples import cnn_encoder
+from tests.reranking.models import WordEncoder
 
-WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
 CORPUS = [
     "What is the price of a car in 2015?",
     "What is the price of an automobile in 2016?",
@@ -24,26 +25,12 @@ CORPUS = [
     "price price price of the the car",
     "What is a vector space? " * 40,
 ]
-
-
-class FakeEncoder:
-    def word_embeddings(self):
-        return WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
-
-
-def made_weights() -> np.ndarray:
-    return np.random.default_rng(3).normal(size=1 << BITS).astype(np.float32)
+WEIGHTS = np.random.default_rng(3).normal(size=1 << BITS).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def extractor() -> FeatureExtractor:
-    return FeatureExtractor(FakeEncoder(), Statistics.build(CORPUS), made_weights())
-
-
-def hits_of(count: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
-    rng = np.random.default_rng(seed)
-    questions = [CORPUS[i] for i in rng.integers(len(CORPUS), size=count)]
-    return questions, np.sort(rng.uniform(size=count)).astype(np.float32)
+    return FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), WEIGHTS)
 
 
 def read(text: str) -> list[str]:
@@ -55,7 +42,7 @@ def grams_of(words: list[str], n: int) -> collections.Counter:
     return collections.Counter(text[i : i + n] for i in range(len(text) - n + 1))
 
 
-def pairs_of(words: list[str], _: int = 0) -> collections.Counter:
+def pairs_of(words: list[str]) -> collections.Counter:
     return collections.Counter(itertools.pairwise(words))
 
 
@@ -73,17 +60,18 @@ def longest_order(a: list[str], b: list[str]) -> int:
 
 
 class Reference:
-    """The features of the words and n-grams of two texts, by dictionaries."""
+    """The features of a pair of texts by dictionaries, and those of a list by sorting."""
 
-    def __init__(self, corpus: list[str], encoder: FakeEncoder) -> None:
-        self.corpus = [read(text) for text in corpus]
-        words, vectors = encoder.word_embeddings()
+    def __init__(self) -> None:
+        self.corpus = [read(text) for text in CORPUS]
+        words, vectors = WordEncoder().word_embeddings()
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         self.vectors = dict(zip(words, vectors, strict=True))
 
-    def idf(self, count_in, gram) -> float:
-        df = sum(gram in count_in(words) for words in self.corpus)
-        return max(math.log((len(self.corpus) + 1) / (df + 1)), 0.01)
+    def idf(self, count_in, term) -> float:
+        df = sum(term in count_in(words) for words in self.corpus)
+        code = round(8 * math.log2(1 + df))
+        return max(math.log(len(self.corpus) + 1) - code * math.log(2) / 8, 0.01)
 
     def cosine(self, count_in, query, question) -> float:
         a, b = count_in(query), count_in(question)
@@ -97,135 +85,159 @@ class Reference:
         known = a in self.vectors and b in self.vectors
         return max(0.0, float(self.vectors[a] @ self.vectors[b])) if known else 0.0
 
-    def one_way(self, words, others, name) -> dict[str, float]:
-        idf = {word: self.idf(set, word) for word in words}
-        total = sum(idf[word] for word in words)
-        unmatched = [word for word in words if word not in others]
-        best = [max((self.similarity(w, o) for o in others), default=0) for w in words]
-        weights = [idf[word] for word in words]
-        missing = [w * (1 - b) for w, b in zip(weights, best, strict=True)]
-        return {
-            f"overlap_{name}": total and 1 - sum(idf[word] for word in unmatched) / total,
-            f"unmatched_{name}": max((idf[word] for word in unmatched), default=0),
-            f"match_{name}": total and float(np.dot(weights, best)) / total,
-            f"miss_{name}": max(missing, default=0),
-            f"missing_{name}": sum(missing),
-            f"idf_{name}": total,
-            f"far_words_{name}": sum(b < 0.5 for b in best),
-            f"numbers_{name}": sum(any(c.isdigit() for c in word) for word in unmatched),
+    def side(self, words, others, name) -> dict[str, float]:
+        idfs = {word: self.idf(set, word) for word in words}
+        best = {w: max((self.similarity(w, o) for o in others), default=0) for w in idfs}
+        total, unmatched = sum(idfs.values()), [word for word in idfs if word not in others]
+        missing = [idf * (1 - best[word]) for word, idf in idfs.items()]
+        far = [word for word in idfs if best[word] < 0.5]
+        values = {
+            "overlap": total and 1 - sum(idfs[word] for word in unmatched) / total,
+            "unmatched": max((idfs[word] for word in unmatched), default=0),
+            "match": total and 1 - sum(missing) / total,
+            "miss": max(missing, default=0),
+            "far": max((idfs[word] for word in far), default=0),
+            "missing": sum(missing),
+            "numbers": sum(any(c.isdigit() for c in word) for word in unmatched),
+            "far_words": len(far),
+            "idf": total,
+            "length": len(words),
         }
+        return {f"{key}_{name}": value for key, value in values.items()}
 
-    def compute(self, query: str, question: str) -> dict[str, float]:
+    def pair(self, query: str, question: str, distance: float) -> dict[str, float]:
         a, b = read(query), read(question)
         mean = sum(map(len, self.corpus)) / len(self.corpus)
-        bm25 = 0.0
-        for word in {*a}:
-            tf = b.count(word)
-            norm = 1.2 * (0.25 + 0.75 * len(b) / mean)
-            bm25 += self.idf(set, word) * 2.2 * tf / (tf + norm)
+        norm = 1.2 * (0.25 + 0.75 * len(b) / mean)
+        tf = {word: b.count(word) for word in a}
+        negations = [sum(word in ("not", "t") for word in words) for words in (a, b)]
+        asking = {"what", "how", "is"}
         return {
-            "bm25": bm25,
-            **self.one_way([*dict.fromkeys(a)], b, "query"),
-            **self.one_way(b, a, "question"),
+            "distance": distance,
+            "bm25": sum(self.idf(set, w) * 2.2 * n / (n + norm) for w, n in tf.items()),
+            **self.side(a, b, "query"),
+            **self.side(b, a, "question"),
             "cosine_words": self.cosine(collections.Counter, a, b),
             "cosine_pairs": self.cosine(pairs_of, a, b),
-            "cosine_threes": self.cosine(lambda w: grams_of(w, 3), a, b),
-            "cosine_fours": self.cosine(lambda w: grams_of(w, 4), a, b),
-            "negations": abs(sum(w in ("not", "t") for w in a) - sum(w in ("not", "t") for w in b)),
+            "cosine_threes": self.cosine(lambda words: grams_of(words, 3), a, b),
+            "cosine_fours": self.cosine(lambda words: grams_of(words, 4), a, b),
+            "negations": abs(negations[0] - negations[1]),
+            "question_words": len(({*a} ^ {*b}) & asking),
             "first_word": float(bool(a and b) and a[0] == b[0]),
             "last_word": float(bool(a and b) and a[-1] == b[-1]),
             "common_run": longest_run(a, b) / max(len(a), len(b), 1),
             "common_order": longest_order(a, b) / max(len(a), len(b), 1),
-            "length_query": len(a),
-            "length_question": len(b),
-            "word_weights": made_weights()[
-                weight_rows([query], [question], np.array([0, 1]))[0]
-            ].sum(),
         }
 
 
+def compared(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The gaps, ranks and next gaps of a list, from its other features."""
+    of = dict(zip(FEATURES, rows.T, strict=True))
+    values = {
+        "distance": -of["distance"],
+        "bm25": of["bm25"],
+        "fours": of["cosine_fours"],
+        "threes": of["cosine_threes"],
+        "match": of["match_query"] + of["match_question"],
+        "missing": -of["missing_query"] - of["missing_question"],
+        "miss": -of["miss_query"] - of["miss_question"],
+        "word_weights": of["word_weights"],
+    }
+    found = {}
+    for name, row in values.items():
+        found[f"{name}_gap"] = row.max() - row
+        found[f"{name}_rank"] = (row[None] > row[:, None]).sum(axis=1)
+        nexts = []
+        for value in row:
+            lower = row[row < value]
+            nexts.append(value - lower.max() if (row == value).sum() == 1 and len(lower) else 0)
+        found[f"{name}_next"] = np.array(nexts)
+    return found
+
+
 def test_equals_the_reference(extractor):
-    reference = Reference(CORPUS, FakeEncoder())
+    reference, distances = Reference(), np.arange(len(CORPUS), dtype=np.float32)
     queries = [*CORPUS, "Is a car not an Automobile of 2016 or Zürich?"]
     starts = np.arange(len(queries) + 1) * len(CORPUS)
-    found = extractor.compute(
-        queries, CORPUS * len(queries), np.zeros(starts[-1], np.float32), starts
-    )
-    for i, (query, question) in enumerate(itertools.product(queries, CORPUS)):
-        values = dict(zip(FEATURES, found[i].tolist(), strict=True))
-        for name, expected in reference.compute(query, question).items():
-            # Embeddings have 8 bits a number.
-            tolerance = 0.03 if name.startswith(("match", "miss")) else 1e-4
-            assert values[name] == pytest.approx(expected, abs=tolerance), (name, query, question)
+    rows = extractor.compute(queries, CORPUS * len(queries), np.tile(distances, 10), starts)
+    for query, own in zip(queries, rows.reshape(len(queries), len(CORPUS), -1), strict=True):
+        for text, distance, row in zip(CORPUS, distances, own, strict=True):
+            found = dict(zip(FEATURES, row.tolist(), strict=True))
+            expected = reference.pair(query, text, distance)
+            ours = {name: found[name] for name in expected}
+            assert ours == pytest.approx(expected, abs=0.02), (query, text)
+        for name, column in compared(own).items():
+            np.testing.assert_allclose(own[:, FEATURES.index(name)], column, atol=1e-5)
+    assert len(expected) + len(compared(own)) + 1 == len(FEATURES)
 
 
-def test_gaps_and_ranks(extractor):
-    questions, _ = hits_of(6)
-    distances = np.array([0.5, 0.1, 0.3, 0.3, 0.9, 0.2], np.float32)
-    found = extractor.compute(["What is the price?"], questions, distances, np.array([0, 6]))
-    columns = dict(zip(FEATURES, found.T, strict=True))
-    np.testing.assert_allclose(columns["distance_gap"], distances - 0.1, atol=1e-6)
-    np.testing.assert_allclose(columns["distance_next"], [0.4, 0.1, 0, 0, 0, 0.1], atol=1e-6)
-    np.testing.assert_array_equal(columns["distance_rank"], [4, 0, 2, 2, 5, 1])
-    for name in ("bm25", "fours"):
-        values = columns[name if name == "bm25" else "cosine_fours"]
-        np.testing.assert_allclose(columns[f"{name}_gap"], values.max() - values)
-        ranks = [(values > value).sum() for value in values]
-        np.testing.assert_array_equal(columns[f"{name}_rank"], ranks)
-    weights = columns["word_weights"]
-    np.testing.assert_allclose(columns["word_weights_gap"], weights.max() - weights, atol=1e-6)
-    both = columns["match_query"] + columns["match_question"]
-    np.testing.assert_allclose(columns["match_gap"], both.max() - both)
+def test_word_weights_are_those_of_the_words_in_which_texts_differ(extractor):
+    texts = ["What is the price of a car?", "What is the cost of a car?"]
+    rows = np.empty((2, MOST), np.int32)
+    starts = np.array([0, 1, 2])
+    found = extractor.compute(texts, texts[::-1], np.zeros(2, np.float32), starts, rows)
+    assert (rows >= 0).sum(axis=1).tolist() == [3, 3]  # price, cost, and their pair
+    assert {*rows[0].tolist()} == {*rows[1].tolist()}  # both orders have the same
+    total = WEIGHTS[rows[0][rows[0] >= 0]].sum()
+    np.testing.assert_allclose(found[:, FEATURES.index("word_weights")], total, rtol=1e-6)
 
 
-def test_order_of_hits_and_other_queries_change_nothing(extractor):
-    rng = np.random.default_rng(1)
-    queries = [CORPUS[i] for i in rng.integers(len(CORPUS), size=150)]
-    sizes = rng.integers(0, 8, size=len(queries))
-    lists = [hits_of(int(size), seed) for seed, size in enumerate(sizes)]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    questions = [text for texts, _ in lists for text in texts]
-    together = extractor.compute(queries, questions, np.concatenate([d for _, d in lists]), starts)
-    for i, (texts, distances) in enumerate(lists):
-        order = rng.permutation(len(texts))
-        shuffled = extractor.compute(
-            queries[i : i + 1], [texts[j] for j in order], distances[order],
-            np.array([0, len(texts)]),
-        )  # fmt: skip
-        np.testing.assert_array_equal(together[starts[i] : starts[i + 1]][order], shuffled)
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=8), st.text(max_size=60), st.randoms())
+def test_any_texts_have_features_that_do_not_depend_on_order(extractor, texts, query, random):
+    distances = np.array([len(text) for text in texts], np.float32)
+    starts = np.array([0, len(texts)])
+    rows = extractor.compute([query], texts, distances, starts)
+    assert np.isfinite(rows).all()
+    order = random.sample(range(len(texts)), len(texts))
+    again = extractor.compute([query], [texts[i] for i in order], distances[order], starts)
+    assert (again == rows[order]).all()
 
 
-def test_threads_and_many_hits(extractor):
-    def compute(seed: int) -> np.ndarray:
-        queries = CORPUS * 8 if seed % 2 else CORPUS[:1]  # the many share the kept threads
-        questions, distances = hits_of(5 + 100 * seed, seed)
-        starts = np.linspace(0, len(questions), len(queries) + 1).astype(int)
-        return extractor.compute(queries, questions, distances, starts)
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for seed, found in enumerate(pool.map(compute, range(8))):
-            np.testing.assert_array_equal(found, compute(seed))
-
-
-def test_statistics_are_read_live():
-    statistics = Statistics.build(CORPUS)
-    extractor = FeatureExtractor(FakeEncoder(), statistics, made_weights())
-    inputs = (CORPUS[:1], CORPUS[1:2], np.zeros(1, np.float32), np.array([0, 1]))
-    before = extractor.compute(*inputs)
-    statistics.add(["automobile"] * 100)
-    assert (extractor.compute(*inputs) != before).any()
-    statistics.remove(["automobile"] * 100)
-    np.testing.assert_array_equal(extractor.compute(*inputs), before)
+def test_many_queries_have_the_features_of_each_alone(extractor):
+    queries = CORPUS * 8
+    counts = np.arange(len(queries)) % 4
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    texts = [CORPUS[i % len(CORPUS)] for i in range(starts[-1])]
+    distances = np.arange(len(texts), dtype=np.float32)
+    rows = extractor.compute(queries, texts, distances, starts)
+    for i, query in enumerate(queries):
+        own = slice(starts[i], starts[i + 1])
+        bounds = np.array([0, counts[i]])
+        alone = extractor.compute([query], texts[own], distances[own], bounds)
+        assert (rows[own] == alone).all()
 
 
-def test_no_queries_and_no_hits(extractor):
-    none = np.zeros(0, np.float32)
-    assert extractor.compute([], [], none, np.array([0])).shape == (0, len(FEATURES))
-    assert extractor.compute(["a"], [], none, np.array([0, 0])).shape == (0, len(FEATURES))
+def test_no_text_is_too_long(extractor):
+    long = ["x" * 10**6, "word " * 10**5, "é" * 5000, "a1 " * 2000]
+    rows = extractor.compute(long, long, np.zeros(4, np.float32), np.arange(5))
+    assert np.isfinite(rows).all()
+    assert rows[1, FEATURES.index("length_query")] == 64
 
 
-def test_words_of_encoders():
-    encoder = cnn_encoder()
-    words, embeddings = encoder.word_embeddings()
-    assert tuple(words) == encoder.vocabulary.words
-    np.testing.assert_array_equal(embeddings, encoder.embedding[1 : len(words) + 1])
+def test_frequencies_give_idfs():
+    frequencies = Frequencies.count(CORPUS)
+    assert frequencies.documents == len(CORPUS)
+    weights = frequencies.weights(["price", "zebra"])
+    assert weights.tolist() == pytest.approx([math.log(10 / 5), math.log(10)], abs=0.05)
+    assert Frequencies.count([]).weights(["price"]).tolist() == [np.float32(0.01)]
+
+
+def test_damaged_frequencies_are_refused():
+    tensors = Frequencies.count(CORPUS).tensors()
+    assert Frequencies.from_tensors(tensors, "x").documents == len(CORPUS)
+    for name, array in tensors.items():
+        for other in (array[:0], array.astype(np.float32), array.reshape(1, -1)):
+            with pytest.raises(UserError, match=name):
+                Frequencies.from_tensors({**tensors, name: other}, "x")
+        with pytest.raises(UserError, match=name):
+            Frequencies.from_tensors({k: v for k, v in tensors.items() if k != name}, "x")
+    for name, value in (("documents", np.array([-1])), ("mean_length", np.array([math.nan]))):
+        with pytest.raises(UserError, match="range"):
+            Frequencies.from_tensors({**tensors, f"frequencies.{name}": value}, "x")
+
+
+def test_no_words_have_no_weights():
+    extractor = FeatureExtractor(WordEncoder(), Frequencies.count(CORPUS), zero_weights())
+    rows = extractor.compute([""], [""], np.zeros(1, np.float32), np.array([0, 1]))
+    assert not rows.any()

@@ -2,11 +2,10 @@
 
 import csv
 import errno
-import json
 import os
 
-import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from qpr_jax.duplicates.review import open_review
 from qpr_jax.serving.review import make_review_app
@@ -28,87 +27,66 @@ def write_found(path, count=40):
 @pytest.fixture
 def session(tmp_path):
     write_found(tmp_path / "pairs.csv")
-    with open_review(
-        str(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv", precision=0.6
-    ) as review:
+    path = str(tmp_path / "pairs.csv")
+    with open_review(path, tmp_path / "verdicts.csv", precision=0.6) as review:
         yield review
 
 
 @pytest.fixture
-def client(session, serve):
-    address = serve(make_review_app(session, token=TOKEN))
-    with httpx.Client(base_url=address, headers=BEARER) as client:
+def client(session):
+    app = make_review_app(session, token=TOKEN)
+    with TestClient(app, base_url="http://localhost", headers=BEARER) as client:
         yield client
 
 
 def test_a_verdict_is_kept_before_it_is_answered(client, session):
     state = client.get("/review").json()
     assert (state["pairs"], state["yes"], state["estimate"]) == (40, 0, None)
+    assert EVIL in "".join(piece for piece, _ in state["pair"]["first"])
     key = state["pair"]["key"]
-    after = client.post("/verdict", json={"pair": key, "verdict": "yes"})
-    assert after.status_code == 200
+    state = client.post("/verdict", json={"pair": key, "verdict": "yes"}).json()
     assert session.path.read_text().count("\n") == 2 + EVIL.count("\n")
-    state = after.json()
     assert (state["yes"], state["no"], state["can_undo"]) == (1, 0, True)
     assert state["pair"]["key"] != key
     found = state["estimate"]
     assert 0 <= found["low"] <= found["precision"] <= found["high"] <= 1
     state = client.post("/undo", json={}).json()
     assert (state["yes"], state["can_undo"], state["pair"]["key"]) == (0, False, key)
-
-
-def test_a_verdict_on_another_pair_is_refused(client):
-    key = client.get("/review").json()["pair"]["key"]
-    for wrong in ("1", "", "x", "\u0663", "9" * 400, None, key + "0"):
-        answer = client.post("/verdict", json={"pair": wrong, "verdict": "yes"})
-        assert answer.status_code == 409, wrong
     assert client.post("/undo", json={}).status_code == 409
-    assert client.get("/review").json()["yes"] == 0
+    for wrong in ("1", "", "x", "\u0663", "9" * 400):
+        body = {"pair": wrong, "verdict": "yes"}
+        assert client.post("/verdict", json=body).status_code == 409
+    page = client.get("/", params={"token": TOKEN})
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "http" not in page.text
 
 
-@pytest.mark.parametrize(
-    ("content", "kind", "status"),
-    [
-        (b'{"pair": "1", "verdict": "yes"}', "text/plain", 415),  # a form of another site
-        (b'{"pair": "1", "verdict": "yes"}', "application/x-www-form-urlencoded", 415),
-        (b"[]", "application/json", 422),
-        (b"{", "application/json", 422),
-        (b"\xff", "application/json", 422),
-        (b"[" * 9000, "application/json", 422),
-        (b'{"pair": "1", "verdict": "maybe"}', "application/json", 422),
-        (b'{"pair": "1", "verdict": ["yes"]}', "application/json", 422),
+def test_requests_that_are_refused(client):
+    right = b'{"pair": "1", "verdict": "yes"}'
+    for content, kind, status in [
+        (right, "text/plain", 415),  # a form of another site
+        (right.replace(b"yes", b"maybe"), "application/json", 422),
+        (b"[", "application/json", 422),
         (b" " * 20_000, "application/json", 413),
-    ],
-)
-def test_requests_that_are_refused(client, content, kind, status):
-    answer = client.post("/verdict", content=content, headers={"Content-Type": kind})
-    assert answer.status_code == status
-    assert answer.json()["error"].count("\n") == 0
-
-
-def test_other_hosts_methods_and_paths_are_refused(client):
+    ]:
+        answer = client.post("/verdict", content=content, headers={"Content-Type": kind})
+        assert (answer.status_code, answer.json()["error"].count("\n")) == (status, 0)
     assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400
-    assert client.get("/verdict").status_code == 405
-    assert client.get("/other").status_code == 404
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer x", f"Basic {TOKEN}", "Bearer \xe9"])
 def test_every_request_needs_the_token(client, session, given):
     headers = {"Authorization": given.encode("latin-1")}
     key = client.get("/review").json()["pair"]["key"]
-    body = {"pair": key, "verdict": "yes"}
-    query = {"token": given.rpartition(" ")[2].replace(TOKEN, "")}
     for answer in (
-        client.get("/", params=query, headers=headers),
+        client.get("/", params={"token": "x"}, headers=headers),
         client.get("/", headers=BEARER),
-        client.get("/review", headers=headers),
         client.get("/review", params={"token": TOKEN}, headers=headers),
-        client.post("/verdict", json=body, headers=headers),
+        client.post("/verdict", json={"pair": key, "verdict": "yes"}, headers=headers),
         client.post("/undo", json={}, headers=headers),
     ):
         assert answer.status_code == 401
         assert "the token of the address" in answer.json()["error"]
-        assert EVIL not in answer.text
     assert not session.history
 
 
@@ -125,16 +103,3 @@ def test_a_full_disk_is_said_and_the_verdict_not_counted(client, monkeypatch):
     assert "the verdict was not written" in answer.json()["error"]
     state = client.get("/review").json()
     assert (state["no"], state["pair"]["key"]) == (0, key)
-
-
-def test_the_page_loads_nothing_else(client):
-    page = client.get("/", params={"token": TOKEN})
-    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
-    assert "http" not in page.text.replace("<!doctype html>", "")
-
-
-def test_texts_are_in_the_answer_whole(client):
-    state = client.get("/review").json()
-    text = "".join(piece for piece, _ in state["pair"]["first"])
-    assert EVIL in text
-    assert json.dumps(state).isascii()

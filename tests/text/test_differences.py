@@ -1,6 +1,6 @@
 import pytest
 
-from qpr_jax.failures.differences import make_groups
+from qpr_jax.failures.analysis import make_groups
 from qpr_jax.text.differences import (
     has_unseen_words,
     mark_words,

@@ -18,7 +18,7 @@ def test_the_defaults_are_those_of_the_paper():
     assert flat["encoder.embedding_dim"] == flat["encoder.output_dim"] == 300
     assert (flat["text.vocabulary_size"], flat["text.hash_bins"]) == (50_000, 5_000)
     assert flat["optimizer.learning_rate"] == 1e-3
-    assert (flat["index.factory"], flat["index.probes"]) == ("IVF2000,Flat", 10)
+    assert (flat["index.factory"], flat["index.probes"]) == ("auto", 64)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_the_defaults_are_those_of_the_paper():
         ("encoder.compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
         (
             "index.factory",
-            "IVF2000,PQ7",
-            "`factory`: PQ7 does not divide the 300 dimensions; use `factory=IVF2000,PQ6`",
+            "IVF2000,PQ301",
+            "expected at most 300 parts, one a dimension, got PQ301",
         ),
         ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
         ("loss.names", ("sdlm",), "or several as ranking,online_contrastive, got 'sdlm'"),
@@ -300,8 +300,3 @@ def test_what_nothing_reads_is_named(changed, unread):
     settings = TrainConfig()
     settings = override(settings, changed)
     assert sorted(unused_settings(settings)) == sorted(unread)
-
-
-def test_assignments_are_checked_before_the_training():
-    with pytest.raises(UserError, match="`assignments`: expected"):
-        validate(override(TrainConfig(), {"index.assignments": 2_000_000}))

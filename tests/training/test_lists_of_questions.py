@@ -6,7 +6,7 @@ import pytest
 from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
-from qpr_jax.training import boosting
+from qpr_jax.training import rerank_data
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.lists import listed_files, read_listed
 from qpr_jax.training.main import train_and_evaluate
@@ -29,7 +29,7 @@ def listed(tmp_path):
 
 @pytest.mark.slow
 def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monkeypatch):
-    monkeypatch.setattr(boosting, "MIN_QUERIES", 20)
+    monkeypatch.setattr(rerank_data, "MIN_QUERIES", 20)
     config = load_config("distill:smoke")
     config = override(
         config,

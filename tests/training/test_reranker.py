@@ -8,26 +8,30 @@ import pytest
 from qpr_jax.data.splits import TEST, TRAIN, VALIDATION, Splits
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
-from qpr_jax.index.statistics import Statistics
-from qpr_jax.reranking.features import FEATURES
-from qpr_jax.reranking.light import LightReranker, rank_hits, read_light
-from qpr_jax.reranking.network import predict
+from qpr_jax.reranking.base import rank_hits
+from qpr_jax.reranking.features import FEATURES, WORD_WEIGHTS
+from qpr_jax.reranking.light import read_light
+from qpr_jax.reranking.network import check_network, predict
+from qpr_jax.reranking.word_weights import MOST
 from qpr_jax.retriever import Retriever
-from qpr_jax.training import candidates, rerank_data
-from qpr_jax.training.candidates import Candidates, LogitCache
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.candidates import Candidates, Finder, LogitCache
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.presets import PRESETS
 from qpr_jax.training.rerank_data import (
-    add_word_weights,
-    pretrain,
+    FOLDS,
+    Lists,
+    assign_folds,
+    learnable,
+    pretraining_lists,
+    reciprocal_ranks,
     relevant_hits,
+    suffices,
     training_queries,
 )
-from qpr_jax.training.rerank_network import init_network
+from qpr_jax.training.rerank_network import add_word_weights, init_network, train_network
 from qpr_jax.training.sources import SOURCES
+from tests.reranking.models import WordEncoder
 
 
 def dataset(clusters, split_of, *, pairs=True, teacher=None):
@@ -73,56 +77,89 @@ def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():
         relevant_hits(dataset([-1] * 4, [VALIDATION] * 4, pairs=False), found)
 
 
-class MadeFinder:
-    """Two random hits of each training query, its partner, and a test question like it.
-
-    The distance, and the word weight 5, say which hit is relevant.
-    """
-
-    def find(self, first, queries, dense):
-        others = (queries[:, None] + 2 * np.array([3, 8])) % 120
-        hits = np.column_stack([others, queries ^ 1, 120 + queries // 2])
-        return lists(queries, hits.tolist())
-
-    def features(self, found, *, logits):
-        assert not logits
-        features = np.random.default_rng(0).normal(size=(len(found.rows), len(FEATURES)))
-        features[:, 0] = self.is_partner(found)
-        features[:, -2:] = 0  # the word weights
-        return features.astype(np.float32)
-
-    def weight_rows(self, found):
-        rows = np.where(self.is_partner(found), 5, 6).astype(np.int32)
-        return rows, np.arange(len(rows) + 1)
-
-    def is_partner(self, found):
-        assert (found.rows < 120).all()
-        return found.rows == found.queries[found.owners] ^ 1
+def test_training_questions_have_no_distances_and_no_hits_of_other_splits():
+    rng = np.random.default_rng(0)
+    made = dataset(np.arange(180) // 2, [TRAIN] * 120 + [TEST] * 60)
+    made.data.questions = [f"what is {i // 2} of {i}" for i in range(180)]
+    vectors = rng.normal(size=(180, 5)).astype(np.float32)
+    finder = Finder(WordEncoder(), made.data.questions, vectors, candidates=20)
+    means = np.arange(len(FEATURES), dtype=np.float32)
+    for trained in (True, False):
+        known, rows = pretraining_lists(made, finder, vectors, means, trained=trained, seed=0)
+        assert len(known.folds) == 120
+        assert len(known.labels) < 120 * 20  # test questions are left out
+        assert rows.shape == (len(known.labels), MOST)
+        near = [name.startswith("distance") for name in FEATURES]
+        assert (known.features[:, near] == means[near]).all() == trained
+    few = dataset(np.arange(180) // 2, [TEST] * 140 + [TRAIN] * 40)
+    assert pretraining_lists(few, finder, vectors, means, trained=True, seed=0) is None
 
 
-def test_first_weights_are_of_training_questions_and_not_of_their_distances(monkeypatch):
-    finder, config = MadeFinder(), load_config("synthetic_sdml")
-    clusters = np.concatenate([np.arange(120) // 2, np.arange(60)])
-    made = dataset(clusters, [TRAIN] * 120 + [TEST] * 60)
-    features = np.random.default_rng(1).normal(size=(50, len(FEATURES))).astype(np.float32)
-    features[:, -2:] = 0
-    start, vectors = init_network(features), np.zeros((180, 2), np.float32)
-    network, weights = pretrain(config, made, finder, vectors, start)
-    assert not network.linear[[name.startswith("distance") for name in FEATURES]].any()
-    assert network.linear[FEATURES.index("bm25")]
-    assert weights[5] > 0 > weights[6]
-    # Their sum is added to the score as it was in training.
-    features[:, -2] = np.random.default_rng(2).uniform(-1, 1, 50)
-    both = predict(add_word_weights(network, features), features)
-    added = both - predict(network, features)
-    np.testing.assert_allclose(added - added[0], features[:, -2] - features[0, -2], atol=1e-5)
-    monkeypatch.setattr(rerank_data, "MIN_PRETRAINED", 121)
-    same, weights = pretrain(config, made, finder, vectors, start)
-    assert same is start
+def made_lists(queries=80):
+    """Four or five hits, of which the one with the largest product of two features is relevant."""
+    counts = 5 - (np.arange(queries) % 3 == 0)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    features = np.random.default_rng(0).normal(5, 3, size=(starts[-1], len(FEATURES)))
+    features[:, 3] = 7  # never differs
+    features[:, [FEATURES.index(name) for name in WORD_WEIGHTS]] = 0
+    products = (features[:, 0] - 5) * (features[:, 1] - 5)
+    labels = products == np.repeat(np.maximum.reduceat(products, starts[:-1]), counts)
+    folds = np.arange(queries) % FOLDS
+    hit_folds = np.repeat((np.arange(queries) + 1) % FOLDS, counts)
+    features = features.astype(np.float32)
+    return Lists(features, labels.astype(np.int8), starts, folds, hit_folds)
+
+
+def test_a_network_learns_and_repeats():
+    lists = made_lists()
+    start = init_network(lists.features)
+    trained, weights = train_network(start, lists, epochs=40)
+    ranks = reciprocal_ranks(predict(trained, lists.features), lists.labels, lists.starts)
+    assert np.mean(ranks == 1) > 0.7
     assert not weights.any()
-    features[:, -2] = 0
-    unweighted = predict(add_word_weights(start, features), features)
-    np.testing.assert_array_equal(unweighted, predict(start, features))
+    again, _ = train_network(start, lists, epochs=40)
+    for a, b in zip(trained, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    check_network(trained, len(FEATURES), "here")
+    none = lists._replace(labels=np.zeros_like(lists.labels))
+    assert train_network(start, none, epochs=1)[0] is start
+
+
+def test_word_weights_are_learned_and_added_to_the_score():
+    lists = made_lists()
+    rows = np.full((len(lists.labels), MOST), -1, np.int32)
+    rows[:, 0] = np.where(lists.labels, 5, 6)
+    start = init_network(lists.features)
+    network, weights = train_network(start, lists, epochs=5, rows=rows)
+    assert weights[5] > 0 > weights[6]
+    assert np.count_nonzero(weights) == 2
+    features, column = lists.features.copy(), FEATURES.index("word_weights")
+    features[:, column] = np.where(lists.labels, weights[5], weights[6])
+    added = predict(add_word_weights(network, features), features)
+    added -= predict(network, lists.features)
+    sums = features[:, column]
+    np.testing.assert_allclose(added - added[0], sums - sums[0], atol=1e-4)
+    same = add_word_weights(start, lists.features)
+    expected = predict(start, lists.features)
+    np.testing.assert_allclose(predict(same, lists.features), expected, atol=1e-6)
+
+
+def test_folds_are_whole_clusters_and_leave_out_their_questions():
+    clusters = np.arange(100) // 4
+    folds = assign_folds(clusters, seed=0)
+    assert all(len({*folds[clusters == c]}) == 1 for c in range(25))
+    assert sorted({*folds}) == [*range(FOLDS)]
+    lists = made_lists()
+    rest = lists.without(2)
+    assert not (rest.folds == 2).any()
+    assert not (rest.hit_folds == 2).any()
+    assert rest.starts[-1] == len(rest.labels) == len(rest.features)
+    assert learnable(np.array([1, 1, 0, 0, 1]), np.array([0, 2, 4, 5])).tolist() == [False] * 3
+    assert suffices(lists)
+    assert not suffices(lists.without(0, 1, 2))
+    scores = np.array([3.0, 2, 1, 5, 6])
+    ranks = reciprocal_ranks(scores, np.array([0, 0, 1, 0, 0]), np.array([0, 3, 5]))
+    assert ranks.tolist() == [1 / 3, 0]
 
 
 class Scorer:
@@ -136,39 +173,20 @@ class Scorer:
         return np.array([len(a) - len(b) for a, b in pairs], np.float32)
 
 
-def test_logits_are_computed_once_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(candidates, "_PART", 2)
+def test_logits_are_computed_once_and_kept(tmp_path):
     texts, first, second = ["a", "bb", "ccc"], Scorer(), Scorer()
     queries, rows = np.array([0, 1, 1, 0]), np.array([1, 0, 2, 1])
-    found = LogitCache(tmp_path, first, texts).compute(queries, rows)
+    found = LogitCache(tmp_path, first, texts, part=2).compute(queries, rows)
     assert found.tolist() == [-1, 1, -1, -1]
     assert first.pairs == [("a", "bb"), ("bb", "a"), ("bb", "ccc")]
-    again = LogitCache(tmp_path, second, texts).compute(np.append(queries, 2), np.append(rows, 0))
+    again = LogitCache(tmp_path, second, texts, part=2).compute(
+        np.append(queries, 2), np.append(rows, 0)
+    )
     assert again.tolist() == [-1, 1, -1, -1, 2]
     assert second.pairs == [("ccc", "a")]
     next(tmp_path.rglob("*.npz")).write_bytes(b"")
     with pytest.raises(UserError, match="expected logits of pairs"):
         LogitCache(tmp_path, Scorer(), texts)
-
-
-def test_which_presets_have_a_re_ranker():
-    kinds = {name: load_config(name).rerank.kind for name in PRESETS}
-    assert {name for name, kind in kinds.items() if kind == "light"} == {
-        *("synthetic_sdml", "quora_sdml", "quora_best", "quora_minilm"),
-        *("quora_distilled", "quora_distilled_sums", "open_student"),
-    }
-    assert load_config("quora_sdml:smoke").rerank.kind == "light"
-
-
-def test_settings_without_effect_and_settings_that_cannot_be():
-    changes = {"rerank.kind": "none", "rerank.lexical_candidates": 30}
-    unused = unused_settings(override(load_config("quora_sdml"), changes))
-    assert unused == ["rerank.lexical_candidates"]
-    assert unused_settings(load_config("quora_sdml")) == []
-    changes = {"data.source": "questions", "encoder.kind": "bert", "encoder.pretrained": "minilm"}
-    changes |= {"max_epochs": 0, "early_stopping.metric": "agreement", "rerank.kind": "light"}
-    with pytest.raises(UserError):
-        validate(override(load_config("quora_minilm"), changes))
 
 
 @pytest.mark.slow
@@ -201,14 +219,14 @@ def test_it_gains_where_a_query_has_one_paraphrase(quora_file, tmp_path):
     queries = np.flatnonzero((dataset.splits.split_of[rows] == TEST) & (own >= 0))
     vectors = encoder.encode(texts)
     found = rank(exact_search(vectors), queries, 50)
-    distances = ((vectors[queries][:, None] - vectors[found]) ** 2).sum(axis=2)
-    starts = np.arange(len(queries) + 1) * 50
     model = read_light(tmp_path / "run" / "export" / "reranker")
-    reranker = LightReranker(model, encoder, Statistics.build(texts))
-    asked, hits = [texts[i] for i in queries], [texts[i] for i in found.ravel()]
-    scores, _ = reranker.score(asked, hits, distances.ravel(), starts)
-    best = rank_hits(scores, distances.ravel(), found.ravel(), starts)[starts[:-1]]
+    finder = Finder(
+        encoder, texts, vectors, candidates=model.candidates, frequencies=model.frequencies
+    )
+    finder.use_weights(model.word_weights)
+    made = finder.collect(found, queries)
+    scores = model.scores(finder.features(made))
+    best = rank_hits(scores, made.distances, made.rows, made.starts)[made.starts[:-1]]
     before = np.mean(own[found[:, 0]] == own[queries])
-    after = np.mean(own[found.ravel()[best]] == own[queries])
-    print(f"H@1 of {len(queries)} queries: {before:.4f}, re-ranked {after:.4f}")
-    assert after >= before + 0.02
+    after = np.mean(own[made.rows[best]] == own[queries])
+    assert after >= before + 0.02, (before, after)

@@ -80,7 +80,7 @@ def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
 
 def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
     config.teacher.cache = str(tmp_path)
-    monkeypatch.setattr("qpr_jax.index.vectors_file.CHUNK", 200)
+    monkeypatch.setattr("qpr_jax.index.encode_files.CHUNK", 200)
     calls = []
 
     def encode(self, questions):
@@ -106,7 +106,7 @@ def test_a_damaged_cache_is_told(config, cache, tmp_path):
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
-    with pytest.raises(UserError, match="differ from their SHA-256; remake the folder"):
+    with pytest.raises(UserError, match="differ from their SHA-256; make the folder again"):
         taught(config)
 
 

@@ -3,14 +3,14 @@ import shutil
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import read_json, write_json
+from qpr_jax.files import read_json
 from qpr_jax.training.workdir import open_workdir
 
 
 def test_the_same_settings_open_it_again(tmp_path):
     for _ in range(2):
         with open_workdir(tmp_path / "run", {"batch_size": 512}) as folder:
-            assert read_json(folder / "run.json") == {"format": 2, "batch_size": 512}
+            assert read_json(folder / "run.json") == {"format": 1, "batch_size": 512}
 
 
 def test_other_settings_are_refused_with_the_differences(tmp_path):
@@ -47,7 +47,7 @@ def test_overwrite_removes_the_run_and_nothing_else(tmp_path):
         (folder / "notes.txt").write_text("mine")
     with open_workdir(tmp_path, {"seed": 1}, overwrite=True) as folder:
         assert sorted(p.name for p in folder.iterdir()) == [".lock", "notes.txt", "run.json"]
-        assert read_json(folder / "run.json") == {"format": 2, "seed": 1}
+        assert read_json(folder / "run.json") == {"format": 1, "seed": 1}
 
 
 def test_a_removal_that_was_cut_off_is_not_taken_for_a_run(tmp_path, monkeypatch):
@@ -94,36 +94,3 @@ def test_a_file_is_no_work_directory(tmp_path):
         open_workdir(tmp_path / "file", {}),
     ):
         pass
-
-
-def test_a_run_from_before_a_setting_had_its_default(tmp_path):
-    before = {"seed": 3, "format": 2}
-    write_json(tmp_path / "run.json", before)
-    with open_workdir(tmp_path, {"seed": 3, "encoder.precision": "highest"}) as folder:
-        assert read_json(folder / "run.json")["encoder.precision"] == "highest"
-    write_json(tmp_path / "run.json", before)
-    expected = r"settings: loss\.precision: 'highest' there, 'tf32' here"
-    with (
-        pytest.raises(UserError, match=expected),
-        open_workdir(tmp_path, {"seed": 3, "loss.precision": "tf32"}),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_a_run_from_before_the_second_stage_opens_with_it(tmp_path, finished):
-    with open_workdir(tmp_path, {"seed": 0}) as folder:
-        if finished:
-            (folder / "report.json").touch()
-    asked = {"seed": 0, "rerank.kind": "light", "rerank.cross_encoder.identity": "abc"}
-    with open_workdir(tmp_path, asked) as folder:
-        assert read_json(folder / "run.json") == {
-            "format": 2,
-            **({"seed": 0} if finished else asked),
-        }
-    if not finished:
-        with (
-            pytest.raises(UserError, match=r"rerank\.kind: 'light' there, 'none' here"),
-            open_workdir(tmp_path, asked | {"rerank.kind": "none"}),
-        ):
-            pass

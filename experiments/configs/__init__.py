@@ -1,1 +1,0 @@
-"""Named settings, a file each; the name is that of the file."""

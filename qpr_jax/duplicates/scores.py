@@ -1,0 +1,266 @@
+"""The pairs of a search, how probable each is, and which of them count."""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.duplicates.rows import Rows
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.errors import UserError
+from qpr_jax.index.close_pairs import ClosePairs, TooManyPairsError, close_pairs
+from qpr_jax.index.closest_pairs import closest_pairs
+from qpr_jax.reranking.base import Rerank
+from qpr_jax.reranking.calibration import threshold_of_precision
+from qpr_jax.reranking.pairs import score_pairs
+from qpr_jax.reranking.stages import Stages
+
+THRESHOLD = 0.5  # where no way to choose pairs is given
+_LEAST = 0.05  # the lowest probability that a threshold of a precision can be, without a re-ranker
+_PAIR_BYTES = 400  # that a pair takes until its group is known
+_NEAR = 1e-9  # how much of a strength the distance is: it orders pairs of equal probability
+# The ways to choose pairs, with what is expected of their values.
+_WAYS = {
+    "threshold": "a probability, 0 to 1",
+    "max_distance": "a squared distance of 0 or more",
+    "precision": "a probability, more than 0 and at most 1",
+    "pairs": "a whole number from 1 on",
+}
+
+
+class Choice(NamedTuple):
+    """How the pairs that count are chosen: by the `value` of one `way`.
+
+    "threshold": the least probability. "max_distance": the largest squared distance. "precision":
+    the lowest threshold at which the mean probability is at least this. "pairs": the number of
+    closest pairs.
+    """
+
+    way: str = "threshold"
+    value: float = THRESHOLD
+
+    @property
+    def by_probability(self) -> bool:
+        """Whether it needs a run with calibrated probabilities."""
+        return self.way in ("threshold", "precision")
+
+
+def choose(**ways: float | None) -> Choice:
+    """The one way that is given, by its name; THRESHOLD where none is.
+
+    Raises:
+      UserError: two are given, or a number is out of its range.
+    """
+    given = {name: value for name, value in ways.items() if value is not None}
+    if len(given) > 1:
+        what = f"expected one way to choose pairs, got {' and '.join(given)}"
+        raise UserError(what, remedy=f"give one of {', '.join(_WAYS)}")
+    for name, value in given.items():
+        if not _is_valid(name, value):
+            raise UserError(f"expected {_WAYS[name]}, got {value!r:.80}", setting=name)
+        return Choice(name, int(value) if name == "pairs" else float(value))
+    return Choice()
+
+
+def _is_valid(way: str, given: Any) -> bool:
+    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+        return False
+    try:
+        value = float(given)
+    except OverflowError:
+        return False
+    if way == "pairs":
+        return value >= 1 and value.is_integer()
+    least = math.ulp(0) if way == "precision" else 0
+    return least <= value < math.inf if way == "max_distance" else least <= value <= 1
+
+
+class Scored(NamedTuple):
+    """Pairs of entries, or of rows.
+
+    first, second: int64 [P]. scores: float64 [P], probabilities, NaN without a calibration.
+    distances: float32 [P], squared.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    scores: np.ndarray
+    distances: np.ndarray
+
+    def where(self, which: np.ndarray | slice) -> Scored:
+        """Those of a mask, of positions or of a slice."""
+        return Scored(*(values[which] for values in self))
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a search has found.
+
+    Attributes:
+      pairs: of entries, those that count, most probable first.
+      threshold: the least probability of a pair that counts; None: distances decide.
+      max_distance: the largest squared distance of a pair that was looked at.
+      precision: the mean probability of the pairs of different texts; None if unknown.
+      calibration: what names the calibration of the scores; None without.
+      exact: whether all entries were compared.
+      missed: the estimated share of the pairs that were missed.
+    """
+
+    pairs: Scored
+    threshold: float | None
+    max_distance: float
+    precision: float | None
+    calibration: str | None
+    exact: bool
+    missed: float
+
+
+def find_pairs(
+    rows: Rows,
+    vectors: np.ndarray,
+    encoder: Encoder,
+    stages: Stages,
+    choice: Choice,
+    *,
+    rerank: Rerank = None,
+    memory: int | None = None,
+) -> Scores:
+    """Find the pairs of entries that count as duplicates.
+
+    vectors: float32 [E, d], of the entries. Other arguments are those of `find_duplicates`.
+    """
+    calibration = stages.calibration
+    light = _uses_light(stages, choice, rerank)
+    limit = _distance_limit(stages, choice, light=light)
+    found = _find(rows, vectors, stages, choice, limit, memory, light=light)
+    first, second, distances = found.pairs
+    scores, precision, identity = np.full(len(first), np.nan), None, None
+    is_spelling = rows.spellings[first] == rows.spellings[second]
+    if calibration is not None:
+        if light and stages.light is not None:
+            complete = None if rows.compare == "all" else rows.is_new
+            with progress.bar("re-ranking"):
+                raw = score_pairs(
+                    stages.light, encoder, rows.entry_texts, *found.pairs, complete=complete
+                )
+            scores = calibration.light_probabilities(raw)
+        else:
+            scores = calibration.probabilities(distances)
+        scores = np.where(is_spelling, 1.0, scores)
+    threshold = None
+    if choice.way == "max_distance":
+        counts = distances <= choice.value
+    elif choice.way == "pairs":
+        counts = np.arange(len(first)) < choice.value  # nearest first
+        limit = float(distances[counts].max(initial=0))
+    else:
+        threshold = choice.value
+        if choice.way == "precision":
+            threshold = _threshold_of(scores[~is_spelling], threshold, rows)
+        counts = scores >= threshold
+    if calibration is not None:
+        identity = calibration.identity(light=light)
+        others = scores[counts & ~is_spelling]
+        precision = float(others.mean()) if len(others) else None
+    pairs = _strongest_first(Scored(first, second, scores, distances).where(counts))
+    return Scores(pairs, threshold, limit, precision, identity, found.exact, found.missed)
+
+
+def _distance_limit(stages: Stages, choice: Choice, *, light: bool) -> float:
+    """The largest distance of a pair that can count."""
+    if choice.way == "max_distance":
+        return choice.value
+    if choice.way == "pairs":
+        return float("inf")
+    calibration = stages.require_calibration()
+    if light:
+        return calibration.reach
+    least = _LEAST if choice.way == "precision" else choice.value
+    if least > calibration.distance[1, -1]:  # only spellings of one text are as probable
+        return 0.0
+    return min(calibration.reach, calibration.distance_at(least))
+
+
+def _uses_light(stages: Stages, choice: Choice, rerank: Rerank) -> bool:
+    """Whether the light re-ranker gives the probabilities; UserError where it should and cannot."""
+    if rerank is False:
+        return False
+    if rerank == "cross_encoder":
+        raise UserError("expected False or 'light', got 'cross_encoder'", setting="rerank")
+    if stages.choose(rerank, None) != "light":
+        return False
+    calibrated = stages.calibration is not None and stages.calibration.light is not None
+    if rerank == "light" and not calibrated:
+        raise UserError(
+            "the run has no calibrated probabilities of its re-ranker",
+            setting="rerank",
+            remedy="leave it out, or train the run again",
+        )
+    return calibrated and (choice.by_probability or rerank == "light")
+
+
+def _find(
+    rows: Rows,
+    vectors: np.ndarray,
+    stages: Stages,
+    choice: Choice,
+    limit: float,
+    memory: int | None,
+    *,
+    light: bool,
+) -> ClosePairs:
+    """The pairs of entries within a distance; by the re-ranker all that it needs, to its reach."""
+    search = functools.partial(
+        close_pairs,
+        vectors,
+        blocks=rows.blocks,
+        is_new=rows.is_new,
+        compare=rows.compare,
+        memory=memory,
+        pair_bytes=_PAIR_BYTES,
+    )
+    reach = stages.require_calibration().reach if light else 0.0
+    try:
+        if choice.way != "pairs":
+            return search(max(limit, reach))
+        if light:
+            found = search(reach)
+            if len(found.pairs.first) >= choice.value:
+                return found
+        return closest_pairs(vectors, int(choice.value), search)
+    except TooManyPairsError as error:
+        if choice.way == "max_distance" or error.fitting is None:
+            raise
+        remedy = f"give max_distance {error.fitting:g} in its place"
+        if choice.way == "pairs":
+            remedy = "lower it"
+        raise UserError(error.what, setting=choice.way, remedy=remedy) from None
+
+
+def _threshold_of(probabilities: np.ndarray, precision: float, rows: Rows) -> float:
+    """The lowest threshold with a precision; 1 where there are no pairs to have it.
+
+    New rows may well have no duplicates; among all rows, a precision that none has is a mistake.
+    """
+    if not len(probabilities):
+        return 1.0
+    try:
+        return threshold_of_precision(probabilities, precision)
+    except UserError:
+        if rows.compare == "all":
+            raise
+        return 1.0
+
+
+def _strongest_first(pairs: Scored) -> Scored:
+    """By probability, then by distance; of equal ones, the first entries first."""
+    distances = pairs.distances.astype(np.float64)
+    near = _NEAR * distances / (1 + distances)
+    strength = np.where(np.isnan(pairs.scores), -distances, pairs.scores - near)
+    return pairs.where(np.lexsort((pairs.second, pairs.first, -strength)))

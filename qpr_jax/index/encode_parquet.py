@@ -1,0 +1,281 @@
+"""Parquet files of questions with their vectors, part by part, in this process or on Spark.
+
+    _encoding.json           the encoder and the settings: what a later call must match
+    part-00012-00003.parquet the rows of row group 3 of file 12, and the column `vector`
+    _SUCCESS                 empty; there once all parts are
+
+A part appears when it is whole and has the hash of its row group, so the same call after a kill
+writes the parts that are missing or whose rows have changed. On a cluster all machines need
+qpr_jax, but not JAX, and the encoder and both folders at the same paths. Vectors of different
+machines and numbers of threads are equal up to rounding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import pathlib
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.data.columns import Columns
+from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.tables import import_pyarrow
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, locked, name_in_errors, read_object, write_atomically, write_json
+from qpr_jax.index.run import run_encoder_folder
+
+FORMAT = "qpr_jax Parquet vectors 1"
+STATE, DONE, VECTOR = "_encoding.json", "_SUCCESS", "vector"
+_HASH = b"qpr_jax.rows"  # in the metadata of a part
+_BATCH = 16_384  # rows in memory at once
+_ON_SPARK = 512  # questions that one thread encodes: Spark has a task for each core
+
+Log = Callable[[str], object]
+
+
+class Part(NamedTuple):
+    """A row group of a file of questions, the hash of its bytes, and the file for its vectors."""
+
+    source: str
+    group: int
+    rows: int
+    sha256: str
+    out: str
+
+
+class _Job(NamedTuple):
+    """What a worker must know. identity: of the encoder in the folder `run`."""
+
+    run: str
+    identity: str
+    column: str
+    skip_bad_rows: bool
+    batch: int
+
+
+class _Written(NamedTuple):
+    """What a worker says of a part: its rows, or the error."""
+
+    number: int
+    rows: int
+    what: str = ""
+    remedy: str = ""
+
+
+def encode_parquet(
+    source: StrPath,
+    out: StrPath,
+    run: StrPath,
+    *,
+    text_column: str = "",
+    skip_bad_rows: bool = False,
+    spark: str = "",
+    log: Log = print,
+) -> int:
+    """Write the rows of all Parquet files of a folder with their vectors; return how many.
+
+    Args:
+      source: the folder. Its files, in the order of their names, have the same columns.
+      out: a folder; `vector` is a list of d float32. Parts that a former call wrote are kept where
+        the rows are the same; UserError where it had another encoder or other settings.
+      run: as of `index.run.run_encoder`.
+      text_column: of the questions; if empty, that with a usual name (`data.columns.TEXT_NAMES`).
+      skip_bad_rows: leave out rows without a question, instead of a UserError.
+      spark: the master of a cluster, as of `spark_session.session`; if empty, this process encodes.
+      log: gets a line when it resumes.
+    """
+    out = pathlib.Path(out).absolute()
+    folder = run_encoder_folder(run).absolute()
+    encoder = read_encoder(folder)
+    parts, column = _parts(pathlib.Path(source).absolute(), out, text_column)
+    job = _Job(str(folder), encoder.identity, column, skip_bad_rows, _ON_SPARK if spark else _BATCH)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out / ".lock") as ours, name_in_errors(out):
+        if not ours:
+            raise UserError(f"{out}: another process is writing it", remedy="wait for its end")
+        asked = {"format": FORMAT, "encoder": encoder.identity, "dimension": encoder.dimension}
+        _begin(out, asked | {"column": column, "skip_bad_rows": skip_bad_rows}, parts)
+        left = [part for part in parts if _hash_of(part.out) != part.sha256]
+        if 0 < len(left) < len(parts):
+            log(f"{out}: resuming after {len(parts) - len(left)} of {len(parts)} parts")
+        done = sum(part.rows for part in parts) - sum(part.rows for part in left)
+        here = itertools.chain.from_iterable(_write(part, job, encoder) for part in left)
+        written = _on_spark(spark, left, job) if spark else here
+        with progress.bar("encoded", sum(part.rows for part in parts), start=done) as show:
+            for rows in written:
+                done += rows
+                show(done, "")
+        with write_atomically(out / DONE):
+            pass
+    return sum(_metadata(part.out).num_rows for part in parts)
+
+
+def _parts(source: pathlib.Path, out: pathlib.Path, column: str) -> tuple[list[Part], str]:
+    """The parts of a folder, and the column of the questions."""
+    files = sorted(
+        path for path in source.rglob("*.parquet") if not path.name.startswith((".", "_"))
+    )
+    if not files:
+        raise UserError(f"{source}: expected a folder of *.parquet files, found none")
+    parts: list[Part] = []
+    metadata = [*map(_metadata, files)]
+    schema = metadata[0].schema.to_arrow_schema()
+    for number, (path, found) in enumerate(zip(files, metadata, strict=True)):
+        if not found.schema.to_arrow_schema().equals(schema):
+            what = f"{path}: expected the columns of {files[0]}, with their types, got others"
+            raise UserError(what, remedy="put files with other columns into another folder")
+        for group in range(found.num_row_groups):
+            rows = found.row_group(group)
+            name = out / f"part-{number:05d}-{group:05d}.parquet"
+            parts.append(Part(str(path), group, rows.num_rows, _digest(path, rows), str(name)))
+    try:
+        chosen = Columns(column, None).choose(schema.names).text
+    except UserError as error:
+        raise UserError(f"{files[0]}: {error.what}", remedy=error.remedy) from None
+    if VECTOR in schema.names:
+        what = f"{files[0]}: the column `{VECTOR}` is there already"
+        raise UserError(what, remedy="rename it")
+    return parts, chosen
+
+
+def _digest(path: pathlib.Path, rows: Any) -> str:
+    """SHA-256 of the bytes of a row group."""
+    columns = [rows.column(i) for i in range(rows.num_columns)]
+    starts = [min(filter(None, (c.dictionary_page_offset, c.data_page_offset))) for c in columns]
+    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
+    digest, left = hashlib.sha256(), max(ends, default=0) - min(starts, default=0)
+    with open(path, "rb") as file:
+        file.seek(min(starts, default=0))
+        while left > 0 and (data := file.read(min(left, 1 << 20))):
+            digest.update(data)
+            left -= len(data)
+    return digest.hexdigest()
+
+
+def _hash_of(path: str) -> str:
+    """The hash of the rows of a part that was written; empty where there is none."""
+    if not os.path.exists(path):
+        return ""
+    return ((_metadata(path).metadata or {}).get(_HASH) or b"").decode("ascii", "replace")
+
+
+def _metadata(path: StrPath) -> Any:
+    """The metadata of a Parquet file; UserError where it is none."""
+    pyarrow = import_pyarrow(str(path))
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_metadata(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{path}: expected a Parquet file, got another or one cut off ({reason:.80})",
+            remedy="restore or remove it",
+        ) from None
+
+
+def _begin(out: pathlib.Path, asked: dict[str, Any], parts: Sequence[Part]) -> None:
+    """Keep in the folder what is asked for; UserError where it was something else."""
+    path = out / STATE
+    if not path.exists():
+        if any(not name.startswith(".") for name in os.listdir(out)):
+            what = f"{out}: expected a new folder, or one of the same questions, got another"
+            raise UserError(what, remedy="name another folder")
+        write_json(path, asked)
+    known = read_object(path)
+    other = [name for name in asked if known.get(name) != asked[name]]
+    if other:
+        what = f"{out}: was begun with another {', '.join(other)}"
+        raise UserError(what, remedy="name another folder, or remove this one to begin again")
+    (out / DONE).unlink(missing_ok=True)
+    names = {os.path.basename(part.out) for part in parts}
+    for left in (*out.glob(".part-*"), *out.glob("part-*.parquet")):
+        if left.name not in names:  # of a killed writer, or of rows that are gone
+            left.unlink()
+
+
+def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
+    """Write the parts on the workers of a cluster; yield the rows of each."""
+    from qpr_jax.spark_session import Rows, arrow_map, session
+
+    if not parts:
+        return
+
+    def write(numbers: Rows) -> Rows:
+        for (number,) in numbers:
+            try:
+                yield _Written(number, sum(_write(parts[number], job, _encoder(job))))
+            except UserError as error:  # the driver raises it, without a traceback of Java
+                yield _Written(number, 0, error.what, error.remedy)
+
+    columns = "number bigint, rows bigint, what string, remedy string"
+    with session(master, "qpr encode") as spark:
+        numbers = spark.range(len(parts)).repartitionByRange(len(parts), "id")
+        rows = numbers.mapInArrow(*arrow_map(write, columns))
+        for written in itertools.starmap(_Written, rows.toLocalIterator(prefetchPartitions=True)):
+            if written.what:
+                raise UserError(written.what, remedy=written.remedy)
+            yield written.rows
+
+
+@functools.lru_cache(maxsize=1)
+def _encoder(job: _Job) -> Encoder:
+    """The encoder, which a process of Spark reads once; UserError where the driver has another."""
+    found = read_encoder(job.run)
+    if found.identity != job.identity:
+        raise UserError(
+            f"{job.run}: expected encoder {job.identity[:12]}, as on the machine that began, got "
+            f"{found.identity[:12]} on {os.uname().nodename}",
+            remedy="copy the folder to all machines",
+        )
+    return found
+
+
+def _write(part: Part, job: _Job, encoder: Encoder) -> Iterator[int]:
+    """Write a part under a name of its own, sync and rename it; yield the rows of each batch."""
+    import pyarrow
+    from pyarrow import parquet
+
+    # Spark may run a task twice at once.
+    name = f".{os.path.basename(part.out)}-{secrets.token_hex(4)}"
+    hidden = pathlib.Path(part.out).with_name(name)
+    at = 0
+    with parquet.ParquetFile(part.source) as source, contextlib.ExitStack() as stack:
+        kind = pyarrow.list_(pyarrow.float32(), encoder.dimension)
+        schema = source.schema_arrow.append(pyarrow.field(VECTOR, kind, nullable=False))
+        kept = {**(schema.metadata or {}), _HASH: part.sha256.encode()}
+        file = stack.enter_context(write_atomically(hidden))
+        writer = stack.enter_context(parquet.ParquetWriter(file, schema.with_metadata(kept)))
+        for batch in source.iter_batches(_BATCH, row_groups=[part.group]):
+            texts = batch.column(job.column).to_pylist()
+            good = [isinstance(text, str) and bool(text.strip()) for text in texts]
+            if not all(good):
+                if not job.skip_bad_rows:
+                    first = good.index(False)
+                    raise UserError(
+                        f"{part.source}, row {at + first} of row group {part.group}: expected a "
+                        f"question in `{job.column}`, got {short(texts[first])}",
+                        remedy="correct the row, or skip bad rows",
+                    )
+                batch = batch.filter(pyarrow.array(good))
+                texts = [text for text, is_good in zip(texts, good, strict=True) if is_good]
+            at += len(good)
+            if texts:
+                starts = range(0, len(texts), job.batch)
+                some = [encoder.encode(texts[start : start + job.batch]) for start in starts]
+                vectors = np.concatenate(some)
+                column = pyarrow.FixedSizeListArray.from_arrays(vectors.ravel(), type=kind)
+                columns = [*batch.columns, column]
+                writer.write_batch(pyarrow.record_batch(columns, schema=writer.schema))
+            yield len(good)
+    os.replace(hidden, part.out)

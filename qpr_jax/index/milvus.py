@@ -1,0 +1,342 @@
+"""Questions in a collection of Milvus, which any number of machines search and change.
+
+The collection NAME_qpr_BUILD has an entity for each question, with the fields
+
+    id      the id as text; characters that mean something in Milvus's expressions as %XX
+    data    JSON: `id`, `text`, `payload`; or `exact`, these as text, where Milvus would change them
+    row     orders questions: 0, 1, ... when the collection was made, later a time
+    vector  float32 [d]
+
+Its properties name the run, the encoder and the recipe; every machine loads the run by this name.
+Calls use the alias NAME of the newest complete collection, so an index is replaced at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import threading
+import time
+import urllib.parse
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+import numpy as np
+
+from qpr_jax.errors import UserError
+from qpr_jax.ids import Id
+from qpr_jax.index.base import Hit, Question, check_encoder
+from qpr_jax.index.milvus_server import LEVELS, Server, is_address
+from qpr_jax.index.payloads import payload_json
+from qpr_jax.index.questions import RepeatedIdError
+from qpr_jax.index.recipe import Recipe
+
+__all__ = ["MilvusStore", "is_address", "run_of"]
+
+FORMAT = "qpr_jax milvus 1"
+_CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
+_MOST, _MAX_DATA, _MAX_LISTS, _MAX_EF = 16_384, 65_536, 65_536, 32_768  # Milvus's limits
+_LOOK = 1.0  # seconds between two looks whether the collection was replaced
+_PATIENCE = 3600.0  # seconds that the server may take to store and index a new collection
+_SAFE = "".join(map(chr, range(32, 127))).translate(dict.fromkeys(map(ord, "\"'\\%{}")))
+_ODD = re.compile("[\ud800-\udfff]|\\d{19}")  # Milvus refuses surrogates and rounds numbers
+_FACTORY = re.compile(
+    r"Flat|HNSW(?P<links>[2-9]|[1-9]\d)"
+    r"|IVF(?P<lists>[1-9]\d{0,4}),(?P<codes>Flat|SQ8|PQ(?P<parts>[1-9]\d*))"
+)
+
+Entity = dict[str, Any]
+
+
+class MilvusStore:
+    """A `Store` in Milvus; `run` names the run whose encoder and re-rankers search it."""
+
+    def __init__(self, address: str, encoders: Sequence[str] = ()) -> None:
+        """Open the collection of an address; UserError where there is none.
+
+        encoders: identities of the encoders whose vectors fit the reader's; none: any.
+        """
+        self._server, self._encoders, self._build = Server(address), tuple(encoders), ""
+        self._name, self._changing = self._server.name, threading.RLock()
+        self._changes, self._removals, self._seen = 0, 1, 0  # the first read sees all
+        self._looked = -_LOOK
+        self._look()
+
+    @classmethod
+    def open(cls, address: str, encoders: Sequence[str] = ()) -> Self:
+        """Open the collection of an address; as the constructor."""
+        return cls(address, encoders)
+
+    @classmethod
+    def create(
+        cls,
+        address: str,
+        questions: Iterable[Question],
+        encode: Callable[[Sequence[str]], np.ndarray],
+        recipe: Recipe,
+        encoder_identity: str,
+        run_name: str,
+        *,
+        extends: Sequence[str] = (),
+        log: Callable[[str], object] = lambda line: None,
+    ) -> Self:
+        """Make a collection of questions, in place of the one that the address has.
+
+        Searches find the old one until the new one is complete. A process that is killed leaves
+        the old one, and the next call removes what it wrote.
+
+        `encode` makes float32 [n, d]. The old collection may be of an encoder of `extends`.
+        """
+        server = Server(address)
+        old, name = _find(server), server.name
+        if old:
+            check_encoder(address, old["properties"]["qpr.encoder"], (encoder_identity, *extends))
+        dimension = encode([]).shape[1]
+        index = index_parameters(recipe, dimension)
+        present = old["collection_name"] if old else ""
+        for other in server.call("list_collections"):  # killed processes left the others
+            if re.fullmatch(rf"{name}_qpr_[0-9a-f]{{12}}", other) and other != present:
+                server.call("drop_collection", other)
+        build = f"{name}_qpr_{uuid.uuid4().hex[:12]}"
+        facts = {"format": FORMAT, "run": run_name, "encoder": encoder_identity}
+        facts |= {"dimension": str(dimension), "recipe": json.dumps(dataclasses.asdict(recipe))}
+        _create(server, build, dimension, {f"qpr.{key}": value for key, value in facts.items()})
+        keys: set[str] = set()
+        for some in _chunks(questions):
+            entities = [_entity(q, row) for row, q in enumerate(some, len(keys))]
+            for question, entity in zip(some, entities, strict=True):
+                if entity["id"] in keys:
+                    raise RepeatedIdError(question.id, len(keys))
+                keys.add(entity["id"])
+            _upsert(server, build, entities, encode([question.text for question in some]))
+        _index(server, build, index)
+        server.call("alter_alias" if old else "create_alias", build, name)
+        if old:
+            server.call("drop_collection", present)
+        log(f"index: {index['index_type']} of {len(keys):,} questions in {address}")
+        return cls(address)
+
+    def __repr__(self) -> str:
+        return f"<MilvusStore: {self._server.address}, {self.recipe.factory}>"
+
+    def __len__(self) -> int:
+        """Return the number of questions."""
+        return int(self._read("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
+
+    @property
+    def version(self) -> str:
+        """Name of the collection, and how often this store changed it."""
+        self._look()
+        return f"{self._build} {self._changes}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `qpr info` says of the store."""
+        facts: dict[str, Any]
+        facts = {"store": "milvus", "collection": self._build, "run": self.run}
+        facts |= {"questions": len(self), "dimension": self.dimension, "encoder": self.encoder}
+        return facts | dataclasses.asdict(self.recipe) | {"consistency": self._server.consistency}
+
+    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
+        """Find the `k` (at most 16,384) nearest questions of each vector float32 [n, d]."""
+        if k > _MOST:
+            raise UserError(f"`k`: expected 1 to {_MOST:,}, the limit of Milvus, got {k:,}")
+        self._look()
+        size = max(1, min(256, _HITS // k))
+        results: list[list[Hit]] = []
+        for start in range(0, len(vectors), size):
+            some = [*np.asarray(vectors[start : start + size], np.float32)]
+            found = self._search(some, k, payload, self.recipe.probes)
+            if any(len(hits) < k for hits in found):  # the lists that were read may have fewer
+                found = self._search(some, k, payload, _MAX_LISTS)
+            results += found
+        return results
+
+    def _search(self, data: list[Any], k: int, payload: bool, probes: int) -> list[list[Hit]]:
+        metric, sign = self.recipe.metric, -1.0 if self.recipe.metric == "ip" else 1.0
+        effort = {"nprobe": min(probes, _MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
+        how = {"metric_type": metric.upper(), "params": effort}
+        fields = {"anns_field": "vector", "output_fields": ["data", "row"]}
+        results = []
+        for found in self._read("search", data=data, limit=k, search_params=how, **fields):
+            hits = []
+            for hit in sorted(found, key=lambda h: (sign * h["distance"], h["entity"]["row"])):
+                value, text, columns = _question(hit["entity"])
+                columns = columns if payload else None
+                hits.append(Hit(value, text, sign * hit["distance"], None, columns))
+            results.append(hits)
+        return results
+
+    def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:
+        """Store questions of distinct ids and their vectors float32 [n, d]; replace equal ids.
+
+        Searches find 512 of them after the other. If it fails, the same call completes it.
+        """
+        with self.changing():
+            entities = [_entity(q, row) for row, q in enumerate(questions, time.time_ns())]
+            _upsert(self._server, self._name, entities, vectors)
+            self._changes += 1
+
+    def remove(self, ids: Sequence[Id]) -> int:
+        """Remove questions and return how many there were; unknown ids change nothing."""
+        with self.changing():
+            there = self._by_key(map(_key, ids))
+            for keys in _chunks(there):
+                self._server.call("delete", self._name, ids=keys)
+            self._changes += 1
+            self._removals += len(there)
+            return len(there)
+
+    def get(self, ids: Sequence[Id]) -> list[Question | None]:
+        """Return the question of each id, None for an unknown one."""
+        there = self._by_key(map(_key, ids))
+        return [there.get(_key(value)) for value in ids]
+
+    def questions(self) -> Iterator[Question]:
+        """Yield all questions, in the order in which they were added."""
+        pages, rows = self._read("query_iterator", output_fields=["row"]), []
+        while page := self._server.answer(pages.next):
+            rows += [(entity["row"], entity["id"]) for entity in page]
+        for keys in _chunks(key for _, key in sorted(rows)):
+            there = self._by_key(keys)
+            yield from (there[key] for key in keys if key in there)
+
+    def new_ids(self, count: int) -> list[Id]:
+        """Return UUIDs."""
+        return [str(uuid.uuid4()) for _ in range(count)]
+
+    def changing(self) -> AbstractContextManager[Any]:
+        """Hold off the changes of other threads; other processes may change meanwhile."""
+        return self._changing
+
+    def use_run(self, run_name: str, encoder_identity: str) -> None:
+        """Name another run, of the same encoder or of one that extends it."""
+        properties = {"qpr.run": run_name, "qpr.encoder": encoder_identity}
+        self._server.call("alter_collection_properties", self._build, properties)
+        self.run, self.encoder = run_name, encoder_identity
+
+    def _by_key(self, keys: Iterable[str]) -> dict[str, Question]:
+        """Return the questions of the keys that exist."""
+        found = {}
+        for some in _chunks(keys):
+            for entity in self._read("query", ids=some, output_fields=["id", "data"]):
+                found[entity["id"]] = _question(entity)
+        return found
+
+    def _read(self, method: str, **how: Any) -> Any:
+        """Call what reads; "Strong" after removals, which a session of pymilvus may miss."""
+        level, removals = self._server.consistency, self._removals
+        if level == "session" and self._seen < removals:
+            level = "strong"
+        found = self._server.call(method, self._name, consistency_level=LEVELS[level], **how)
+        if level == "strong":
+            self._seen = max(self._seen, removals)
+        return found
+
+    def _look(self) -> None:
+        """Read the properties, at most once a second: the collection may have been replaced."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        found = _find(self._server)
+        if found is None:
+            what = f"{self._server.address}: found no collection"
+            raise UserError(what, remedy="make it with `qpr index`, or name another one")
+        properties = found["properties"]
+        if found["collection_name"] != self._build:
+            check_encoder(self._server.address, properties["qpr.encoder"], self._encoders)
+        self._build, self.run = found["collection_name"], properties["qpr.run"]
+        self.encoder, self.dimension = properties["qpr.encoder"], int(properties["qpr.dimension"])
+        self.recipe = Recipe(**json.loads(properties["qpr.recipe"]))
+        self._looked = now
+
+
+def run_of(address: str) -> str:
+    """Return the name of the run of a collection; UserError where there is none."""
+    return MilvusStore.open(address).run
+
+
+def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
+    """Return Milvus's index of a recipe; UserError for one that Milvus lacks."""
+    match = _FACTORY.fullmatch("HNSW32" if recipe.factory == "auto" else recipe.factory)
+    lists, parts = (int(match[name] or 0) if match else 0 for name in ("lists", "parts"))
+    if not match or lists > _MAX_LISTS or (parts and dimension % parts):
+        what = (
+            "Milvus has `auto` (HNSW32), `Flat`, `HNSW2` to `HNSW99`, and `IVF2000,` (up to "
+            f"{_MAX_LISTS}) before `Flat`, `SQ8` or `PQ50` (a divisor of {dimension}), got"
+        )
+        raise UserError(f"{what} {recipe.factory!r}", setting="factory")
+    kind, how = "FLAT", {}
+    if match["links"]:
+        kind, how = "HNSW", {"M": int(match["links"]), "efConstruction": 200}
+    elif parts:
+        kind, how = "IVF_PQ", {"nlist": lists, "m": parts, "nbits": 8}
+    elif lists:
+        kind, how = f"IVF_{match['codes'].upper()}", {"nlist": lists}
+    return {"index_type": kind, "metric_type": recipe.metric.upper(), "params": how}
+
+
+def _find(server: Server) -> dict[str, Any] | None:
+    """Return the facts of the collection of an address, None where there is none."""
+    if not server.call("has_collection", server.name):
+        return None
+    found: dict[str, Any] = server.call("describe_collection", server.name)
+    if found["properties"].get("qpr.format") != FORMAT:
+        what = f"{server.address}: expected a collection of `qpr index` ({FORMAT})"
+        raise UserError(what, remedy="name another collection")
+    return found
+
+
+def _create(server: Server, build: str, dimension: int, properties: dict[str, str]) -> None:
+    schema = server.client.create_schema(auto_id=False)
+    schema.add_field("id", server.types.VARCHAR, is_primary=True, max_length=3 * 1024)  # as %XX
+    schema.add_field("data", server.types.JSON)
+    schema.add_field("row", server.types.INT64)
+    schema.add_field("vector", server.types.FLOAT_VECTOR, dim=dimension)
+    server.call("create_collection", build, schema=schema, properties=properties)
+
+
+def _index(server: Server, build: str, index: dict[str, Any]) -> None:
+    how = server.client.prepare_index_params()
+    how.add_index("vector", **index)
+    server.call("flush", build, timeout=_PATIENCE)
+    server.call("create_index", build, index_params=how, timeout=_PATIENCE)
+    server.call("load_collection", build, timeout=_PATIENCE)
+
+
+def _upsert(server: Server, name: str, entities: list[Entity], vectors: np.ndarray) -> None:
+    # An insertion would store a question twice if pymilvus repeats the call.
+    for some in _chunks(zip(entities, np.asarray(vectors, np.float32), strict=True)):
+        server.call("upsert", name, data=[entity | {"vector": v} for entity, v in some])
+
+
+def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while some := [*itertools.islice(iterator, _CHUNK)]:
+        yield some
+
+
+def _key(value: Id) -> str:  # ids that print alike have the same
+    return urllib.parse.quote(str(value), safe=_SAFE, errors="surrogatepass")
+
+
+def _entity(question: Question, row: int) -> Entity:
+    where = f"of the id {question.id!s:.60}"
+    payload = json.loads(payload_json(question.payload, where) or "null")
+    data = {"id": question.id, "text": question.text, "payload": payload}
+    text = json.dumps(data, ensure_ascii=False)
+    if _ODD.search(text):
+        text = json.dumps({"exact": json.dumps(data)})
+    if (size := len(text.encode())) > _MAX_DATA:
+        what = f"Milvus stores up to {_MAX_DATA:,} bytes a question, got {size:,} {where}"
+        raise UserError(what, remedy="shorten it, or use a folder")
+    return {"id": _key(question.id), "data": text, "row": row}
+
+
+def _question(entity: Entity) -> Question:
+    data = entity["data"]
+    data = json.loads(data["exact"]) if "exact" in data else data
+    return Question(data["id"], data["text"], data["payload"])

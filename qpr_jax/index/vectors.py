@@ -1,0 +1,228 @@
+"""Vectors by row: FAISS proposes candidates, the vectors themselves decide.
+
+The vectors of a build are an array that may be a memory map, and never change; FAISS keeps short
+codes of them in memory. Added vectors lie in a block behind them and are compared with every query.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import NamedTuple, Self
+
+import faiss
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.index.exact import FAISS_METRICS, distances_to, exact_top_k, nearest
+from qpr_jax.index.recipe import (
+    FLAT_BELOW,
+    Recipe,
+    check_recipe,
+    fit_recipe,
+    padded_dimension,
+    training_points,
+)
+
+log = logging.getLogger(__name__)
+
+RECALL_AT, RECALL_QUERIES = 10, 200
+_FEWEST, _WIDER, _MORE = 80, 2, 40  # candidates of a search for k rows: 2 k + 40, at least 80
+_CHUNK = 32_768  # vectors that FAISS adds at once
+
+
+class Live(NamedTuple):
+    """The rows that a search may find.
+
+    rows: number of all rows, the added ones included. present: number of those to be found.
+    mask: bool [rows], whether a row can be found; None: all can. bits: the mask, packed for FAISS.
+    """
+
+    rows: int
+    present: int
+    mask: np.ndarray | None = None
+    bits: np.ndarray | None = None
+
+    def changed(self, removed: np.ndarray, added: int = 0) -> Live:
+        """Return the rows without `removed`, int64 [m], and with `added` new ones behind them."""
+        rows = self.rows + added
+        if self.mask is None and not len(removed):
+            return Live(rows, rows)
+        mask = np.ones(rows, bool)
+        if self.mask is not None:
+            mask[: self.rows] = self.mask
+        mask[removed] = False
+        return Live(rows, int(mask.sum()), mask, np.packbits(mask, bitorder="little"))
+
+
+class Vectors:
+    """Searchable vectors. One thread may add while others search.
+
+    Attributes:
+      recipe: as asked for.
+      factory: of the codes, as FAISS names it; `Flat` has none.
+      built: float32 or float16 [n, d], the vectors of the build.
+      codes: the index of FAISS, or None.
+      exact_below: at most as many rows are compared one by one.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        factory: str,
+        built: np.ndarray,
+        codes: faiss.Index | None,
+        *,
+        exact_below: int = FLAT_BELOW,
+    ) -> None:
+        self.recipe, self.factory, self.built, self.codes = recipe, factory, built, codes
+        self.exact_below = exact_below
+        self._added = np.zeros((0, built.shape[1]), np.float32)
+        self._rows = len(built)
+
+    @classmethod
+    def build(cls, recipe: Recipe, vectors: np.ndarray, *, exact_below: int = FLAT_BELOW) -> Self:
+        """Index vectors [n, d], which are kept, not copied; UserError for a wrong recipe."""
+        count, dimension = vectors.shape
+        check_recipe(recipe, dimension)
+        factory = fit_recipe(recipe, count, dimension)
+        if factory == "Flat" or not count:
+            return cls(recipe, "Flat", vectors, None, exact_below=exact_below)
+        # "np": without it FAISS spends minutes on an order of product codes that no search reads.
+        suffix = "np" if ",PQ" in factory and not factory.endswith("fs") else ""
+        width = padded_dimension(factory, dimension)
+        codes = faiss.index_factory(width, factory + suffix, FAISS_METRICS[recipe.metric])
+        if not codes.is_trained:
+            sample = np.random.default_rng(0).permutation(count)[: training_points(factory)]
+            log.info("training %s on %s vectors", factory, f"{len(sample):,}")
+            with progress.bar("training the index"):
+                codes.train(_padded(vectors[np.sort(sample)], width))
+        with progress.bar("indexed", count) as show:
+            for start in range(0, count, _CHUNK):
+                codes.add(_padded(vectors[start : start + _CHUNK], width))
+                show(min(start + _CHUNK, count), "")
+        return cls(recipe, factory, vectors, codes, exact_below=exact_below)
+
+    def __len__(self) -> int:
+        """Return the number of rows, removed ones included."""
+        return self._rows
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self.built.shape[1])
+
+    @property
+    def added(self) -> int:
+        """Number of rows that were added after the build."""
+        return self._rows - len(self.built)
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Append vectors float32 [m, d] as the next rows."""
+        used, needed = self.added, self.added + len(vectors)
+        if needed > len(self._added):  # a search may read the old block
+            block = np.empty((max(needed, 2 * len(self._added), 1024), self.dimension), np.float32)
+            block[:used] = self._added[:used]
+            self._added = block
+        self._added[used:needed] = vectors
+        self._rows += len(vectors)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors of rows int64 [m] as float32 [m, d]."""
+        count = len(self.built)
+        found = np.empty((len(rows), self.dimension), np.float32)
+        old = rows < count
+        found[old] = self.built[rows[old]]
+        found[~old] = self._added[rows[~old] - count]
+        return found
+
+    def search(
+        self, queries: np.ndarray, k: int, live: Live | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Find the `k` nearest rows of each query float32 [n, d], nearest first.
+
+        live: the rows that may be found; None: all.
+
+        Returns:
+          Distances float32 [n, k] (squared Euclidean, or the inner product times -1) and rows
+          int64 [n, k]; inf and -1 beyond the rows that there are.
+        """
+        queries = np.ascontiguousarray(queries, np.float32)
+        live = Live(self._rows, self._rows) if live is None else live
+        metric, count = self.recipe.metric, len(self.built)
+        if self.codes is None or live.present <= self.exact_below:
+            found = self._compare(queries, self.built, k, live, 0)
+        else:
+            rows = self._candidates(self.codes, queries, k, live)
+            found = nearest(k, (distances_to(queries, self.built, rows, metric), rows))
+        if live.rows > count:
+            block = self._added[: live.rows - count]
+            found = nearest(k, found, self._compare(queries, block, k, live, count))
+        return found
+
+    def recall(self, seed: int = 0) -> float:
+        """Measure the share of the 10 nearest that a search for a row of the build finds.
+
+        A row counts that is as near as the tenth. 200 random rows are the queries.
+        """
+        count = len(self.built)
+        if self.codes is None or count <= self.exact_below:
+            return 1.0
+        some = np.sort(np.random.default_rng(seed).choice(count, RECALL_QUERIES, replace=False))
+        queries = self.built[some].astype(np.float32)
+        exact, _ = exact_top_k(queries, self.built, RECALL_AT + 1, self.recipe.metric)
+        found, _ = self.search(queries, RECALL_AT + 1)
+        return float((found <= exact[:, -1:]).mean())
+
+    def _compare(
+        self, queries: np.ndarray, vectors: np.ndarray, k: int, live: Live, first: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compare queries with all vectors that can be found; their rows begin at `first`."""
+        rows = np.arange(first, first + len(vectors) + 1)
+        if live.mask is not None and not (mask := live.mask[first : rows[-1]]).all():
+            rows = np.append(first + np.flatnonzero(mask), -1)
+            vectors = vectors[rows[:-1] - first]
+        rows[-1] = -1  # where exact_top_k has none
+        distances, found = exact_top_k(queries, vectors, k, self.recipe.metric)
+        return distances, rows[found]
+
+    def _candidates(
+        self, codes: faiss.Index, queries: np.ndarray, k: int, live: Live
+    ) -> np.ndarray:
+        """Return rows of the build that FAISS proposes, int64 [n, c], -1 for none.
+
+        If fewer than `k` come out, the search is repeated with twice the probes, up to all.
+        """
+        count = len(self.built)
+        present = count if live.mask is None else live.present - int(live.mask[count:].sum())
+        size, enough = min(present, max(_FEWEST, _WIDER * k + _MORE)), min(k, present)
+        keep = None if live.bits is None else faiss.IDSelectorBitmap(live.bits)
+        queries = _padded(queries, codes.d)
+        # After removals a new index would have fewer lists, and so read a larger share of them.
+        scale, limit = count / max(1, present), count
+        if isinstance(codes, faiss.IndexIVF):
+            scale, limit = scale**0.5, codes.nlist
+        breadth = min(math.ceil(self.recipe.probes * scale), limit)
+        rows = _propose(codes, queries, size, breadth, keep)
+        while breadth < limit and len(short := np.flatnonzero(rows[:, enough - 1] < 0)):
+            breadth = min(2 * breadth, limit)
+            rows[short] = _propose(codes, queries[short], size, breadth, keep)
+        return rows
+
+
+def _propose(
+    codes: faiss.Index, queries: np.ndarray, size: int, breadth: int, keep: faiss.IDSelector | None
+) -> np.ndarray:
+    """Return the rows int64 [n, size] that FAISS finds in `breadth` lists, or with HNSW."""
+    if isinstance(codes, faiss.IndexIVF):
+        settings = faiss.SearchParametersIVF(sel=keep, nprobe=breadth)
+    else:
+        settings = faiss.SearchParametersHNSW(sel=keep, efSearch=max(2 * breadth, size))
+    return codes.search(queries, size, params=settings)[1]
+
+
+def _padded(vectors: np.ndarray, width: int) -> np.ndarray:
+    """Return vectors as contiguous float32 [n, width], padded with zeros."""
+    vectors = np.ascontiguousarray(vectors, np.float32)
+    missing = width - vectors.shape[1]
+    return np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors

@@ -1,0 +1,246 @@
+"""Probabilities that a pair found among all questions of a corpus is a duplicate, and their file.
+
+They are not those of a re-ranker's hits: of the pairs of all questions within a distance, most are
+no duplicates. The folder has a manifest and a safetensors file; it lies in the folder of its
+encoder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pathlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.encoders.base import parse_tensors
+from qpr_jax.errors import UserError
+from qpr_jax.files import (
+    StrPath,
+    read_manifest,
+    read_verified,
+    replace_folder,
+    write_atomically,
+    write_manifest,
+)
+from qpr_jax.reranking.light import check_points
+
+FORMAT = "qpr_jax pair calibration 1"
+CALIBRATION = "calibration"  # sub-folder of an encoder's folder
+CURVES = "calibration.safetensors"
+_DISTANCE, _LIGHT, _BEFORE = "distance", "light", "before_"
+_FACTS = {"encoder": str, "reach": float, "reranker": str, "settings": dict, "before_reranker": str}
+_REMEDY = "calibrate again with `qpr calibrate`, or fetch the model again"
+
+
+@dataclass(frozen=True)
+class PairCalibration:
+    """From distances, and from scores of the light re-ranker, to probabilities.
+
+    Attributes:
+      encoder: the identity of the encoder.
+      distance: float64 [2, c], minus squared distances and their probabilities, both ascending;
+        interpolated linearly.
+      reach: the largest squared distance of a pair that it was fitted on. `reranking.pairs` takes
+        the pairs up to this distance as the hits of a text.
+      light: float64 [2, c], raw scores of `reranking.pairs` and their probabilities; None without.
+      reranker: the `light_identity` of the re-ranker of `light`; "" without.
+      settings: facts of its fit and of its test, for users.
+      before: the calibration that was refitted to verdicts, without its own `before`; None if this
+        one was not.
+    """
+
+    encoder: str
+    distance: np.ndarray
+    reach: float
+    light: np.ndarray | None = None
+    reranker: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    before: PairCalibration | None = None
+
+    def __repr__(self) -> str:
+        by = "distance and re-ranker" if self.light is not None else "distance"
+        return f"<PairCalibration: by {by}, up to {self.reach:.4g}>"
+
+    def probabilities(self, distances: np.ndarray) -> np.ndarray:
+        """Convert squared distances, float [P], to probabilities, float64 [P]."""
+        return np.interp(-np.asarray(distances, np.float64), *self.distance)
+
+    def identity(self, *, light: bool) -> str:
+        """Hash a curve, of the re-ranker or of distances: what names the scores by it."""
+        curve = self.light if light else self.distance
+        name = f"{self.encoder} {self.reranker if light else ''} ".encode()
+        return hashlib.sha256(name + np.ascontiguousarray(curve).tobytes()).hexdigest()[:16]
+
+    def light_probabilities(self, raw: np.ndarray) -> np.ndarray:
+        """Convert raw scores of `reranking.pairs`, float64 [P], to probabilities, float64 [P]."""
+        if self.light is None:
+            raise UserError(
+                "expected a calibration of the light re-ranker, got one of distances alone",
+                setting="rerank",
+                remedy="leave the setting out, or train the run again",
+            )
+        return np.interp(raw, *self.light)
+
+    def distance_at(self, probability: float) -> float:
+        """Return the largest squared distance with at least this probability; UserError for none.
+
+        0 is the probability of no distance beyond the curve, and gives the end of the curve.
+        """
+        places, values = self.distance
+        at = int(np.searchsorted(values, probability))
+        if at == len(values):
+            raise UserError(
+                f"expected a probability of at most {values[-1]:.4f}, the greatest of this "
+                f"calibration, got {probability:g}",
+                setting="threshold",
+                remedy="lower the threshold",
+            )
+        place = places[at]
+        if at and values[at] > probability:
+            share = (probability - values[at - 1]) / (values[at] - values[at - 1])
+            place = places[at - 1] + share * (places[at] - places[at - 1])
+        while np.interp(place, places, values) < probability:  # by rounding
+            place = np.nextafter(place, places[at])
+        return float(max(0.0, -place))
+
+
+def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
+    """Write a calibration; replaces the folder as a whole."""
+    _check(calibration, "the calibration")
+    data, facts = serialize_calibration(calibration)
+    with replace_folder(folder) as part:
+        with write_atomically(part / CURVES) as file:
+            file.write(data)
+        write_manifest(part, [CURVES], format=FORMAT, **facts)
+
+
+def serialize_calibration(calibration: PairCalibration) -> tuple[bytes, dict[str, Any]]:
+    """Return the contents of CURVES, and the facts of the manifest."""
+    from safetensors.numpy import save
+
+    before = calibration.before
+    curves = {_DISTANCE: calibration.distance, _LIGHT: calibration.light}
+    if before:
+        curves |= {_BEFORE + _DISTANCE: before.distance, _BEFORE + _LIGHT: before.light}
+    tensors = {name: np.ascontiguousarray(c) for name, c in curves.items() if c is not None}
+    facts = {
+        "encoder": calibration.encoder,
+        "reach": calibration.reach,
+        "reranker": calibration.reranker,
+        "settings": calibration.settings,
+        "before_reranker": before.reranker if before else "",
+    }
+    return bytes(save(tensors)), facts
+
+
+def read_calibration(folder: StrPath) -> PairCalibration:
+    """Read and verify a calibration; UserError if it is damaged or of another version."""
+    if not pathlib.Path(folder).is_dir():
+        what = f"{folder}: expected the folder of a calibration, found none"
+        raise UserError(what, remedy=_REMEDY)
+    manifest = read_manifest(folder, format=FORMAT)
+    for name, expected in _FACTS.items():
+        if type(manifest.get(name)) is not expected:
+            what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
+            raise UserError(f"{folder}: {what}", remedy=_REMEDY)
+    where = f"{folder}: {CURVES}"
+    tensors = parse_tensors(read_verified(folder, CURVES, manifest), where)
+    if _DISTANCE not in tensors:
+        raise UserError(f"{where}: lacks `{_DISTANCE}`", remedy=_REMEDY)
+    before = None
+    if _BEFORE + _DISTANCE in tensors:
+        before = PairCalibration(
+            manifest["encoder"],
+            tensors[_BEFORE + _DISTANCE],
+            manifest["reach"],
+            tensors.get(_BEFORE + _LIGHT),
+            manifest["before_reranker"],
+        )
+    found = PairCalibration(
+        manifest["encoder"],
+        tensors[_DISTANCE],
+        manifest["reach"],
+        tensors.get(_LIGHT),
+        manifest["reranker"],
+        manifest["settings"],
+        before,
+    )
+    _check(found, str(folder))
+    return found
+
+
+def _check(calibration: PairCalibration, where: str) -> None:
+    """Raise a UserError unless the curves are probabilities and the facts fit them."""
+    check_points(calibration.distance, where, _REMEDY)
+    if calibration.light is not None:
+        check_points(calibration.light, where, _REMEDY)
+    if (calibration.light is None) is bool(calibration.reranker):
+        raise UserError(f"{where}: expected a curve for the re-ranker named", remedy=_REMEDY)
+    if not 0 <= calibration.reach < np.inf:
+        what = f"{where}: expected a distance as `reach`, got {calibration.reach}"
+        raise UserError(what, remedy=_REMEDY)
+    if calibration.before:
+        _check(calibration.before, where)
+
+
+def calibrate(
+    scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Fit labels, 0 or 1, by scores: ascending scores and their probabilities, float64 [2, c].
+
+    Isotonic regression: the probabilities never fall as the scores rise.
+
+    weights: float [m], how often each counts; None: once.
+
+    Source: Zadrozny and Elkan (2002).
+    """
+    # Imported here because only training needs it. scikit-learn's takes two seconds more to import.
+    from scipy.optimize import isotonic_regression
+
+    counts = np.ones(len(scores)) if weights is None else weights
+    kept = counts > 0
+    places, entry = np.unique(np.asarray(scores, np.float64)[kept], return_inverse=True)
+    counted = np.bincount(entry, counts[kept])
+    means = np.bincount(entry, (counts * labels)[kept]) / counted
+    values = isotonic_regression(means, weights=counted).x.clip(0, 1)
+    steps = np.diff(values) != 0
+    ends = np.append(True, steps) | np.append(steps, True)  # of each level
+    # Rounding may leave the values unsorted in the last bit.
+    return np.maximum.accumulate(np.stack([places, values])[:, ends], axis=1)
+
+
+def threshold_of_precision(
+    probabilities: np.ndarray, precision: float, weights: np.ndarray | None = None
+) -> float:
+    """Return the lowest threshold at which the mean probability is at least `precision`.
+
+    The mean is over the pairs with at least the threshold, each counted `weights` times (once), and
+    is the precision that the calibration expects of them. UserError if no threshold has it.
+
+    Args:
+      probabilities, weights: float64 [P].
+    """
+    order = np.argsort(-probabilities, kind="stable")
+    ordered = probabilities[order]
+    counts = np.ones(len(order)) if weights is None else weights[order]
+    # Pairs of one probability are found together, so only the last of them is a threshold.
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(order) else order
+    means = np.cumsum(ordered * counts)[last] / np.cumsum(counts)[last]
+    good = np.flatnonzero(means >= precision)
+    if not len(good):
+        best = f"at most {means.max():.4f}" if len(means) else "no pairs"
+        raise UserError(
+            f"expected pairs with a mean probability of {precision:g}, got {best}",
+            setting="precision",
+            remedy="lower the precision",
+        )
+    return float(ordered[last[good[-1]]])
+
+
+def without_curves(facts: Any) -> Any:
+    """Leave the reliability curves, long lists, out of facts."""
+    if not isinstance(facts, dict):
+        return facts
+    return {name: without_curves(value) for name, value in facts.items() if name != "curve"}

@@ -1,0 +1,343 @@
+"""The second stages of an encoder: its re-rankers and the calibration of pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from qpr_jax.encoders.base import Encoder, accepted_identities
+from qpr_jax.encoders.load import read_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath
+from qpr_jax.ids import Id, id_key
+from qpr_jax.index.base import Hit, Store
+from qpr_jax.index.run import run_encoder_folder
+from qpr_jax.reranking.base import Rerank, Reranker
+from qpr_jax.reranking.calibration import (
+    CALIBRATION,
+    PairCalibration,
+    read_calibration,
+    save_calibration,
+    serialize_calibration,
+    without_curves,
+)
+from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
+from qpr_jax.reranking.differences import Explanation, find_differences
+from qpr_jax.reranking.light import (
+    LIGHT,
+    STACKED,
+    LightModel,
+    LightReranker,
+    light_identity,
+    read_light,
+    save_light,
+    serialize_light,
+)
+from qpr_jax.text.base import as_texts
+
+__all__ = ["Explanation", "Stages", "read_stages"]
+
+log = logging.getLogger(__name__)
+
+UNKNOWN = -1  # the id of a text that is not in the index
+_UNIT = 1e-3  # tolerance of the length of a unit vector: encoders may round to bfloat16
+
+
+class Stages:
+    """The re-rankers of an encoder; each is made at its first use. Thread-safe.
+
+    Attributes:
+      encoder: whose distances the models were trained on.
+      light: the light re-ranker, or None.
+      stacked: the one with the logit of a cross-encoder as a feature, or None.
+      cross_encoder: the cross-encoder, or None.
+      calibration: the probabilities of pairs found among all questions, or None.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        light: LightModel | None = None,
+        stacked: LightModel | None = None,
+        cross_encoder: CrossEncoder | None = None,
+        calibration: PairCalibration | None = None,
+    ) -> None:
+        self.encoder, self.light, self.stacked = encoder, light, stacked
+        self.cross_encoder, self.calibration = cross_encoder, calibration
+        self._made: dict[tuple[str, str, int, int], Reranker] = {}
+
+    @classmethod
+    def read(
+        cls, folder: StrPath, encoder: Encoder, cross_encoder: StrPath | None = None
+    ) -> Stages:
+        """Read those of an encoder's folder; UserError if damaged or of another encoder.
+
+        cross_encoder: the folder of a cross-encoder.
+        """
+        light = _read_model(pathlib.Path(folder, LIGHT), encoder)
+        stacked = _read_model(pathlib.Path(folder, STACKED), encoder)
+        calibration = _read_calibration(pathlib.Path(folder, CALIBRATION), encoder, light)
+        cross = read_cross_encoder(cross_encoder) if cross_encoder else None
+        if cross and stacked and stacked.cross_encoder != cross.identity:
+            log.warning(
+                "%s: trained with the cross-encoder %s, not with %s, which is used alone",
+                *(pathlib.Path(folder, STACKED), stacked.cross_encoder[:12], cross.identity[:12]),
+            )
+        return cls(encoder, light, stacked, cross, calibration)
+
+    def __repr__(self) -> str:
+        known = [self.light, self.stacked, self.cross_encoder]
+        return f"<Stages: {', '.join(repr(one) for one in known if one) or 'none'}>"
+
+    @property
+    def models(self) -> dict[str, LightModel]:
+        """The trained models by the name of their folder."""
+        known = {LIGHT: self.light, STACKED: self.stacked}
+        return {name: model for name, model in known.items() if model}
+
+    def with_encoder(self, encoder: Encoder) -> Stages:
+        """Give the same models and calibration to an encoder that extends the present one."""
+        return Stages(encoder, self.light, self.stacked, self.cross_encoder, self.calibration)
+
+    def save(self, folder: StrPath, *, replace: bool = True) -> None:
+        """Write the models and the calibration to the folder of the encoder.
+
+        replace: also replace other models of the same encoder.
+        """
+        kinds: dict[str, tuple[Any, ...]] = {}
+        for name, model in self.models.items():
+            kinds[name] = (model, read_light, serialize_light, save_light)
+        if self.calibration:
+            parts = (read_calibration, serialize_calibration, save_calibration)
+            kinds[CALIBRATION] = (self.calibration, *parts)
+        for name, (new, read, serialize, write) in kinds.items():
+            path = pathlib.Path(folder, name)
+            with contextlib.suppress(UserError):  # missing, or damaged
+                present = read(path)
+                same = present.encoder == new.encoder
+                if same and not (replace and serialize(present) != serialize(new)):
+                    continue
+            write(path, new)
+
+    def require_calibration(self) -> PairCalibration:
+        """Return the calibration; UserError if there is none."""
+        if self.calibration is None:
+            raise UserError(
+                "expected a run with calibrated probabilities, got one without",
+                setting="threshold",
+                remedy="calibrate the run with `qpr calibrate`, or give a distance or a number of "
+                "pairs instead",
+            )
+        return self.calibration
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what `qpr info` prints of each model, by the name of its folder."""
+        return {
+            name: {
+                "candidates": model.candidates,
+                "features": len(model.features),
+                **({"cross_encoder": model.cross_encoder} if model.cross_encoder else {}),
+            }
+            for name, model in self.models.items()
+        }
+
+    def calibration_facts(self) -> dict[str, Any] | None:
+        """Return what `qpr info` prints of the calibration; None without one."""
+        if (known := self.calibration) is None:
+            return None
+        facts = {"light": known.light is not None, "reach": known.reach, **known.settings}
+        return {name: without_curves(value) for name, value in facts.items()}
+
+    def words(self, store: Store | None) -> list[Rerank]:
+        """List what `choose` accepts for this store, the default first."""
+        default = self.choose(None, store)
+        found: list[Rerank] = [default] if default is False else [default, False]
+        return [*found, "cross_encoder"] if self.cross_encoder is not None else found
+
+    def choose(
+        self, rerank: Rerank, store: Store | None
+    ) -> Literal[False, "light", "cross_encoder"]:
+        """Resolve `rerank` for a store; None: light if possible, else False.
+
+        store: None stands for squared Euclidean distances.
+        UserError for any other value, or if there is no such second stage.
+        """
+        readable = store is None or store.recipe.metric == "l2" or self._has_unit_vectors
+        if rerank is None:
+            return "light" if self.light and readable else False
+        if rerank is False:
+            return False
+        if rerank == "cross_encoder":
+            if self.cross_encoder is None:
+                raise UserError(
+                    "expected a cross-encoder, found none",
+                    setting="rerank",
+                    remedy="name the folder of one by --cross-encoder or `cross_encoder`",
+                )
+            return "cross_encoder"
+        if rerank != "light":
+            what = f"expected None, False, 'light' or 'cross_encoder', got {rerank!r:.80}"
+            raise UserError(what, setting="rerank")
+        if self.light is None:
+            raise UserError(
+                f"expected an encoder with a folder {LIGHT}/, found none",
+                setting="rerank",
+                remedy="train a run with rerank.kind=light, or search without",
+            )
+        if not readable:
+            raise UserError(
+                "the light re-ranker needs squared Euclidean distances or vectors of length 1, got "
+                "inner products of vectors of other lengths",
+                setting="rerank",
+                remedy="index with the metric l2, or search without",
+            )
+        return "light"
+
+    def reranker(self, rerank: Rerank, store: Store) -> Reranker | None:
+        """Return the re-ranker for the hits of a store; None if `rerank` means one stage."""
+        word = self.choose(rerank, store)
+        if not word:
+            return None
+        metric = store.recipe.metric
+        model, cross = self.light if word == "light" else self.stacked, self.cross_encoder
+        # Another model assigned to this object gives another re-ranker.
+        key = (word, metric, id(model), id(cross))
+        # No lock, which a fork could leave held: two threads may each make an equal one.
+        if key not in self._made:
+            self._made[key] = self._make(word, metric, model, cross)
+        return self._made[key]
+
+    def _make(
+        self, word: str, metric: str, model: LightModel | None, cross: CrossEncoder | None
+    ) -> Reranker:
+        if word == "light":
+            assert model is not None
+            return LightReranker(model, self.encoder, metric=metric)
+        assert cross is not None
+        readable = metric == "l2" or self._has_unit_vectors
+        if model is None or model.cross_encoder != cross.identity or not readable:
+            return CrossReranker(cross)
+        return LightReranker(model, self.encoder, metric=metric, scorer=cross)
+
+    def explain(
+        self,
+        rerank: Rerank,
+        store: Store,
+        text: str,
+        other: str | None = None,
+        id: Id | None = None,
+    ) -> Explanation:
+        """Explain the scores of a text and another one, `other`, or the question of an `id`."""
+        if (other is None) is (id is None):
+            raise UserError(f"expected `other` or `id`, got {'none' if id is None else 'both'}")
+        question = _text_of(store, id) if other is None else other
+        text, question = as_texts([text, question], "text and other")
+        left, right = self.encoder.encode([text, question])
+        products = store.recipe.metric == "ip"
+        distance = float(-left @ right if products else ((left - right) ** 2).sum())
+        found = Explanation(distance)
+        if (reranker := self.reranker(rerank, store)) is not None:
+            (pool,) = store.search(left[None], reranker.candidates, payload=False)
+            hit = Hit(UNKNOWN if id is None else id, question, distance)
+            place = _put(pool, hit, reranker.candidates)
+            parts = reranker.explain(text, pool)[place]
+            raw, probability = parts.pop("score"), parts.pop("probability")
+            features = {name: float(value or 0) for name, value in parts.items()}
+            found = Explanation(distance, raw, probability, features)
+        known = None
+        if self.calibration is not None and not products:
+            known = float(self.calibration.probabilities(np.array([distance]))[0])
+        frequencies = self.light.frequencies if self.light else None
+        differences = find_differences(text, question, frequencies)
+        return found._replace(pair_probability=known, differences=differences)
+
+    @functools.cached_property
+    def _has_unit_vectors(self) -> bool:
+        """Whether the vectors have length 1, judged by three: no encoder does so by chance."""
+        lengths = np.linalg.norm(self.encoder.encode(["", "a", "how do i learn to cook"]), axis=1)
+        return bool((abs(lengths - 1) < _UNIT).all())
+
+
+def read_stages(
+    run: StrPath | Encoder, cross_encoder: StrPath | None = None
+) -> tuple[Encoder, Stages]:
+    """Read the encoder of `run`, as `run_encoder` does, and its second stages.
+
+    run: or an encoder itself, which has none but the cross-encoder.
+    """
+    if not isinstance(run, str | os.PathLike):
+        cross = read_cross_encoder(cross_encoder) if cross_encoder else None
+        return run, Stages(run, cross_encoder=cross)
+    folder = run_encoder_folder(run)
+    encoder = read_encoder(folder)
+    return encoder, Stages.read(folder, encoder, cross_encoder)
+
+
+def _put(pool: list[Hit], given: Hit, candidates: int) -> int:
+    """Return the place of a hit among those of a search; if missing, it replaces the farthest."""
+    by_id = given.id != UNKNOWN
+    for place, hit in enumerate(pool):
+        same = id_key(hit.id) == id_key(given.id) if by_id else hit.question == given.question
+        if same:
+            return place
+    del pool[candidates - 1 :]
+    pool.append(given)
+    return len(pool) - 1
+
+
+def _text_of(store: Store, id: Id | None) -> str:
+    (found,) = (None,) if id is None else store.get([id])
+    if found is None:
+        raise UserError(
+            f"`id`: expected the id of an indexed question, got {id!r:.80}",
+            remedy="use the id of a hit, or give the text as `other`",
+        )
+    return found.text
+
+
+def _read_model(path: pathlib.Path, encoder: Encoder) -> LightModel | None:
+    """Read the model of a folder LIGHT or STACKED; None if there is none."""
+    if not os.path.lexists(path):
+        return None
+    model = read_light(path)
+    _require_encoder(path, model.encoder, encoder, "re-ranker")
+    if bool(model.cross_encoder) != (path.name == STACKED):
+        raise UserError(
+            f"{path}: this re-ranker belongs in {LIGHT if path.name == STACKED else STACKED}/",
+            remedy=f"put it there; only one with the logit of a cross-encoder is in {STACKED}/",
+        )
+    return model
+
+
+def _read_calibration(
+    path: pathlib.Path, encoder: Encoder, light: LightModel | None
+) -> PairCalibration | None:
+    """Read the calibration of an encoder and, if it has one, its re-ranker; None if missing."""
+    if not os.path.lexists(path):
+        return None
+    found = read_calibration(path)
+    _require_encoder(path, found.encoder, encoder, "calibration")
+    given = light_identity(light) if light else ""
+    if found.reranker and found.reranker != given:
+        raise UserError(
+            f"{path}: expected a calibration of the re-ranker {given[:12] or '(none)'}, got one of "
+            f"{found.reranker[:12]}",
+            remedy="remove the folder, or put the calibration of this re-ranker there",
+        )
+    return found
+
+
+def _require_encoder(path: pathlib.Path, found: str, encoder: Encoder, kind: str) -> None:
+    known: Sequence[str] = accepted_identities(encoder)
+    if found not in known:
+        raise UserError(
+            f"{path}: expected a {kind} of the encoder {known[0][:12]}, got one of {found[:12]}",
+            remedy=f"remove the folder, or put the {kind} of this encoder there",
+        )

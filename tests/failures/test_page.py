@@ -1,0 +1,193 @@
+import html.parser
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from playwright.sync_api import sync_playwright
+
+from qpr_jax.errors import UserError
+from qpr_jax.failures.analysis import analyze
+from qpr_jax.failures.page import write_failures
+from qpr_jax.index.base import Hit
+
+CHROMIUM = shutil.which("chromium")
+
+
+class Page(html.parser.HTMLParser):
+    """The tags and the text of a page; wrong where tags do not close."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.open += [] if tag in self.VOID else [tag]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def written(tmp_path, analysis):
+    def write(name, **options):
+        write_failures(tmp_path / name, analysis, **options)
+        return (tmp_path / name).read_text("utf-8")
+
+    return write
+
+
+def test_the_page_shows_texts_as_they_are(written):
+    text = written("a.HTML")
+    page = Page(text)
+    assert "script" not in page.tags
+    assert "b" in page.tags  # the verdicts; that of the run's name is text
+    assert "bad <b> fails" in page.text
+    assert "<script>alert(1)</script> | *what* is this & that?" in page.text
+    assert "what [is](http://a.b) `this` ? not?" in page.text  # a lone surrogate
+    assert {"src", "href", "http-equiv"} & {*text.replace("=", " ").split()} == {"http-equiv"}
+    assert "4 test queries; good fails at 1 (0.250), bad <b> fails at 2 (0.500)" in page.text
+    assert "Only good fails (1 of 1)" in page.text
+    assert "Both fail (0 of 0)" in page.text
+    assert "the paraphrase at place 3" in page.text
+    assert "another paraphrase at place 2 How do I cook rice in 2 minutes?" in page.text
+    assert "no known paraphrase among 20" in page.text
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00 \"'`|*_[a](http://b)\u2028# <!-- {{ 7 * 7 }} $"
+SHOWN = HOSTILE.replace("\x1b", "\ufffd").replace("\x00", "\ufffd")
+ESCAPED = (
+    "&lt;img src=x onerror=alert(1)>\ufffd\\[31m\ufffd \"'\\`\\|\\*\\_\\[a\\](http://b) # "
+    "&lt;!-- {{ 7 \\* 7 }} \\$"
+)
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.md"])
+def test_markup_in_any_text_is_harmless(tmp_path, name):
+    found = [[Hit(3, HOSTILE + " first", 0.1)]]
+    searches = {HOSTILE: lambda _, k: found}
+    analysis = analyze(searches, {1: HOSTILE, 2: HOSTILE + " other"}, np.array([[1, 2]]))
+    write_failures(tmp_path / name, analysis)
+    text = (tmp_path / name).read_text("utf-8")
+    assert not {"\x1b", "\x00"} & {*text}
+    if name == "a.md":
+        assert text.count(ESCAPED) >= 4
+        assert "<" not in text
+    else:
+        page = Page(text)
+        assert not {"img", "a", "script"} & {*page.tags}
+        assert page.text.count(SHOWN) >= 4
+
+
+def test_markdown_shows_texts_as_they_are(written):
+    text = written("a.md")
+    assert "<" not in text
+    assert r"&lt;script>alert(1)&lt;/script> \| \*what\* is this &amp; that?" in text
+    assert "| Word order | 1 | 0.000 (0) | 1.000 (1) | +1.000 |\n" in text
+    assert "| Numbers | 0 | - (0) | - (0) | - |\n" in text
+    assert "| All | 1.000 (1) | 1.000 (2) |\n" in text
+    assert (
+        "#### Only good fails (1 of 1)\n\n"
+        "- query: Is Rust better than C?\n"
+        "  - paraphrase: **Why** is Rust better than C?\n"
+        "  - good (order): wrong, 0.100: Is C better than Rust?; the paraphrase at place 3\n"
+        "  - bad &lt;b>: right, 0.200: **Why** is Rust better than C?\n"
+    ) in text
+
+
+def test_json_has_all_that_fails(written):
+    value = json.loads(written("a.json", examples=0))
+    assert (value["runs"], value["split"]) == (["good", "bad <b>"], "test")
+    assert value["by_query"][0] == {"group": "all", "queries": 4, "failing": [1, 2]}
+    assert value["by_mistake"][0] == {"group": "all", "failing": [1, 2]}
+    assert [case["id"] for case in value["failing"]] == [1, 4, 7]
+    assert value["failing"][1] == {
+        "id": 4,
+        "question": "Is Rust better than C?",
+        "paraphrase_id": 5,
+        "paraphrase": "Why is Rust better than C?",
+        "groups": [],
+        "answers": [
+            {
+                "failed": True,
+                "place": 3,
+                "first": {"id": 6, "question": "Is C better than Rust?", "distance": 0.1},
+                "paraphrase": {
+                    "id": 5,
+                    "question": "Why is Rust better than C?",
+                    "distance": 0.4,
+                },
+                "mistake": ["order"],
+            },
+            {
+                "failed": False,
+                "place": 1,
+                "first": {"id": 5, "question": "Why is Rust better than C?", "distance": 0.2},
+                "paraphrase": {
+                    "id": 5,
+                    "question": "Why is Rust better than C?",
+                    "distance": 0.2,
+                },
+                "mistake": None,
+            },
+        ],
+    }
+
+
+def test_one_run_is_not_compared(tmp_path, one_run):
+    write_failures(tmp_path / "a.html", one_run)
+    page = Page((tmp_path / "a.html").read_text("utf-8"))
+    assert "4 validation queries; good fails at 1 (0.250)." in page.text
+    assert "Side by side" not in page.text
+    assert "difference" not in page.text
+    assert "Unseen words" in page.text
+
+
+def test_so_many_examples_at_most(written):
+    assert "Only bad <b> fails (1 of 2)" in Page(written("a.html", examples=1)).text
+    assert "article" not in Page(written("a.html", examples=0)).tags
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "a.html.gz", ".html"])
+def test_other_endings_are_refused(tmp_path, analysis, name):
+    with pytest.raises(
+        UserError, match=r"`out`: expected a name that ends in \.html, \.md, \.json"
+    ):
+        write_failures(tmp_path / name, analysis)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_of_the_page(tmp_path, scheme):
+    if CHROMIUM is None:
+        pytest.skip("needs chromium on the PATH")
+    long = "<img src=x onerror=\"document.title='run'\">" + "m" * 500
+    found = [[Hit(3, long, 0.1)]]
+    analysis = analyze({long: lambda _, k: found}, {1: long, 2: "b"}, np.array([[1, 2]]))
+    write_failures(tmp_path / "a.html", analysis)
+    wrong = []
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        page = browser.new_page(viewport={"width": 360, "height": 640}, color_scheme=scheme)
+        page.on("console", lambda said: wrong.append(said.text))
+        page.goto((tmp_path / "a.html").as_uri())
+        for details in page.locator("details").all():
+            details.locator("summary").click()
+        assert page.title() == "Queries that fail"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert paper == ("rgb(251, 251, 253)" if scheme == "light" else "rgb(22, 23, 26)")
+        browser.close()
+    assert wrong == []

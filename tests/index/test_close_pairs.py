@@ -1,0 +1,213 @@
+"""Close pairs against all pairs by NumPy, and what more vectors than memory or lists allow do."""
+
+import functools
+import itertools
+import re
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.close_pairs import TooManyPairsError, close_pairs, pair_distances
+from qpr_jax.index.closest_pairs import closest_pairs
+
+NEW_ROWS = {"all": (0, 1, 2), "across": (1,), "new": (1, 2)}  # of a pair
+
+
+def brute_force(vectors, blocks=None, is_new=None, compare="all"):
+    """All pairs that may be found, with distances in float64, nearest first."""
+    exact = vectors.astype(np.float64)
+    new = np.zeros(len(vectors), int) if is_new is None else is_new.astype(int)
+    pairs = [
+        (float(((exact[a] - exact[b]) ** 2).sum()), a, b)
+        for a, b in itertools.combinations(range(len(vectors)), 2)
+        if (blocks is None or blocks[a] == blocks[b]) and new[a] + new[b] in NEW_ROWS[compare]
+    ]
+    return sorted(pairs)
+
+
+def between(pairs, count):
+    """A distance with `count` of the pairs within it, away from all of them."""
+    return (pairs[count - 1][0] + pairs[count][0]) / 2
+
+
+def found_in(found):
+    """The pairs, each once and nearest first."""
+    pairs = [*zip(found.pairs.first.tolist(), found.pairs.second.tolist(), strict=True)]
+    assert len({*pairs}) == len(pairs)
+    assert all(a < b for a, b in pairs)
+    assert (np.diff(found.pairs.distances) >= 0).all()
+    return {*pairs}
+
+
+def make_clusters(count, dimension, seed=0, spread=0.3):
+    """Vectors about a few centers, some of them equal, some far away."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(8, dimension)) * 3
+    vectors = centers[rng.integers(0, 8, count)] + spread * rng.normal(size=(count, dimension))
+    vectors[count // 2 : count // 2 + 5] = vectors[0]
+    return vectors.astype(np.float32)
+
+
+@pytest.mark.parametrize("exact", [1000, 40])
+@pytest.mark.parametrize("compare", ["all", "across", "new"])
+@pytest.mark.parametrize("number", [None, 3, 60])
+def test_pairs_as_brute_force_finds_them(number, compare, exact):
+    rng = np.random.default_rng(1)
+    vectors = make_clusters(300, 12)
+    blocks = None if number is None else rng.integers(0, number, 300)
+    is_new = None if compare == "all" else rng.random(300) < 0.3
+    every = brute_force(vectors, blocks, is_new, compare)
+    distance = between(every, len(every) // 20)
+    how = {"blocks": blocks, "is_new": is_new, "compare": compare, "exact": exact}
+    found = close_pairs(vectors, distance, **how)
+    expected = {(a, b) for d, a, b in every if d <= distance}
+    pairs = found_in(found)
+    assert pairs <= expected
+    assert len(pairs) >= 0.99 * len(expected)
+    assert found.exact == (exact == 1000 or number == 60)
+    if found.exact:
+        assert pairs == expected
+        assert found.missed == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    count=st.integers(2, 90),
+    dimension=st.integers(1, 9),
+    offset=st.sampled_from([0.0, 1.0, 300.0]),
+    blocks=st.sampled_from([None, 1, 2, 30]),
+    compare=st.sampled_from(["all", "across", "new"]),
+    seed=st.integers(0, 99),
+)
+def test_any_tables(count, dimension, offset, blocks, compare, seed):
+    rng = np.random.default_rng(seed)
+    vectors = (rng.integers(-3, 3, (count, dimension)) + offset).astype(np.float32)
+    names = None if blocks is None else rng.integers(0, blocks, count)
+    is_new = rng.random(count) < rng.random()
+    every = brute_force(vectors, names, is_new, compare)
+    distance = float(rng.integers(0, 9))
+    found = close_pairs(vectors, distance, blocks=names, is_new=is_new, compare=compare)
+    assert found_in(found) == {(a, b) for d, a, b in every if d <= distance}
+    wanted = int(rng.integers(1, 60))
+    how = {"blocks": names, "is_new": is_new, "compare": compare}
+    closest = closest_pairs(vectors, wanted, functools.partial(close_pairs, vectors, **how))
+    assert found_in(closest) == {(a, b) for _, a, b in every[:wanted]}
+
+
+@pytest.mark.parametrize(
+    ("dimension", "offset", "scale"),
+    [(2, 0, 1), (3, 1e4, 1), (40, 300, 1), (40, 0, 1e15), (40, 0, 1e-12), (300, 5, 1)],
+)
+def test_numbers_far_from_zero_and_of_any_size(dimension, offset, scale):
+    vectors = (make_clusters(200, dimension) * scale + offset).astype(np.float32)
+    every = brute_force(vectors)
+    places = [i for i in range(300, 3000) if every[i][0] > 1.001 * every[i - 1][0]]
+    distance = between(every, places[0])
+    found = close_pairs(vectors, distance)
+    assert found_in(found) == {(a, b) for d, a, b in every if d <= distance}
+    expected = [d for d, *_ in every[: places[0]]]
+    np.testing.assert_allclose(found.pairs.distances, expected, rtol=1e-5)
+    first, second = found.pairs.first, found.pairs.second
+    np.testing.assert_array_equal(pair_distances(vectors, first, second), found.pairs.distances)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_few_rows(rows):
+    vectors = np.ones((rows, 3), np.float32)
+    expected = {(0, 1)} if rows == 2 else set()
+    assert found_in(close_pairs(vectors, 1.0)) == expected
+    assert found_in(closest_pairs(vectors, 3)) == expected
+    assert found_in(close_pairs(vectors, -1.0)) == set()
+
+
+def test_many_blocks_of_two():
+    rng = np.random.default_rng(2)
+    blocks = rng.permutation(np.repeat(np.arange(100_000), 2))
+    found = close_pairs(np.zeros((200_000, 2), np.float32), 1.0, blocks=blocks)
+    assert len(found.pairs.first) == 100_000
+    assert (blocks[found.pairs.first] == blocks[found.pairs.second]).all()
+
+
+def test_of_equal_distances_the_first_rows_come_first():
+    found = closest_pairs(np.zeros((90, 3), np.float32), 100)
+    assert found_in(found) == {(0, i) for i in range(1, 90)} | {(1, i) for i in range(2, 13)}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_vectors_that_are_no_finite_numbers(bad):
+    vectors = np.zeros((60, 4), np.float32)
+    vectors[7, 1] = bad
+    for search in (lambda: close_pairs(vectors, 1.0), lambda: closest_pairs(vectors, 1)):
+        with pytest.raises(UserError, match="finite numbers, got others in row 7"):
+            search()
+
+
+@pytest.mark.parametrize("dimension", [5, 20])
+def test_what_lists_miss_is_estimated(dimension):
+    vectors = np.random.default_rng(3).normal(size=(6000, dimension)).astype(np.float32)
+    distance = {5: 0.2, 20: 9.0}[dimension]
+    whole = close_pairs(vectors, distance)
+    found = close_pairs(vectors, distance, exact=1000)
+    assert (whole.exact, found.exact) == (True, False)
+    missed = 1 - len(found.pairs.first) / len(whole.pairs.first)
+    assert missed < 0.01
+    assert abs(found.missed - missed) <= max(0.005, missed / 2)
+    assert found_in(found) <= found_in(whole)
+
+
+def test_lists_of_vectors_that_are_all_alike():
+    vectors = np.ones((500, 4), np.float32)
+    vectors[:20] += np.random.default_rng(4).normal(size=(20, 4)).astype(np.float32)
+    found = close_pairs(vectors, 1e-6, exact=100)
+    assert len(found.pairs.first) == 480 * 479 // 2
+
+
+@pytest.mark.parametrize("exact", [10_000, 100])
+def test_more_pairs_than_memory_holds_end_early_with_a_distance_that_fits(exact):
+    vectors = np.random.default_rng(5).normal(size=(9000, 4)).astype(np.float32)
+    every = len(close_pairs(vectors, 0.5).pairs.first)
+    memory = 100 * every // 5
+    with pytest.raises(
+        TooManyPairsError, match=r"`max_distance`: about .* lower it to 0\."
+    ) as raised:
+        close_pairs(vectors, 0.5, memory=memory, exact=exact)
+    said = re.search(r"about ([0-9,]+) pairs", str(raised.value))[1]
+    assert int(said.replace(",", "")) == pytest.approx(every, rel=0.1)
+    fitting = close_pairs(vectors, raised.value.fitting, memory=memory, exact=exact)
+    assert 0.05 * every < len(fitting.pairs.first) < 0.2 * every
+
+
+def test_more_equal_vectors_than_memory_holds():
+    with pytest.raises(TooManyPairsError, match="give fewer questions"):
+        close_pairs(np.zeros((300, 4), np.float32), 1.0, memory=1000)
+
+
+def test_a_memory_map(tmp_path):
+    vectors = make_clusters(200, 8)
+    np.save(tmp_path / "vectors.npy", vectors)
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    distance = between(brute_force(vectors), 300)
+    assert len(close_pairs(mapped, distance).pairs.first) == 300
+    assert len(close_pairs(mapped, distance, exact=50).pairs.first) >= 297
+
+
+@pytest.mark.parametrize("exact", [10_000, 100])
+def test_few_rows_are_compared_at_once_where_all_are_close(exact, monkeypatch):
+    """Else all pairs of the first rows would not fit, before they are counted."""
+    sizes = []
+    vectors = np.random.default_rng(6).normal(size=(6000, 3)).astype(np.float32)
+    for kind in (faiss.IndexFlatL2, faiss.IndexIVFFlat):
+
+        def note(self, queries, radius, search=kind.range_search):
+            found = search(self, queries, radius)
+            sizes.append(int(found[0][-1]))
+            return found
+
+        monkeypatch.setattr(kind, "range_search", note)
+    with pytest.raises(TooManyPairsError, match=r"about 1[78],"):
+        close_pairs(vectors, 1e3, memory=10**9, exact=exact)
+    assert max(sizes) < 1 << 23

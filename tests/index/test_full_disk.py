@@ -1,0 +1,45 @@
+"""A file that cannot be written whole: one line, and the index stays as it was."""
+
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from qpr_jax.retriever import Recipe, Retriever
+from tests.runs import WORDS, write_encoder
+
+
+def build(folder, words, questions):
+    """Save an index of questions of so many words."""
+    write_encoder(folder / "run")
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, words)) for _ in range(questions)]
+    recipe = Recipe("IVF20,Flat")
+    Retriever.build(texts, run=folder / "run", recipe=recipe).save(folder / "mine")
+    return folder / "mine"
+
+
+@pytest.mark.parametrize("file", ["questions-", "codes-"])
+def test_compact_names_the_file_and_leaves_the_old_index(tmp_path, file):
+    folder = build(tmp_path, *((9, 1000) if file == "questions-" else (0, 8000)))
+    sizes = {path.name: path.stat().st_size for path in (folder / "index").iterdir()}
+    largest = max(sizes, key=sizes.__getitem__)
+    assert largest.startswith(file)
+    limit = sizes[largest] - 1
+    code = "import sys; from qpr_jax.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "compact", folder],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1, done.stderr
+    assert last.startswith("error: ")
+    assert file in last
+    assert "fewer questions" not in last
+    assert {path.name: path.stat().st_size for path in (folder / "index").iterdir()} == sizes
+    assert len(Retriever.load(folder))

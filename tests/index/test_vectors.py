@@ -1,0 +1,225 @@
+"""Recipes and the search of vectors, against a comparison with all of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.exact import distances_to, exact_top_k
+from qpr_jax.index.recipe import PAPER, Recipe, check_recipe, fit_recipe, padded_dimension
+from qpr_jax.index.vectors import Live, Vectors
+
+FACTORIES = [
+    "auto",
+    "Flat",
+    "HNSW2",
+    "HNSW16",
+    *(f"IVF20,{codes}" for codes in ("Flat", "SQ4", "SQ6", "SQ8", "SQfp16", "SQbf16")),
+    "IVF20,PQ3",
+    "IVF20,PQ7x4fs",
+    "IVF20_HNSW8,Flat",
+]
+COUNT = 12_000
+
+
+@pytest.fixture(scope="module")
+def points() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(COUNT, 7)).astype(np.float32)
+
+
+def brute_force(queries, vectors, k, metric="l2"):
+    """Distances float64 [n, k] of the nearest."""
+    queries, vectors = queries.astype(np.float64), vectors.astype(np.float64)
+    if metric == "ip":
+        return np.sort(-queries @ vectors.T, axis=1)[:, :k]
+    return np.sort(((queries[:, None] - vectors) ** 2).sum(axis=2), axis=1)[:, :k]
+
+
+@pytest.mark.parametrize("offset", [0, 10, 100])
+@pytest.mark.parametrize("count", [1, 50])  # FAISS compares small batches in another way
+def test_exact_search_keeps_its_precision_far_from_the_origin(points, offset, count):
+    vectors = points[:3000] + np.float32(offset)
+    queries = vectors[:count] + np.float32(0.01)
+    distances, rows = exact_top_k(queries, vectors, 10)
+    np.testing.assert_allclose(distances, brute_force(queries, vectors, 10), rtol=1e-4, atol=1e-6)
+    assert (rows[:, 0] == np.arange(count)).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 5),
+    st.integers(0, 40),
+    st.integers(1, 45),
+    st.sampled_from(["l2", "ip"]),
+)
+def test_exact_search_equals_brute_force(seed, queries, count, k, metric):
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(-3, 4, (count, 3)).astype(np.float32)
+    asked = rng.integers(-3, 4, (queries, 3)).astype(np.float32)
+    distances, rows = exact_top_k(asked, vectors, k, metric)
+    assert distances.shape == rows.shape == (queries, k)
+    size = min(k, count)
+    np.testing.assert_array_equal(distances[:, :size], brute_force(asked, vectors, size, metric))
+    assert (rows[:, size:] == -1).all()
+    assert np.isinf(distances[:, size:]).all()
+    assert all(len({*some[:size]}) == size for some in rows.tolist())
+    found = distances_to(asked, vectors, rows, metric) if count else distances
+    np.testing.assert_array_equal(found, distances)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_every_family_finds_the_nearest(points, factory, metric):
+    recipe = Recipe(factory, metric, probes=20)
+    index = Vectors.build(recipe, points, exact_below=100)
+    queries = points[:40] + np.float32(0.01)
+    distances, rows = index.search(queries, 5)
+    exact = brute_force(queries, points, 5, metric)
+    found = distances <= exact[:, -1:] + 1e-4
+    assert found.mean() > (0.6 if factory in ("HNSW2", "IVF20,PQ7x4fs") else 0.95)
+    np.testing.assert_allclose(distances, distances_to(queries, points, rows, metric))
+
+
+def test_a_search_reads_more_lists_until_it_has_enough(points):
+    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points, exact_below=0)
+    assert index.factory == "IVF200,Flat"
+    distances, rows = index.search(points[:3], 500)
+    assert (rows >= 0).all()
+    everything = index.search(points[:3], COUNT)[1]
+    assert (np.sort(everything, axis=1) == np.arange(COUNT)).all()
+    assert (np.diff(distances, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF100,Flat", "IVF100,PQ7x4fs"])
+@pytest.mark.parametrize("left", [0, 3, 600])
+def test_after_removals_and_additions(points, factory, left):
+    index = Vectors.build(Recipe(factory, probes=10), points[:10_000], exact_below=100)
+    index.add(points[10_000:11_000])
+    index.add(points[11_000:])
+    gone = np.random.default_rng(1).permutation(COUNT)[: COUNT - left]
+    live = Live(10_000, 10_000).changed(gone[:0], 2000).changed(gone[:900]).changed(gone)
+    present = np.setdiff1d(np.arange(COUNT), gone)
+    assert (live.rows, live.present) == (COUNT, left)
+    distances, rows = index.search(points[:50], 10, live)
+    size = min(10, left)
+    assert np.isin(rows[:, :size], present).all()
+    assert (rows[:, size:] == -1).all()
+    exact = brute_force(points[:50], points[present], size)
+    assert (distances[:, :size] <= exact[:, -1:] + 1e-5).mean() > 0.95 if left else True
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_any_changes_equal_brute_force_among_what_is_left(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    everything = rng.normal(size=(60, 3)).astype(np.float32)
+    index = Vectors.build(Recipe(), everything[:20])
+    live, removed = Live(20, 20), set()
+    for _ in range(data.draw(st.integers(1, 5))):
+        more = data.draw(st.integers(0, 8))
+        gone = data.draw(st.lists(st.integers(0, live.rows - 1), max_size=10))
+        index.add(everything[live.rows : live.rows + more])
+        live = live.changed(np.array(gone, np.int64), more)
+        removed |= {*gone}
+        left = sorted({*range(live.rows)} - removed)
+        distances, rows = index.search(everything[50:], 4, live)
+        size = min(4, len(left))
+        assert {*rows.ravel().tolist()} <= {*left, -1}
+        exact = brute_force(everything[50:], everything[left], size)
+        np.testing.assert_allclose(distances[:, :size], exact, rtol=1e-5)
+
+
+def test_equal_vectors_have_distance_zero_and_half_precision_is_close(points):
+    recipe = Recipe("IVF20,SQ8", probes=20, vectors="float16")
+    index = Vectors.build(recipe, points.astype(np.float16), exact_below=0)
+    distances, rows = index.search(points[:20].astype(np.float16), 1)
+    assert (rows[:, 0] == np.arange(20)).all()
+    assert (distances == 0).all()
+
+
+def test_recall_is_measured_by_distance(points):
+    copies = np.repeat(points[:20], 600, axis=0)
+    assert Vectors.build(Recipe("IVF20,Flat", probes=1), copies, exact_below=0).recall() == 1
+    assert Vectors.build(Recipe(), copies).recall() == 1
+    index = Vectors.build(Recipe("IVF200,Flat", probes=1), points, exact_below=0)
+    assert 0.1 < index.recall() < 0.9
+
+
+@pytest.mark.parametrize(
+    ("factory", "count", "fitted"),
+    [
+        ("auto", 19_999, "Flat"),
+        ("auto", 20_000, "IVF353,PQ151x4fs"),
+        ("auto", 165_493, "IVF1017,PQ151x4fs"),
+        ("IVF2000,Flat", 165_493, "IVF2000,Flat"),
+        ("IVF2000,Flat", 5000, "IVF128,Flat"),
+        ("IVF2000_HNSW32,SQ8", 5000, "IVF128_HNSW32,SQ8"),
+        ("IVF2000,PQ50", 9000, "IVF230,Flat"),
+        ("IVF20,PQ50x4fs", 700, "IVF17,PQ50x4fs"),
+        ("IVF20,PQ50x4fs", 600, "IVF15,Flat"),
+        ("IVF20,Flat", 77, "Flat"),
+        ("HNSW32", 3, "HNSW32"),
+    ],
+)
+def test_recipes_are_fitted_to_few_vectors(factory, count, fitted):
+    assert fit_recipe(Recipe(factory), count, 301) == fitted
+
+
+def test_vectors_are_padded():
+    assert padded_dimension("IVF9,PQ151x4fs", 301) == 302
+    assert padded_dimension("IVF9,SQ8", 301) == 304
+    assert padded_dimension("HNSW32", 301) == 301
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        "",
+        "SQ8",
+        "flat",
+        "IVF0,Flat",
+        "IVF20",
+        "IVF20,PQ0",
+        "HNSW1",
+        "HNSW",
+        "IVF20,PQ9x8",
+        "PQ8",
+        "IVF20,RFlat",
+        "OPQ8,IVF20,PQ8",
+        "IVF20,PQ9",
+        "IVF20_HNSW1,Flat",
+        None,
+        7,
+        "IVF9999999,Flat",
+    ],
+)
+def test_other_factories_are_refused(factory):
+    with pytest.raises(UserError, match="`factory`: "):
+        check_recipe(Recipe(factory), 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metric": "cosine"}, "`metric`: expected one of l2, ip, got 'cosine'"),
+        ({"probes": 0}, "`probes`: expected a number from 1"),
+        ({"probes": 1.0}, "`probes`: expected a number from 1"),
+        ({"vectors": "int8"}, "`vectors`: expected one of float32, float16"),
+    ],
+)
+def test_other_settings_are_refused(given, message):
+    check_recipe(PAPER, 300)
+    with pytest.raises(UserError, match=message):
+        check_recipe(Recipe(**given), 8)
+
+
+@pytest.mark.parametrize("factory", ["auto", "HNSW8", "IVF20,SQ8"])
+def test_no_vectors_at_all(factory):
+    index = Vectors.build(Recipe(factory), np.zeros((0, 5), np.float32))
+    distances, rows = index.search(np.ones((2, 5), np.float32), 3)
+    assert (rows == -1).all()
+    assert np.isinf(distances).all()
+    index.add(np.ones((1, 5), np.float32))
+    assert index.search(np.ones((1, 5), np.float32), 3)[1].tolist() == [[0, -1, -1]]

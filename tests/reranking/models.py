@@ -1,0 +1,54 @@
+"""Made-up re-rankers and encoders for tests."""
+
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.reranking.features import FEATURES
+from qpr_jax.reranking.frequencies import Frequencies
+from qpr_jax.reranking.light import LightModel
+from qpr_jax.reranking.network import Network
+
+WORDS = ("what", "is", "car", "automobile", "price", "2015", "2016")
+
+
+class WordEncoder:
+    """An encoder of a few words, whose vectors are of length 1."""
+
+    identity, extends, dimension, normalize = "an encoder", (), 5, True
+
+    def word_embeddings(self) -> tuple[tuple[str, ...], np.ndarray]:
+        return WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float32)
+
+    def encode(self, texts: Any) -> np.ndarray:
+        rows = [np.random.default_rng([*text.encode(), 1]).normal(size=5) for text in texts]
+        vectors = np.array(rows, np.float32).reshape(-1, 5)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def network(seed: int = 0, columns: int = len(FEATURES), hidden: int = 4) -> Network:
+    """A network of random weights."""
+    rng = np.random.default_rng(seed)
+    shapes = ((columns,), (columns,), (columns, hidden), (hidden,), (hidden,), (columns,))
+    return Network(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
+
+
+def column(name: str, scale: float = 1.0) -> Network:
+    """A network whose output is `scale` times a feature between -4 and 4."""
+    zeros = network()._replace(
+        **{key: np.zeros_like(value) for key, value in network()._asdict().items()}
+    )
+    linear = np.zeros(len(FEATURES), np.float32)
+    linear[FEATURES.index(name)] = scale
+    return zeros._replace(scale=np.ones(len(FEATURES), np.float32), linear=linear)
+
+
+def light_model(encoder: str = "an encoder", **changes: Any) -> LightModel:
+    """A re-ranker of three hits by random weights."""
+    parts: dict[str, Any] = {
+        "candidates": 3,
+        "network": network(),
+        "calibration": np.array([[-20.0, 20.0], [0.05, 0.95]]),
+        "frequencies": Frequencies.count(["what is the price of a car", "what is a car"]),
+    }
+    return LightModel(encoder, **(parts | changes))

@@ -1,0 +1,252 @@
+"""The second stages of an encoder, over a store in memory."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+
+from qpr_jax.errors import UserError
+from qpr_jax.index.base import Hit, Question
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.reranking.calibration import (
+    CALIBRATION,
+    PairCalibration,
+    read_calibration,
+    save_calibration,
+)
+from qpr_jax.reranking.cross_encoder import read_cross_encoder
+from qpr_jax.reranking.features import FEATURES
+from qpr_jax.reranking.light import LIGHT, STACKED, light_identity, read_light, save_light
+from qpr_jax.reranking.stages import Stages
+from tests.reranking.models import WordEncoder, light_model, network
+from tests.reranking.test_cross_encoder import TINY
+
+CURVE = np.array([[-4.0, 0.0], [0.0, 0.9]])
+TEXTS = [
+    f"what {verb} {thing}"
+    for verb in ("is", "is not", "costs")
+    for thing in ("a car", "an automobile", "the price", "rice", "a car of 2015")
+]
+
+
+class MemoryStore:
+    """The part of a store that stages use."""
+
+    encoder, dimension = WordEncoder.identity, 5
+
+    def __init__(self, texts=TEXTS, metric="l2", encoder=None):
+        self.recipe = Recipe(metric=metric)
+        self.texts, self.vectors = texts, (encoder or WordEncoder()).encode(texts)
+
+    def search(self, vectors, k, *, payload=True):
+        found = []
+        for vector in vectors:
+            if self.recipe.metric == "ip":
+                distances = -self.vectors @ vector
+            else:
+                distances = ((self.vectors - vector) ** 2).sum(axis=1)
+            order = np.argsort(distances, kind="stable")[:k]
+            found.append([Hit(int(i), self.texts[i], float(distances[i])) for i in order])
+        return found
+
+    def get(self, ids):
+        known = dict(enumerate(self.texts))
+        return [Question(i, known[i]) if i in known else None for i in ids]
+
+
+class LongEncoder(WordEncoder):
+    def encode(self, texts):
+        return 3 * super().encode(texts)
+
+
+def stages(**changes) -> Stages:
+    return Stages(WordEncoder(), light_model(candidates=6), **changes)
+
+
+def test_the_words_of_a_store():
+    light, none = stages(), Stages(WordEncoder())
+    for store in (None, MemoryStore(), MemoryStore(metric="ip")):
+        assert light.words(store) == ["light", False]
+        assert none.words(store) == [False]
+        assert light.choose("light", store) == "light"
+        assert light.choose(False, store) is False
+    with_cross = stages(cross_encoder=read_cross_encoder(TINY))
+    assert with_cross.words(None) == ["light", False, "cross_encoder"]
+    for word in ("Light", "none", True, 1, "", "false"):
+        with pytest.raises(UserError, match="expected None, False, 'light' or 'cross_enc"):
+            light.choose(word, None)
+    with pytest.raises(UserError, match="expected a cross-encoder, found none"):
+        light.choose("cross_encoder", None)
+    with pytest.raises(UserError, match="with a folder reranker/"):
+        none.choose("light", None)
+
+
+def test_inner_products_need_vectors_of_length_one():
+    store = MemoryStore(metric="ip", encoder=LongEncoder())
+    long = Stages(LongEncoder(), light_model())
+    assert long.words(store) == [False]
+    assert long.choose("light", MemoryStore()) == "light"
+    with pytest.raises(UserError, match="inner products of vectors of other lengths"):
+        long.choose("light", store)
+    squares, products = MemoryStore(), MemoryStore(metric="ip")
+    query, known = "what is a car", stages()
+    left, right = (
+        known.reranker(None, store).rerank([query], store.search(WordEncoder().encode([query]), 9))[
+            0
+        ]
+        for store in (squares, products)
+    )
+    assert [hit.id for hit in left] == [hit.id for hit in right]
+    scores = [[hit.score for hit in hits[:6]] for hits in (left, right)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+def test_a_re_ranker_is_made_once_for_each_metric_and_model():
+    known, store = stages(), MemoryStore()
+    first = known.reranker(None, store)
+    assert known.reranker("light", MemoryStore()) is first
+    assert known.reranker(None, MemoryStore(metric="ip")) is not first
+    assert known.reranker(False, store) is None
+    known.light = light_model(network=network(1))
+    assert known.reranker(None, store) is not first
+
+
+def test_explained_by_the_features_among_the_hits():
+    known, store = stages(), MemoryStore()
+    for query in ("what is a car", "what is rice like", ""):
+        (hits,) = store.search(WordEncoder().encode([query]), 9)
+        (found,) = known.reranker(None, store).rerank([query], [hits])
+        for hit in found[:6]:
+            for given in ({"id": hit.id}, {"other": hit.question}):
+                parts = known.explain(None, store, query, **given)
+                assert parts.probability == hit.score
+                assert parts.distance == pytest.approx(hit.distance, abs=1e-6)
+                assert tuple(parts.features) == FEATURES
+        far = known.explain(None, store, query, id=found[-1].id)  # takes the place of the farthest
+        assert far == known.explain(None, store, query, found[-1].question)
+        assert 0 < far.probability < 1
+    parts = known.explain(None, store, "what is 5", "a text of no question")
+    assert parts.features["distance"] == pytest.approx(parts.distance, abs=1e-6)
+    assert [word for word, _ in parts.differences.text_words] == ["5", "is", "what"]
+    plain = Stages(WordEncoder()).explain(None, store, "what is 5", "rice")
+    assert plain[1:5] == (None, None, {}, None)
+    empty = known.explain(None, MemoryStore([]), "what is rice", "rice")
+    assert empty.probability is not None
+
+
+def test_what_cannot_be_explained():
+    known, store = stages(), MemoryStore()
+    for id in (400, "05", -1):
+        with pytest.raises(UserError, match="expected the id of an indexed question"):
+            known.explain(None, store, "rice", id=id)
+    with pytest.raises(UserError, match="got none"):
+        known.explain(None, store, "rice")
+    with pytest.raises(UserError, match="got both"):
+        known.explain(None, store, "rice", "rye", id=4)
+    with pytest.raises(UserError, match="expected strings"):
+        known.explain(None, store, None, "rice")
+
+
+def test_pair_probabilities_are_those_of_squared_distances():
+    calibration = PairCalibration("an encoder", CURVE, 2.0)
+    known = stages(calibration=calibration)
+    parts = known.explain(None, MemoryStore(), "what is rice", "rice")
+    assert parts.pair_probability == calibration.probabilities(np.array([parts.distance]))[0]
+    products = known.explain(None, MemoryStore(metric="ip"), "what is rice", "rice")
+    assert products.pair_probability is None
+    assert known.require_calibration() is calibration
+    assert known.calibration_facts() == {"light": False, "reach": 2.0}
+    assert stages().calibration_facts() is None
+    with pytest.raises(UserError, match="calibrate the run with `qpr calibrate`"):
+        stages().require_calibration()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of an encoder with a re-ranker and a calibration of both."""
+    model = light_model(candidates=6)
+    facts = {"questions": {"all": 7, "curve": []}}
+    known = PairCalibration("an encoder", CURVE, 2.0, CURVE, light_identity(model), facts)
+    Stages(WordEncoder(), model, calibration=known).save(tmp_path / "encoder")
+    return tmp_path / "encoder"
+
+
+def test_they_are_read_as_they_were_saved(folder, tmp_path):
+    found = Stages.read(folder, WordEncoder())
+    assert found.facts() == {LIGHT: {"candidates": 6, "features": len(FEATURES)}}
+    assert found.calibration_facts() == {"light": True, "reach": 2.0, "questions": {"all": 7}}
+    assert repr(found) == "<Stages: <LightModel: light, reorders 6 hits>>"
+    found.save(tmp_path / "copy")
+    for path in folder.glob("*/*"):
+        assert (tmp_path / "copy" / path.relative_to(folder)).read_bytes() == path.read_bytes()
+    assert repr(Stages.read(tmp_path / "none", WordEncoder())) == "<Stages: none>"
+
+
+def test_saving_replaces_damage_and_other_encoders_but_no_newer_ones_unless_asked(folder):
+    found = Stages.read(folder, WordEncoder())
+    newer = dataclasses.replace(found.calibration, reach=3.0)
+    save_calibration(folder / CALIBRATION, newer)
+    found.save(folder, replace=False)
+    assert read_calibration(folder / CALIBRATION).reach == 3.0
+    found.save(folder)
+    assert read_calibration(folder / CALIBRATION).reach == 2.0
+    (folder / LIGHT / "manifest.json").write_text("{}")
+    found.save(folder, replace=False)
+    assert read_light(folder / LIGHT).encoder == "an encoder"
+    save_light(folder / LIGHT, light_model("another"))
+    found.save(folder, replace=False)
+    assert read_light(folder / LIGHT).encoder == "an encoder"
+
+
+def test_those_of_another_encoder_or_re_ranker_are_refused(folder):
+    class Extending(WordEncoder):
+        identity, extends = "an encoder of more words", ("an encoder",)
+
+    assert Stages.read(folder, Extending()).light is not None
+
+    class Other(WordEncoder):
+        identity = "another"
+
+    with pytest.raises(UserError, match="of the encoder another"):
+        Stages.read(folder, Other())
+    save_light(folder / LIGHT, light_model(network=network(1)))
+    with pytest.raises(UserError, match="expected a calibration of the re-ranker"):
+        Stages.read(folder, WordEncoder())
+    known = read_calibration(folder / CALIBRATION)
+    save_calibration(folder / CALIBRATION, dataclasses.replace(known, light=None, reranker=""))
+    assert Stages.read(folder, WordEncoder()).calibration.light is None
+    (folder / LIGHT).rename(folder / STACKED)
+    with pytest.raises(UserError, match="belongs in reranker/"):
+        Stages.read(folder, WordEncoder())
+    (folder / LIGHT).write_text("")
+    with pytest.raises(UserError):
+        Stages.read(folder, WordEncoder())
+
+
+def test_a_stacked_one_with_its_cross_encoder(folder, caplog):
+    cross, store, query = read_cross_encoder(TINY), MemoryStore(), "how is rice"
+    columns = len(FEATURES) + 1
+    last = (np.arange(columns) == columns - 1).astype(np.float32)
+    zeros = network(columns=columns)._asdict()
+    made = network()._replace(**{name: 0 * array for name, array in zeros.items()})
+    made = made._replace(scale=last, linear=last)
+    model = light_model(cross_encoder=cross.identity, network=made)
+    save_light(folder / STACKED, model)
+    found = Stages.read(folder, WordEncoder(), TINY)
+    assert caplog.text == ""
+    assert found.facts()[STACKED]["cross_encoder"] == cross.identity
+    (hits,) = store.search(WordEncoder().encode([query]), 5)
+    (ordered,) = found.reranker("cross_encoder", store).rerank([query], [hits])
+    logits = cross.predict([(query, hit.question) for hit in ordered[:3]])
+    expected = np.interp(np.clip(logits, -4, 4), *model.calibration)
+    assert [hit.score for hit in ordered[:3]] == pytest.approx(expected, abs=1e-5)
+    parts = found.explain("cross_encoder", store, query, id=ordered[0].id)
+    assert parts.features["cross"] == pytest.approx(logits[0], abs=1e-5)
+    # With another cross-encoder that one is used alone.
+    save_light(folder / STACKED, dataclasses.replace(model, cross_encoder="another"))
+    with caplog.at_level(logging.WARNING):
+        found = Stages.read(folder, WordEncoder(), TINY)
+    assert "trained with the cross-encoder another, not with" in caplog.text
+    parts = found.explain("cross_encoder", store, query, id=0)
+    assert (parts.probability, parts.features) == (None, {})

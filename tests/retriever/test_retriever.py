@@ -1,0 +1,322 @@
+"""A retriever: build, search, change, save and load, by the public surface."""
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import qpr_jax
+from qpr_jax.data.questions import Entry
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import relevance_scores
+from qpr_jax.index.recipe import Recipe
+from qpr_jax.retriever import Hit, Retriever
+from tests.retriever.conftest import QUESTIONS
+from tests.runs import write_encoder, write_reranker
+
+ROOT = pathlib.Path(qpr_jax.__file__).parents[1]
+IDS = ["007", 7, "q-3", "\ud800"]
+PAYLOADS = [{"tag": "a", "n": 1}, None, {"url": "x/ü", "more": [1, {"x": None}]}, {}]
+ENTRIES = [Entry(2 + i, IDS[i], QUESTIONS[i], PAYLOADS[i]) for i in range(4)]
+EXPECTED = {IDS[i]: (QUESTIONS[i], PAYLOADS[i] or None) for i in range(4)}
+
+
+@pytest.fixture(params=["one stage", "light"])
+def built(request, run, tmp_path):
+    if request.param == "light":
+        write_reranker(run, candidates=3)
+    return Retriever.build_in(tmp_path / "mine", ENTRIES, run=run)
+
+
+def found_by(retriever):
+    """What a search for anything returns, by id."""
+    (hits,) = retriever.search(["how to cook rice"], 20)
+    assert len(hits) == len(retriever)
+    return {hit.id: (hit.question, hit.payload) for hit in hits}
+
+
+def texts_of(retriever):
+    return {question.id: question.text for question in retriever.store.questions()}
+
+
+def test_search_finds_the_question_itself_first(retriever):
+    assert [hits[0] for hits in retriever.search(QUESTIONS, k=2)] == [
+        Hit(id, question, pytest.approx(0, abs=1e-9))
+        for question, id in zip(QUESTIONS, [7, 8, 3, 4], strict=True)
+    ]
+    assert (
+        Retriever.build(np.array(QUESTIONS), run=retriever.encoder)
+        .search(["How to cook rice?"], k=1)[0][0]
+        .id
+        == 2
+    )
+
+
+def test_distances_are_squared_euclidean_and_sorted(retriever):
+    vectors = retriever.encode(QUESTIONS)
+    (query,) = retriever.encode(["learn rice"])
+    (hits,) = retriever.search(["learn rice"], k=4)
+    squares = ((vectors - query) ** 2).sum(axis=1)
+    order = np.argsort(squares)
+    assert [hit.question for hit in hits] == [QUESTIONS[i] for i in order]
+    np.testing.assert_allclose([hit.distance for hit in hits], squares[order], rtol=1e-5)
+    assert retriever.encode([]).shape == (0, 6)
+
+
+def test_never_more_hits_than_questions(retriever):
+    for k in (4, 5, 10**9):
+        found = retriever.search(["rice", "", "🦓\ud800\x00"], k=k)
+        assert [len(hits) for hits in found] == [4] * 3
+    assert len(retriever.search(["rice"], k=np.int64(1))[0]) == 1
+    assert retriever.search([]) == []
+
+
+def test_another_recipe(run):
+    questions = [f"question {i} about {i % 7}" for i in range(1000)]
+    recipe = Recipe("IVF20,SQ8", "ip", probes=19)
+    retriever = Retriever.build(questions, run=run, recipe=recipe)
+    assert retriever.store.recipe == recipe
+    assert retriever.store.factory == "IVF20,SQ8"
+    vectors = retriever.encode(["learn python", *questions])
+    found = retriever.search(["learn python"], 3)[0]
+    best = np.sort(-vectors[1:] @ vectors[0])[:3]
+    np.testing.assert_allclose([hit.distance for hit in found], best, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("questions", "ids", "message"),
+    [
+        ([], None, "`questions`: expected questions to index, got none"),
+        ("rice", None, "`questions`: expected a list of strings, got a str"),
+        (["a", None], None, "got NoneType at position 1"),
+        (["a", "b"], [1], r"`ids`: expected one a question \(2\), got 1"),
+        (["a", "b"], [1, 1], "`ids`: expected distinct ids, got 1 twice"),
+    ],
+)
+def test_wrong_builds_are_refused(run, questions, ids, message):
+    with pytest.raises(UserError, match=message):
+        Retriever.build(questions, ids, run=run)
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "message"),
+    [
+        ("rice", 5, "`queries`: expected a list of strings, got a str"),
+        ([None], 5, "`queries`: expected strings, got NoneType at position 0"),
+        (["rice"], 0, "`k`: expected 1 or more, got 0"),
+        (["rice"], 2.5, "`k`: expected a whole number, got 2.5"),
+        (["rice"], None, "`k`: expected a whole number, got None"),
+    ],
+)
+def test_wrong_searches_are_refused(retriever, queries, k, message):
+    with pytest.raises(UserError, match=message):
+        retriever.search(queries, k)
+
+
+def test_ids_and_payload_come_back(built, tmp_path):
+    loaded = Retriever.load(tmp_path / "mine")
+    assert found_by(built) == found_by(loaded) == EXPECTED
+    loaded.save(tmp_path / "copy")
+    assert found_by(Retriever.load(tmp_path / "copy")) == EXPECTED
+    assert built.explain("rice", id="q-3") == built.explain("rice", QUESTIONS[2])
+    assert built.explain("rice", id="7") == built.explain("rice", id=7)
+    with pytest.raises(UserError, match="expected the id of an indexed question, got 'q-4'"):
+        built.explain("rice", id="q-4")
+
+
+def test_changes_are_kept_in_the_folder(built, tmp_path):
+    state, other = built.state, Retriever.load(tmp_path / "mine")
+    given, payload = ["q-3", "8", 9, "new"], [{"n": 2}, None, {"n": 3}, {"n": 4}]
+    assert built.add(["rye?", "oats?", "wheat?", "barley?"], given, payload) == given
+    assert built.add(["7 again"], ["7"]) == ["7"]
+    assert other.add(["no id"]) == [10]
+    assert built.remove(["\ud800", "9"]) == 2
+    expected = {
+        "007": EXPECTED["007"],
+        "q-3": ("rye?", {"n": 2}),
+        "8": ("oats?", None),
+        "new": ("barley?", {"n": 4}),
+        "7": ("7 again", None),
+        10: ("no id", None),
+    }
+    for same in (built, other, Retriever.load(tmp_path / "mine")):
+        assert found_by(same) == expected
+    built.compact()
+    for same in (built, other, Retriever.load(tmp_path / "mine")):
+        assert found_by(same) == expected
+    assert other.remove(["x", 8, "10"], ignore_missing=True) == 2
+    assert built.add(["next"]) == [11]  # 10 was another question
+    assert relevance_scores(built.search, {"rye?": {"q-3"}, "next": {11}})["recall@10"] == 1
+    with pytest.raises(UserError, match="the index was changed meanwhile, so nothing was added"):
+        built.add(["late"], state=state)
+    assert built.add(["in time"], state=built.state) == [12]
+    assert built.add([]) == []
+    assert built.remove([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([7, 5], "`ids`: expected ids of indexed questions, got 5 that no question has; leave"),
+        ([1, 7, 5, 0], "got 1 and 2 others that no question has"),
+        ([7, 7], "expected distinct ids, got 7 twice"),
+        ("12", r"`ids`: expected a list of ids, got a str; pass \[ids\]"),
+        (["7", 7], "expected distinct ids, got 7 twice"),
+        ([b"7"], "expected whole numbers or strings, got b'7' at position 0"),
+    ],
+)
+def test_wrong_changes_change_nothing(retriever, ids, message):
+    with pytest.raises(UserError, match=message):
+        retriever.remove(ids)
+    with pytest.raises(UserError, match=r"`ids`: expected one a question \(1\), got 2"):
+        retriever.add(["a"], [1, 2])
+    with pytest.raises(UserError, match=r"`payload`: expected a mapping a question \(2\), got 1"):
+        retriever.add(["one", "two"], None, [{"a": 1}])
+    with pytest.raises(UserError, match="`payload`: expected finite numbers"):
+        retriever.add(["one"], None, [{"a": float("nan")}])
+    assert len(retriever) == 4
+
+
+def test_the_largest_id_does_not_stop_the_counter(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    retriever.add(["last"], [2**63 - 1])
+    assert retriever.add(["next"]) == [9]
+    assert Retriever.load(tmp_path / "saved").add(["after"]) == [10]
+
+
+def test_a_retriever_in_memory_is_saved_with_its_changes(retriever, tmp_path):
+    retriever.add(["What is rye?"])
+    retriever.remove([7])
+    retriever.compact()
+    before = texts_of(retriever)
+    retriever.save(tmp_path / "deep" / "saved")
+    loaded = Retriever.load(tmp_path / "deep" / "saved")
+    assert texts_of(loaded) == before
+    assert loaded.encoder.settings == {"steps": 3}
+    retriever.remove([9])  # kept in the folder from now on
+    assert 9 not in texts_of(loaded)
+    loaded.save(tmp_path / "deep" / "saved")  # over itself
+    assert texts_of(Retriever.load(tmp_path / "deep" / "saved")) == texts_of(retriever)
+    assert sorted(p.name for p in (tmp_path / "deep/saved").iterdir()) == ["export", "index"]
+
+
+def test_a_failed_build_leaves_the_index_and_its_encoder(retriever, run, tmp_path):
+    retriever.save(tmp_path / "saved")
+    other = tmp_path / "other"
+    write_encoder(other, seed=1)
+    names = len([*(tmp_path / "saved").rglob("*")])
+
+    def broken():
+        yield Entry(1, None, "one")
+        raise UserError("a bad row")
+
+    for entries, message in (
+        (broken(), "a bad row"),
+        ([], "expected questions to index, got none"),
+        ([(1, -1, "x")], r"`ids`: expected 0 to .*, got -1 in `entries`, line 1"),
+        ([(1, [], "x")], r"expected whole numbers or strings, got \[\] in `entries`, line 1"),
+        ([(1, None, None)], "expected strings, got NoneType"),
+        ([(2, "a", "x"), (3, 5, "y"), (4, "5", "z")], "`entries`, line 4: the id 5 stands twice"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Retriever.build_in(tmp_path / "saved", entries, run=other)
+        assert texts_of(Retriever.load(tmp_path / "saved")) == texts_of(retriever)
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=other)
+    again = Retriever.load(tmp_path / "saved")
+    assert texts_of(again) == {0: "one"}
+    assert again.encoder.identity != retriever.encoder.identity
+    # The vectors of the first retriever do not fit any more.
+    with pytest.raises(UserError, match="expected an index of the encoder"):
+        retriever.add(["two"])
+    Retriever.build_in(tmp_path / "saved", [Entry(1, None, "one")], run=run)
+    assert Retriever.load(tmp_path / "saved").encoder.identity == retriever.encoder.identity
+    assert len([*(tmp_path / "saved").rglob("*")]) == names
+
+
+def test_leftovers_of_a_kill_go_with_the_next_change(retriever, tmp_path):
+    folder = tmp_path / "saved"
+    retriever.save(folder)
+    for name in (".export.old", ".export-0123456789abcdef.part", "export-fedcba9876543210", ".me"):
+        (folder / name).mkdir()
+    (folder / "index" / "vectors-0123456789abcdef.npy").write_text("x")
+    loaded = Retriever.load(folder)
+    assert len([*folder.iterdir()]) == 6  # reading changes nothing
+    loaded.add(["more"])
+    assert sorted(path.name for path in folder.iterdir()) == [".me", "export", "index"]
+    assert len([*(folder / "index").glob("vectors-*")]) == 1
+
+
+def test_after_compaction_no_byte_of_a_removed_question_is_left(retriever, tmp_path):
+    secrets = ["My secret name is Eve", "Where do I live \ud800 really?", "Replaced secret"]
+    retriever.add([*secrets, *QUESTIONS], range(100, 107))
+    retriever.save(tmp_path / "saved")
+    retriever.add(["Another secret"], [200])
+    retriever.add(["harmless"], [102])
+    retriever.remove([100, 101, 200])
+
+    def left() -> int:
+        files = [path.read_bytes() for path in (tmp_path / "saved").rglob("*") if path.is_file()]
+        hidden = [text.encode("utf-8", "surrogatepass") for text in (*secrets, "Another secret")]
+        return sum(any(secret in data for data in files) for secret in hidden)
+
+    assert left() == 4
+    Retriever.load(tmp_path / "saved").compact()
+    assert left() == 0
+
+
+def test_a_change_of_the_working_directory_changes_no_folder(retriever, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    retriever.save("saved")
+    loaded = Retriever.load("saved")
+    monkeypatch.chdir("/")
+    loaded.add(["one"])
+    retriever.compact()
+    assert 9 in texts_of(Retriever.load(tmp_path / "saved"))
+
+
+def test_what_is_missing_or_damaged_is_named(run, retriever, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder, message in (
+        (tmp_path / "nowhere", "`run`: expected a run or an index, found none at"),
+        (tmp_path / "empty", "empty: expected a run, or a whole encoder"),
+        (run, "run has no index/; finish the run"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Retriever.load(folder)
+    for name in ("export/model.safetensors", "index/manifest.json", "export/manifest.json"):
+        retriever.save(tmp_path / "saved")
+        path = tmp_path / "saved" / name
+        data = path.read_bytes()
+        path.write_bytes(data[:-30] + bytes([data[-30] ^ 1]) + data[-29:])
+        with pytest.raises(UserError, match="saved"):
+            Retriever.load(tmp_path / "saved")
+        path.write_bytes(data)
+    write_encoder(tmp_path / "saved", seed=1)
+    with pytest.raises(UserError, match="expected an index of the encoder"):
+        Retriever.load(tmp_path / "saved")
+
+
+WITHOUT_JAX = """
+import sys
+for name in ("jax", "jaxlib", "flax", "optax", "orbax"):
+    sys.modules[name] = None  # any import of it fails
+from qpr_jax import Retriever
+retriever = Retriever.load(sys.argv[1])
+(hits,) = retriever.search(["How to cook rice?"], k=2)
+print(hits[0].id, len(hits), retriever.encode(["rice"]).shape)
+"""
+
+
+def test_needs_no_jax(retriever, tmp_path):
+    retriever.save(tmp_path / "saved")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WITHOUT_JAX, str(tmp_path / "saved")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stderr == ""
+    assert done.stdout == "3 2 (1, 6)\n"

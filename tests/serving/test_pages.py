@@ -1,0 +1,122 @@
+"""The search page and the review page in a real browser."""
+
+import os
+import shutil
+
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.duplicates.review import open_review
+from qpr_jax.serving.app import make_app
+from qpr_jax.serving.review import make_review_app
+from tests.serving.conftest import running
+from tests.serving.test_review import EVIL, TOKEN, write_found
+
+sync_api = pytest.importorskip("playwright.sync_api")
+expect = sync_api.expect
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def open_page():
+    """An address -> its page, with which nothing may be wrong at the end."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium on the PATH")
+    wrong = []
+    with sync_api.sync_playwright() as playwright:
+        # Chromium refuses to run in its sandbox as root.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
+
+        def open_one(address):
+            page, origin = browser.new_page(), address.partition("?")[0]
+            page.on("pageerror", lambda error: wrong.append(str(error)))
+            page.on("request", lambda r: None if r.url.startswith(origin) else wrong.append(r.url))
+            page.goto(address)
+            return page
+
+        yield open_one
+        browser.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def page(open_page, reranked):
+    """The search page of an index with a re-ranker."""
+    with running(make_app(Retriever.load(reranked))) as address:
+        yield open_page(address)
+
+
+def shown(page):
+    rows = page.locator("#results li")
+    expect(rows).to_have_count(4)
+    return [rows.nth(i).locator(".question").inner_text() for i in range(4)]
+
+
+def test_questions_are_found_by_the_keyboard_and_are_text(page, reranked):
+    page.keyboard.type("cook rice")  # the input has the focus
+    hits = Retriever.load(reranked).search(["cook rice"], 4)[0]
+    assert shown(page) == [hit.question for hit in hits]
+    expect(page.get_by_role("status")).to_have_text("4 questions found for \u201ccook rice\u201d")
+    assert page.locator("#results img").count() == 0
+    assert page.title() == "Paraphrases"
+    focused = "document.activeElement.querySelector?.('.rank')?.textContent"
+    for key, rank in [("ArrowDown", "1"), ("ArrowDown", "2"), ("ArrowUp", "1")]:
+        page.keyboard.press(key)
+        assert page.evaluate(focused) == rank
+    page.get_by_role("combobox", name="Order").select_option("by distance")
+    hits = Retriever.load(reranked).search(["cook rice"], 4, rerank=False)[0]
+    expect(page.locator(".score")).to_have_count(0)
+    assert shown(page) == [hit.question for hit in hits]
+
+
+def test_errors_are_told(page):
+    page.evaluate("document.getElementById('query').removeAttribute('maxlength')")
+    page.locator("#query").fill("x" * 3000)
+    expect(page.locator("#status")).to_contain_text("should have at most 2000 characters")
+    page.route("**/search", lambda route: route.fulfill(status=502, body="<html>Bad Gateway"))
+    page.locator("#query").fill("rice")
+    expect(page.locator("#status")).to_have_text("Not searched: the server answered 502")
+
+
+def test_payload_is_text_and_addresses_are_links(page):
+    payload = {"url": "https://example.com/?a=<b>", "<i>x</i>": "javascript:alert(1)"}
+    payload |= {f"field {i}": i for i in range(8)}
+    hit = {"id": "a", "question": "With", "distance": 0.5, "score": None, "payload": payload}
+    page.route("**/search", lambda route: route.fulfill(json={"results": [[hit]]}))
+    page.keyboard.type("rice")
+    fields = page.locator("#results dl")
+    link = fields.get_by_role("link")
+    expect(link).to_have_count(1)
+    assert link.get_attribute("href") == payload["url"]
+    assert fields.inner_text().endswith("and 2 more")
+    assert page.locator("#results i").count() == 0
+
+
+def test_a_review_by_the_keyboard(open_page, tmp_path):
+    write_found(tmp_path / "pairs.csv")
+    with (
+        open_review(
+            str(tmp_path / "pairs.csv"), tmp_path / "verdicts.csv", precision=0.6
+        ) as review,
+        running(make_review_app(review, token=TOKEN)) as address,
+    ):
+        page = open_page(f"{address}/?token={TOKEN}")
+        expect(page.locator("#first")).to_contain_text(EVIL)
+        assert page.locator("#pair img, #pair b").count() == 0
+        assert page.locator("#first mark").all_inner_texts() == ["2015"]
+        for key, said, kept in [
+            ("y", "Kept: the same.", 1),
+            ("n", "Kept: not the same.", 2),
+            ("s", "Skipped.", 2),
+            ("u", "Taken back.", 2),
+            ("Control+y", "Taken back.", 2),  # the browser's own
+        ]:
+            page.keyboard.press(key)
+            expect(page.locator("#status")).to_have_text(said)
+            assert sum(verdict.is_duplicate is not None for verdict in review.history) == kept
+        expect(page.locator("#estimate")).to_contain_text("at a precision of")
+        page.evaluate("() => { window.fetch = () => Promise.reject(new Error('gone')); }")
+        page.keyboard.press("y")
+        expect(page.locator("#status")).to_have_text("Not kept: gone")

@@ -1,0 +1,132 @@
+"""The command `qpr serve`, as processes of its own."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from qpr_jax import Retriever
+from qpr_jax.cli.serve import host_names, origin_names
+from qpr_jax.errors import UserError
+from tests.serving.conftest import BEARER, TOKEN, wait_until
+
+QPR = [sys.executable, "-m", "qpr_jax.cli.main"]
+
+
+@contextlib.contextmanager
+def serving(folder, *options):
+    """A server of its own process: its address, and the process."""
+    command = [*QPR, "serve", str(folder), "--port", "0", *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        command, **pipes, text=True, env=os.environ | {"QPR_TOKEN": TOKEN}, start_new_session=True
+    )
+    try:
+        lines = iter(process.stderr.readline, "")
+        address = next(filter(None, (re.search(r"http://\S+:\d+", line) for line in lines)))[0]
+        wait_until(lambda: ready(address))
+        yield address, process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def ready(address):
+    try:
+        return httpx.get(f"{address}/ready").status_code == 200
+    except httpx.TransportError:  # not yet
+        return False
+
+
+def test_a_server_answers_reloads_and_ends_an_answer_before_it_stops(mine, tmp_path):
+    log = tmp_path / "access.jsonl"
+    options = ["--allowed-host", "search.example", "--access-log", str(log), "--max-body", "99"]
+    with serving(mine, *options, "--json") as (address, process):
+        facts = {"folder": str(mine), "questions": 4, "url": address, "writing": True}
+        assert json.loads(process.stdout.readline()) == facts
+        for host, status in [("search.example", 200), ("localhost", 200), ("other.example", 400)]:
+            assert httpx.get(f"{address}/health", headers={"Host": host}).status_code == status
+        long = {"queries": ["x" * 90]}
+        assert httpx.post(f"{address}/search", json=long).status_code == 413
+        new = {"questions": ["new"], "ids": [77]}
+        answer = httpx.post(f"{address}/questions", json=new, headers=BEARER)
+        assert answer.json() == {"ids": [77]}
+        process.send_signal(signal.SIGHUP)
+        reloaded = 'qpr_reloads_total{result="ok"} 1.0'
+        wait_until(lambda: reloaded in httpx.get(f"{address}/metrics").text)
+        # An answer that has begun, and ends after the signal.
+        host, port = address.removeprefix("http://").split(":")
+        body = b'{"questions": ["learn python"]}'
+        head = "POST /encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            connection.sendall(head.encode())
+            assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            process.terminate()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            connection.sendall(body)
+            assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert process.wait(30) == -signal.SIGTERM
+    assert Retriever.load(mine).store.get([77])[0].text == "new"
+    assert '"path": "/search"' in log.read_text()
+
+
+def test_two_workers_share_the_index_and_the_metrics(mine):
+    with serving(mine, "--workers", "2") as (address, process):
+        # A connection belongs to one worker, so that each request here may go to either.
+        new = {"questions": ["new"], "ids": [77]}
+        assert httpx.post(f"{address}/questions", json=new, headers=BEARER).status_code == 200
+        for _ in range(20):
+            assert httpx.get(f"{address}/questions/77").json()["question"] == "new"
+            answer = httpx.post(f"{address}/search", json={"queries": ["new"], "k": 5})
+            assert "new" in answer.text
+        counted = re.search(
+            r'qpr_requests_total\{handler="/search",method="POST",status="200"\} (\S+)',
+            httpx.get(f"{address}/metrics").text,
+        )
+        assert float(counted[1]) == 20
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("none --port 0", "none"),
+        ("none --port 0 --workers 2", "none"),
+        ("none --port TAKEN", "cannot listen at 127.0.0.1:"),
+        ("none --host no.such.host.invalid", "expected an address"),
+        ("none --port 0 --access-log none/log", "none"),
+        ("none --token-file token", "expected a token of printable ASCII without blanks"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, arguments, line):
+    (tmp_path / "token").write_text("two words")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = arguments.replace("TAKEN", str(taken.getsockname()[1])).split()
+        done = subprocess.run([*QPR, "serve", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert (last.startswith("error: "), line in last) == (True, True), done.stderr
+
+
+def test_hosts_and_origins():
+    for name in ("", "a:80", "http://a", "a b", "*.a", "a,b", "[a", "1.1.1.1:8"):
+        with pytest.raises(UserError, match="expected a name or an address without port, got"):
+            host_names("127.0.0.1", [name])
+    assert host_names("::", ["::1", "[2001:DB8::1]"]) == ["[::1]", "[2001:db8::1]"]
+    assert host_names("2001:db8::2", ["10.0.0.1", "*"]) == ["[2001:db8::2]", "10.0.0.1", "*"]
+    for origin in ("*", "shop.example", "https://a/b", "https://", "null"):
+        with pytest.raises(UserError, match="expected an origin"):
+            origin_names([origin])
+    names = ["https://shop.example", "http://localhost:3000", "http://[::1]:80"]
+    assert origin_names(names) == names
