@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from benchmarks.accelerator_page import goals, page, plot
-from experiments.measuring import Clock, TooLong, program, run
+from benchmarks.measuring import Clock, TooLong, program, run
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.models.bert_shape import BertShape

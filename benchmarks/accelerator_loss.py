@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.loss import SMOOTHING, pairs, target_entropy
-from experiments.measuring import Clock, best_of, seconds_in_turns
+from benchmarks.measuring import Clock, best_of, seconds_in_turns
 from qpr_jax.losses import sdml_loss
 from qpr_jax.precision import PRECISIONS, available, resolve
 from qpr_jax.training import device_memory

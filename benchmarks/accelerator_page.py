@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.tables import table_lines
+from benchmarks.measuring import table_lines
 from qpr_jax.precision import PRECISIONS
 
 Row = dict[str, Any]

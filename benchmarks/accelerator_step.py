@@ -17,7 +17,7 @@ import numpy as np
 from flax import nnx
 
 from benchmarks.accelerator_loss import NO_TIME, Row, left_out, too_large
-from experiments.measuring import Clock, best_of, seconds_in_turns
+from benchmarks.measuring import Clock, best_of, seconds_in_turns
 from qpr_jax.encoders.sentence_transformers import SentenceModel
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import BertEncoder

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.loss import torch_cross_entropy
-from experiments.measuring import positive, program, run
+from benchmarks.measuring import positive, program, run
 from qpr_jax.data.sources import find_quora
 from qpr_jax.errors import UserError
 

@@ -24,8 +24,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.measuring import rates_in_turns
 from benchmarks.public_encoders import PUBLIC
-from experiments.measuring import rates_in_turns
 from qpr_jax.cli.program import run_program
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.cnn_encoder import CnnEncoder

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from experiments.measuring import ROOT
+from benchmarks.measuring import ROOT
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 

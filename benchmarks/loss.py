@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.measuring import TooLong, best_of, peak_gib, positive, program, run
+from benchmarks.measuring import TooLong, best_of, peak_gib, positive, program, run
 from qpr_jax.errors import UserError
 
 SMOOTHING = 0.3

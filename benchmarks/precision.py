@@ -28,7 +28,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.loss import SMOOTHING, pairs, target_entropy
-from experiments.measuring import positive
+from benchmarks.measuring import positive
 from qpr_jax.cli.program import run_program
 from qpr_jax.files import write_atomically, write_json
 from qpr_jax.losses import sdml_loss

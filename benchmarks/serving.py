@@ -29,7 +29,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-from experiments.measuring import positive
+from benchmarks.measuring import positive
 from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 from qpr_jax.retriever import Retriever

@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    from experiments.measuring import positive
+    from benchmarks.measuring import positive
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="minilm", help="Its folder or name.")

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measuring import program, run
 from experiments import paper_tables
-from experiments.measuring import program, run
 from experiments.paper_numbers import TABLES
 from experiments.study import Flag, Flags, Study, Trials
 from experiments.tables import score_records, table_lines, write_scores
@@ -101,7 +101,7 @@ def measure(size: int) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from experiments.measuring import peak_gib
+    from benchmarks.measuring import peak_gib
     from qpr_jax.data.sources import find_quora
     from qpr_jax.training.dataset import load_dataset
     from qpr_jax.training.stages import build_plan

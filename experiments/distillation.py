@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measuring import rates_in_turns
 from experiments.distillation_texts import texts_section
-from experiments.measuring import rates_in_turns
 from experiments.study import Flag, Flags, Study, Trials
 from experiments.tables import difference_cell, score_records, table_lines, write_scores
 from experiments.trials import Trial, load, seeded

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from experiments.measuring import rates_in_turns
+from benchmarks.measuring import rates_in_turns
 from experiments.study import Flag, Flags, Study, Trials
 from experiments.tables import (
     difference_cell,

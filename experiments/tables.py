@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.measuring import commit
+from benchmarks.measuring import commit
 from experiments.paper_numbers import Table
 from experiments.study import Trials
 from qpr_jax.data.splits import HELD_OUT

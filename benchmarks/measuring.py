@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qpr_jax.cli.program import run_program
@@ -161,3 +161,13 @@ def rates_in_turns(
             if number:  # the first round compiles
                 rates[name].append(len(questions) / (time.perf_counter() - start))
     return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown, with an empty line after it."""
+    return [
+        "|" + "|".join(f" {title} " if title else " " for title in head) + "|",
+        "|---" * len(head) + "|",
+        *(f"| {' | '.join(cells)} |" for cells in rows),
+        "",
+    ]

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import accelerator, accelerator_loss, accelerator_step
 from benchmarks.accelerator_page import goals, measured, page
 from benchmarks.loss import pairs
-from experiments.measuring import Clock, seconds_in_turns
+from benchmarks.measuring import Clock, seconds_in_turns
 from qpr_jax.losses import sdml_loss
 
 RATES = {"highest": 1e9}
