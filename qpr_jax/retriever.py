@@ -175,10 +175,8 @@ class Retriever:
         vectors = self.encoder.encode(texts)
         if reranker is None:
             return Results.of(texts, self.store.search(vectors, count))
-        hits = self.store.search(vectors, max(count, reranker.candidates), payload=False)
-        best = [found[:count] for found in reranker.rerank(texts, hits)]
-        stored = iter(self.store.get([hit.id for found in best for hit in found]))
-        return Results.of(texts, [[_with_payload(h, next(stored)) for h in hits] for hits in best])
+        hits = self.store.search(vectors, max(count, reranker.candidates))
+        return Results.of(texts, [found[:count] for found in reranker.rerank(texts, hits)])
 
     def explain(
         self, text: str, other: str | None = None, *, id: Id | None = None, rerank: Rerank = None
@@ -283,7 +281,3 @@ def _questions(entries: Entries, lines: array.array[int], where: str) -> Iterato
         yield Question(value, text, payload)
     if not lines:
         raise UserError(f"{where.rpartition(',')[0]}: expected questions to index, got none")
-
-
-def _with_payload(hit: Hit, stored: Question | None) -> Hit:
-    return hit if stored is None or stored.payload is None else hit._replace(payload=stored.payload)

@@ -72,9 +72,6 @@ def what_is_added_is_found(store, reopen):
     assert_is(reopen(), expected)
     (hits,) = store.search(encode(["a"]), 100)
     assert len(hits) == 40  # fewer than k
-    (bare,) = store.search(encode(["a"]), 3, payload=False)
-    assert [hit[:3] for hit in bare] == [hit[:3] for hit in hits[:3]]
-    assert [hit.payload for hit in bare] == [None] * 3
 
 
 def equal_ids_are_replaced(store, reopen):

@@ -68,11 +68,8 @@ class Store(Protocol):
         """Name of the present state; every change gives another one."""
         ...
 
-    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
-        """Find the `k` nearest questions of each vector float32 [n, d], nearest first.
-
-        payload: whether the hits have their payload, which takes time.
-        """
+    def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
+        """Find the `k` nearest questions of each vector float32 [n, d], nearest first."""
         ...
 
     def add(self, questions: Sequence[Question], vectors: np.ndarray) -> None:

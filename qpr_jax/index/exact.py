@@ -49,14 +49,14 @@ def distances_to(
     """Compute the distances float32 [n, c] of queries [n, d] to rows int64 [n, c] of vectors.
 
     Squared distances are computed by subtraction, so that small ones are exact. Row -1 is at inf.
-    rows: contiguous.
     """
     distances = np.full(rows.shape, np.inf, np.float32)
     if not len(vectors) or not rows.size:
         return distances
     if vectors.dtype == np.float32 and vectors.flags.c_contiguous:
-        arrays = distances, np.ascontiguousarray(queries, np.float32), vectors, rows
-        arguments = [*map(faiss.swig_ptr, arrays), queries.shape[1], *rows.shape]
+        queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows)
+        pointers = map(faiss.swig_ptr, (distances, queries, vectors, rows))
+        arguments = [*pointers, queries.shape[1], *rows.shape]
         if metric == "l2":
             faiss.fvec_L2sqr_by_idx(*arguments)
             return distances

@@ -144,7 +144,7 @@ class FolderStore:
     def __len__(self) -> int:
         return self._fresh().live.present
 
-    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
+    def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """As of `Store`."""
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise UserError(
@@ -157,7 +157,7 @@ class FolderStore:
             if size < 1:
                 return [[] for _ in vectors]
             distances, rows = state.build.vectors.search(vectors, size, state.live)
-            found = state.questions(rows[rows >= 0].tolist(), payload=payload)
+            found = state.questions(rows[rows >= 0].tolist())
             return as_hits(distances, rows, found)
 
         return self._read(find)

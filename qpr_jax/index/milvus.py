@@ -140,7 +140,7 @@ class MilvusStore:
         facts |= {"questions": len(self), "dimension": self.dimension, "encoder": self.encoder}
         return facts | dataclasses.asdict(self.recipe) | {"consistency": self._server.consistency}
 
-    def search(self, vectors: np.ndarray, k: int, *, payload: bool = True) -> list[list[Hit]]:
+    def search(self, vectors: np.ndarray, k: int) -> list[list[Hit]]:
         """Find the `k` (at most 16,384) nearest questions of each vector float32 [n, d]."""
         if k > _MOST:
             raise UserError(f"`k`: expected 1 to {_MOST:,}, the limit of Milvus, got {k:,}")
@@ -149,13 +149,13 @@ class MilvusStore:
         results: list[list[Hit]] = []
         for start in range(0, len(vectors), size):
             some = [*np.asarray(vectors[start : start + size], np.float32)]
-            found = self._search(some, k, payload, self.recipe.probes)
+            found = self._search(some, k, self.recipe.probes)
             if any(len(hits) < k for hits in found):  # the lists that were read may have fewer
-                found = self._search(some, k, payload, _MAX_LISTS)
+                found = self._search(some, k, _MAX_LISTS)
             results += found
         return results
 
-    def _search(self, data: list[Any], k: int, payload: bool, probes: int) -> list[list[Hit]]:
+    def _search(self, data: list[Any], k: int, probes: int) -> list[list[Hit]]:
         metric, sign = self.recipe.metric, -1.0 if self.recipe.metric == "ip" else 1.0
         effort = {"nprobe": min(probes, _MAX_LISTS), "ef": min(max(2 * probes, k), _MAX_EF)}
         how = {"metric_type": metric.upper(), "params": effort}
@@ -165,7 +165,6 @@ class MilvusStore:
             hits = []
             for hit in sorted(found, key=lambda h: (sign * h["distance"], h["entity"]["row"])):
                 value, text, columns = _question(hit["entity"])
-                columns = columns if payload else None
                 hits.append(Hit(value, text, sign * hit["distance"], None, columns))
             results.append(hits)
         return results

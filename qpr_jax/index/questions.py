@@ -75,13 +75,12 @@ class BuiltQuestions:
                 found.update((_key(key), row) for key, row in connection.execute(query, some))
         return found
 
-    def get(self, rows: Iterable[int], *, payload: bool = True) -> dict[int, Question]:
-        """Return the questions of rows; without their payload it is faster."""
-        columns = "row, key, id, text, payload" if payload else "row, key, id, text, NULL"
+    def get(self, rows: Iterable[int]) -> dict[int, Question]:
+        """Return the questions of rows."""
         found, wanted = {}, sorted({*rows})
         with self._database.connection() as connection:
             for some in _parts(wanted):
-                query = f"SELECT {columns} FROM questions WHERE row IN ({_marks(some)})"
+                query = f"SELECT * FROM questions WHERE row IN ({_marks(some)})"
                 for row, key, id, text, stored in connection.execute(query, some).fetchall():
                     found[row] = _question(key, id, text, stored)
         if len(found) < len(wanted):

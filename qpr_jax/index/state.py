@@ -52,16 +52,15 @@ class State(NamedTuple):
                 found[key] = row
         return found
 
-    def questions(self, rows: Sequence[int], *, payload: bool = True) -> dict[int, Question]:
+    def questions(self, rows: Sequence[int]) -> dict[int, Question]:
         """Return the questions of rows, removed ones included; UserError if one is missing."""
         built = self.built
         if not self.added:
-            return self.build.questions.get(rows, payload=payload)
-        found = self.build.questions.get((r for r in rows if r < built), payload=payload)
+            return self.build.questions.get(rows)
+        found = self.build.questions.get(r for r in rows if r < built)
         for row in rows:
             if row >= built:
-                question = self.added[row - built]
-                found[row] = question if payload else question._replace(payload=None)
+                found[row] = self.added[row - built]
         return found
 
     def apply(self, path: pathlib.Path) -> State:

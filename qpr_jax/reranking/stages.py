@@ -244,7 +244,7 @@ class Stages:
         distance = float(-left @ right if products else ((left - right) ** 2).sum())
         found = Explanation(distance)
         if (reranker := self.reranker(rerank, store)) is not None:
-            (pool,) = store.search(left[None], reranker.candidates, payload=False)
+            (pool,) = store.search(left[None], reranker.candidates)
             hit = Hit(UNKNOWN if id is None else id, question, distance)
             place = _put(pool, hit, reranker.candidates)
             parts = reranker.explain(text, pool)[place]

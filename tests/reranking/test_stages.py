@@ -39,7 +39,7 @@ class MemoryStore:
         self.recipe = Recipe(metric=metric)
         self.texts, self.vectors = texts, (encoder or WordEncoder()).encode(texts)
 
-    def search(self, vectors, k, *, payload=True):
+    def search(self, vectors, k):
         found = []
         for vector in vectors:
             if self.recipe.metric == "ip":
