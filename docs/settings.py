@@ -5,15 +5,20 @@ python docs/settings.py
 
 from __future__ import annotations
 
+import builtins
 import pathlib
+import typing
 from collections.abc import Iterable
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from qpr_jax.training.config import TrainConfig, declarations, read
-from qpr_jax.training.declaration import Setting
-from qpr_jax.training.describe import bounds, choices, section_help, type_word
 from qpr_jax.training.losses_config import LOSSES, loss_names
+from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.presets import PRESETS
+from qpr_jax.training.sections import MAY_CHANGE
+from qpr_jax.training.sources import SOURCES
 
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 _HEAD = """# Settings
@@ -40,9 +45,8 @@ kernel_sizes = [1, 3, 5]
 ```
 
 A flag goes before the config, and the config before the defaults below. An unknown name is refused
-with the nearest one. `qpr settings` prints this list, `qpr settings --toml` a file to start from. A
-training warns of changed settings that it does not read. A run may be resumed with another value of
-the settings marked `*`; with another value of any other setting it is refused.
+with the nearest one. `qpr presets NAME --all` prints a file to start from. A run may be resumed
+with another value of the settings marked `*`; with other values of other settings it is refused.
 """
 
 
@@ -50,27 +54,64 @@ def page() -> str:
     """The contents of docs/settings.md."""
     lines = [_HEAD, "## At the top, without a section", ""]
     section = ""
-    for name, (setting, kind) in declarations().items():
+    for name, field in declarations().items():
         here = name.rpartition(".")[0]
         if here != section or lines[-1] == "":
             if here:
-                lines += [""] * (lines[-1] != "") + [f"## `{here}`", "", section_help(here), ""]
+                lines += [""] * (lines[-1] != "") + [f"## `{here}`", "", _section_help(here), ""]
             lines += ["| setting | type | default | allowed | what it is |", "|---" * 5 + "|"]
             section = here
-        lines.append(_row(name, setting, kind))
+        lines.append(_row(name, field))
     lines += ["", *_losses(), "", *_presets()]
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, setting: Setting, kind: Any) -> str:
+def _row(name: str, field: FieldInfo) -> str:
     cells = (
-        f"`{name}`{'' if setting.result else ' `*`'}",
-        type_word(kind),
+        f"`{name}`{' `*`' if MAY_CHANGE in field.metadata else ''}",
+        _type(field.annotation),
         _value(read(TrainConfig(), name)),
-        ", ".join([*(f"`{choice}`" for choice in choices(name)), *filter(None, [bounds(setting)])]),
-        setting.help,
+        ", ".join([*(f"`{choice}`" for choice in _choices(name, field)), *_bounds(field)]),
+        field.description or "",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _section_help(section: str) -> str:
+    return str(type(read(TrainConfig(), section)).__doc__)
+
+
+def _type(kind: Any) -> str:
+    """`int`, or `int, several`."""
+    match typing.get_origin(kind):
+        case builtins.tuple:
+            return f"{_type(typing.get_args(kind)[0])}, several"
+        case typing.Annotated:
+            return _type(typing.get_args(kind)[0])
+        case typing.Literal:
+            return "str"
+    return str(kind.__name__)
+
+
+def _choices(name: str, field: FieldInfo) -> Iterable[str]:
+    """The values of a setting that has a list of them."""
+    registries = {
+        "data.source": SOURCES,
+        "encoder.kind": MODEL_FAMILIES,
+        "loss.names": loss_names(),
+    }
+    if typing.get_origin(field.annotation) is typing.Literal:
+        return typing.get_args(field.annotation)
+    return registries.get(name, ())
+
+
+def _bounds(field: FieldInfo) -> Iterable[str]:
+    """`at least 0`, `less than 1`."""
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    for rule in field.metadata:
+        for key, word in words.items():
+            if hasattr(rule, key):
+                yield f"{word} {getattr(rule, key)}"
 
 
 def _value(value: Any) -> str:

@@ -13,10 +13,9 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.bootstrap import write_ranks
 from qpr_jax.evaluation.retrieval import RankFn
 from qpr_jax.files import locked, read_json, replace_folder, write_json
-from qpr_jax.training.config import TrainConfig, flatten, identity
+from qpr_jax.training.config import RerankConfig, TrainConfig, flatten, identity
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.presets import smoke_changes
-from qpr_jax.training.second_stage_config import RerankConfig
 
 log = logging.getLogger("qpr_jax.study")
 

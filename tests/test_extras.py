@@ -75,7 +75,7 @@ WORKING = (
 )
 REFUSED = {
     "evaluate mine labeled.csv --task classification --validation labeled.csv": "sklearn",
-    "train runs/a --config synthetic_sdml": "jax",
+    "train runs/a --config synthetic_sdml": "pydantic",
     "serve mine": "anyio",
 }
 

@@ -1,6 +1,5 @@
 """The constants of each platform, and the programs that they make."""
 
-import dataclasses
 import re
 
 import jax
@@ -13,9 +12,8 @@ from qpr_jax.losses import sdml_loss
 from qpr_jax.losses.dispatch import choose_method
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.checks import unused_settings
-from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.config import TrainConfig, TuningConfig, identity
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.machine_config import TuningConfig
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, init_model
 from qpr_jax.tuning import CPU, GPU, OLD_GPU, TPU, Tuning
@@ -171,6 +169,6 @@ def test_settings_that_nothing_reads():
 
 
 def test_the_section_and_the_tuning_have_the_same_names():
-    names = [field.name for field in dataclasses.fields(TuningConfig)]
-    assert Tuning(CPU, **dataclasses.asdict(TrainConfig().tuning)) == Tuning(CPU)
+    names = TuningConfig.model_fields
+    assert Tuning(CPU, **TrainConfig().tuning.model_dump()) == Tuning(CPU)
     assert Tuning._fields == ("platform", *names)

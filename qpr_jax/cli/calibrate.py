@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qpr_jax.cli.command import Command
-from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import NamedPath
 from qpr_jax.data.tables import FORMATS
 from qpr_jax.errors import UserError
@@ -23,7 +22,7 @@ log = logging.getLogger("qpr_jax")
 
 
 @click.command(cls=Command, stopped="the calibration is the old one or the new one")
-@click.argument("run", type=NamedPath(), shell_complete=complete_encoder)
+@click.argument("run", type=NamedPath())
 @click.argument("verdicts", default="-")
 @click.option("--out", type=NamedPath(file_okay=False), help="New folder, instead of changing RUN.")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of VERDICTS.")

@@ -11,7 +11,6 @@ import click
 from qpr_jax.cli import (
     calibrate,
     clusters,
-    completion,
     duplicates,
     errors,
     evaluate,
@@ -44,7 +43,7 @@ def qpr() -> None:
 
 _MODULES = (
     *(sample, train, presets, splits, clusters, indexes, extend, duplicates, review, calibrate),
-    *(negatives, rerank, evaluate, errors, serve, completion),
+    *(negatives, rerank, evaluate, errors, serve),
 )
 for module in _MODULES:
     for command in vars(module).values():
@@ -59,7 +58,7 @@ def run() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
-        return qpr.main(standalone_mode=False, complete_var=completion.VARIABLE) or 0
+        return qpr.main(standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
         return error.exit_code

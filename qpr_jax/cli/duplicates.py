@@ -14,7 +14,6 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli.command import Command
-from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import (
     FiniteRange,
     NamedPath,
@@ -43,7 +42,6 @@ _WAYS = ("threshold", "max_distance", "precision", "pairs")
 @click.option(
     "--run",
     type=NamedPath(),
-    shell_complete=complete_encoder,
     help="Folder of the encoder, or minilm.  [default: that of --incremental, or open_student]",
 )
 @click.option("--threshold", type=FiniteRange(0, 1), help="The least probability.  [default: 0.5]")

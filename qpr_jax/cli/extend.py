@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from qpr_jax.cli.command import Command
-from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import NamedPath
 
 log = logging.getLogger("qpr_jax")
@@ -20,7 +19,6 @@ log = logging.getLogger("qpr_jax")
     "--run",
     required=True,
     type=NamedPath(),
-    shell_complete=complete_encoder,
     help="The run that added words to the encoder of FOLDER.",
 )
 def extend(folder: str, run: str) -> dict[str, Any]:

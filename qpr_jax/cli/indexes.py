@@ -15,7 +15,6 @@ import click
 from qpr_jax import progress
 from qpr_jax.cli import options
 from qpr_jax.cli.command import Command, Output
-from qpr_jax.cli.completion import complete_encoder
 from qpr_jax.cli.options import (
     NamedPath,
     as_json,
@@ -42,7 +41,7 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 @click.command(cls=Command, stopped="{folder} has its old index, or the whole new one")
 @click.argument("folder", type=NamedPath(file_okay=False))
 @click.argument("questions", default="-")
-@click.option("--run", type=NamedPath(), shell_complete=complete_encoder, help=_RUN_HELP)
+@click.option("--run", type=NamedPath(), help=_RUN_HELP)
 @click.option("--factory", help="FAISS index: auto, Flat, HNSW32, IVF2000,Flat (or SQ8, PQ50).")
 @click.option("--metric", help="l2, or ip: the inner product.")
 @click.option("--probes", type=int, help="Lists that a search reads.")

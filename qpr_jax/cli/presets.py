@@ -1,19 +1,16 @@
-"""Commands that list the presets and the settings of a training: presets, settings."""
+"""The command that lists the presets of a training: presets."""
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from qpr_jax.cli.command import Command, Output
-from qpr_jax.cli.completion import complete_config, complete_presets, complete_setting_name
-from qpr_jax.errors import UserError
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.describe import select, setting_rows, settings_text, settings_toml, toml_value
-from qpr_jax.training.overrides import load_config
+from qpr_jax.extras import needs
 from qpr_jax.training.presets import PRESETS, preset_scores
 
 _FOOTER = """
@@ -24,68 +21,67 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 
 
 @click.command(cls=Command, stopped="nothing was changed")
-@click.argument("names", nargs=-1, shell_complete=complete_presets)
-def presets(names: tuple[str, ...]) -> Output:
+@click.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
+@click.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
+def presets(names: tuple[str, ...], every: bool) -> Output:
     """List the presets of `qpr train`: quality, speed, time to train.
 
-    With NAMES, print all that is known of these presets, and the settings that they change.
+    With NAMES, print the settings of these presets, as TOML. A file of them is a start for settings
+    of your own.
 
-    Example: qpr presets quora_best
+    \b
+    Example: qpr presets quora_best --all > mine.toml
+             qpr train runs/mine pairs.tsv --config mine.toml
     """
+    if every and not names:
+        raise click.UsageError("--all goes with NAMES only")
     scores = preset_scores()
-    for name in names:
-        if name not in scores:
-            raise UserError(
-                f"expected a preset, got {name!r}",
-                setting="names",
-                remedy="`qpr presets` lists them all",
-            )
     chosen = {name: scores[name] for name in names or scores}
     rows = [{"name": name, **facts, "settings": PRESETS[name]} for name, facts in chosen.items()]
+    text = "".join(_facts(name, facts) for name, facts in chosen.items()) + _FOOTER
     if names:
-        text = "\n".join(_line(name, chosen[name]) + _settings(name) for name in chosen)
-    else:
-        text = "".join(_line(name, facts) for name, facts in chosen.items()) + _FOOTER
+        text = "\n".join(_toml(name, chosen[name], every=every) for name in chosen)
     return Output(text, rows)
 
 
-@click.command(cls=Command, stopped="nothing was changed")
-@click.argument("names", nargs=-1, shell_complete=complete_setting_name)
-@click.option(
-    "--config",
-    metavar="SPEC",
-    shell_complete=complete_config,
-    help="Values of this preset or TOML file.",
-)
-@click.option("--toml", is_flag=True, help="Print a TOML file with comments, for --config.")
-def settings(names: tuple[str, ...], config: str | None, toml: bool) -> Output:
-    """Print all settings of a training, or NAMES (settings or sections), with type and meaning.
-
-    SPEC is as for `qpr train`. A file that --toml prints has the settings that SPEC changes, and
-    all others as comments.
-
-    \b
-    Example: qpr settings loss
-             qpr settings --toml --config quora_best > mine.toml
-    """
-    chosen = select(names)
-    values = load_config(config) if config else TrainConfig()
-    text = settings_toml(chosen, values) if toml else settings_text(chosen, values)
-    return Output(text, [*setting_rows(chosen, values)])
-
-
-def _line(name: str, facts: Mapping[str, Any]) -> str:
+def _facts(name: str, facts: Mapping[str, Any]) -> str:
     """The scores and the time of a preset, and what it trains."""
     scores = f"H@1 {facts['hits_at_1']:.3f}  MRR {facts['mrr']:.3f}" if "mrr" in facts else ""
     minutes = f"{facts['minutes']:g} min" if "minutes" in facts else ""
     return f"{name:<24}{scores:<22}{minutes}".rstrip() + f"\n    {facts['summary']}\n"
 
 
-def _settings(name: str) -> str:
-    """The settings that a preset changes, wrapped."""
-    changes = (f"{key}={toml_value(value)}" for key, value in PRESETS[name].items())
-    text = "settings: " + (", ".join(changes) or "the defaults")
-    lines = textwrap.wrap(
-        text, 96, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
-    )
+def _toml(name: str, facts: Mapping[str, Any], *, every: bool) -> str:
+    """The settings of a preset as TOML, below its facts in a comment."""
+    lines = [f"# {line}" for line in _facts(name, facts).splitlines()]
+    section = ""
+    for setting, value, comment in _settings(name, every=every):
+        here, _, last = setting.rpartition(".")
+        if here != section:
+            lines += ["", f"[{here}]"]
+            section = here
+        if comment:
+            lines += textwrap.wrap(comment, 96, initial_indent="# ", subsequent_indent="# ")
+        lines.append(f"{'' if setting in PRESETS[name] else '# '}{last} = {_value(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _settings(name: str, *, every: bool) -> Iterator[tuple[str, Any, str]]:
+    """The settings that a preset changes, or all of them, with values and help, by section."""
+    changes = PRESETS[name]
+    if not every:  # settings without a section come first, the others stay in their order
+        sections = list(dict.fromkeys(["", *(key.rpartition(".")[0] for key in changes)]))
+        for key in sorted(changes, key=lambda key: sections.index(key.rpartition(".")[0])):
+            yield key, changes[key], ""
+        return
+    with needs("`qpr presets --all`", "qpr_jax[train]"):
+        from qpr_jax.training.config import TrainConfig, declarations, read
+    for key, field in declarations().items():
+        yield key, changes.get(key, read(TrainConfig(), key)), field.description or ""
+
+
+def _value(value: Any) -> str:
+    """The value of a setting as TOML."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -10,11 +10,11 @@ import click
 
 from qpr_jax import progress
 from qpr_jax.cli.command import Command
-from qpr_jax.cli.completion import complete_config, complete_setting
 from qpr_jax.cli.options import NamedPath, questions_input, read_input
 from qpr_jax.cli.program import use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.extras import needs
+from qpr_jax.training.presets import PRESETS
 
 log = logging.getLogger("qpr_jax")
 
@@ -26,7 +26,7 @@ log = logging.getLogger("qpr_jax")
     "--config",
     default="quora_sdml",
     metavar="SPEC",
-    shell_complete=complete_config,
+    shell_complete=lambda context, parameter, text: [n for n in PRESETS if n.startswith(text)],
     help="A preset, or a TOML file.",
 )
 @click.option(
@@ -34,7 +34,6 @@ log = logging.getLogger("qpr_jax")
     "changes",
     multiple=True,
     metavar="NAME=VALUE",
-    shell_complete=complete_setting,
     help="Change a setting; repeatable.",
 )
 @click.option("--labels", type=NamedPath(), help="Verdicts of `qpr review`, to be trained on, too.")
@@ -50,7 +49,7 @@ def train(
     """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
 
     SPEC is the NAME of a preset (`qpr presets` lists them), NAME:smoke for a tiny run, or the path
-    of a TOML file (`qpr settings --toml` writes one). Without PAIRS the data are those of the
+    of a TOML file (`qpr presets NAME --all` prints one). Without PAIRS the data are those of the
     preset or file; PAIRS (question1, question2, is_duplicate; CSV or another format) replace them.
     The same command resumes after a kill.
 
@@ -64,8 +63,8 @@ def train(
              qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
     """
     use_huge_pages()
-    from qpr_jax.training.overrides import load_config, override, parse_value
-
+    with needs("`qpr train`", "qpr_jax[train]"):
+        from qpr_jax.training.overrides import load_config, override
     changed = {change.partition("=")[0] for change in changes}
     twice = (("--from", start, "encoder.pretrained"), ("--labels", labels, "data.labels"))
     for option, path, setting in (*twice, ("PAIRS", pairs, "data.path")):
@@ -79,7 +78,7 @@ def train(
         name, equals, text = change.partition("=")
         if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
-        settings = override(settings, {name: parse_value(name, text)})
+        settings = override(settings, {name: text})
     with needs("`qpr train`", "qpr_jax[train]"):
         from qpr_jax.training.main import train_and_evaluate
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
 from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
 from qpr_jax.training.data_checks import learns_translations, unused_data_settings
-from qpr_jax.training.declaration import Setting
 from qpr_jax.training.losses_config import LOSSES, loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
 
-_LARGEST = 2**32 - 1  # of a whole number: the seeds of NumPy end there
-
 
 def validate(config: TrainConfig) -> None:
-    """Raise UserError for the first setting that is out of range or does not fit the others."""
-    for name, value in flatten(config).items():
-        _check_range(name, value)
+    """Raise UserError for the first setting that does not fit the others."""
     _check_choice("data.source", config.data.source, SOURCES)
     _check_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
     if config.job == "cross_encoder":
@@ -98,40 +92,6 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
 
 def _of_section(section: str) -> set[str]:
     return {name for name in declarations() if name.startswith(f"{section}.")}
-
-
-def _check_range(name: str, value: Any) -> None:
-    """Raise UserError where a value lies outside what its declaration allows."""
-    declared, _ = declarations()[name]
-    for element in value if isinstance(value, tuple) else [value]:
-        expected = ""
-        if declared.choices and element not in declared.choices:
-            expected = " or ".join(declared.choices)
-        elif isinstance(element, int | float) and element != declared.unset:
-            expected = _violated_range(declared, element)
-        if expected:
-            raise UserError(f"expected {expected}, got {element!r}", setting=name)
-
-
-def _violated_range(declared: Setting, value: float) -> str:
-    """The range of a declaration in words, if `value` lies outside; else ""."""
-    at_least, at_most, above, below = declared.min, declared.max, declared.above, declared.below
-    inside = (
-        (at_least is None or value >= at_least)
-        and (at_most is None or value <= at_most)
-        and (above is None or value > above)
-        and (below is None or value < below)
-    )
-    if inside and isinstance(value, int):
-        return "" if value <= _LARGEST else "below 2**32"
-    if inside and value < float("inf"):
-        return ""
-    if at_most is not None:
-        unset = f", or {declared.unset:g}" if declared.unset is not None else ""
-        return f"from {at_least:g} to {at_most:g}{unset}"
-    start = f"at least {at_least:g}" if above is None else f"above {above:g}"
-    end = "" if isinstance(value, int) else " and finite"
-    return start + (end if below is None else f" and below {below:g}")
 
 
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:

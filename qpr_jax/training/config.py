@@ -3,286 +3,350 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import json
-import typing
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
-from qpr_jax.precision import PRECISIONS
-from qpr_jax.training.data_config import DataConfig
-from qpr_jax.training.declaration import Setting, setting
-from qpr_jax.training.machine_config import DistributedConfig, TuningConfig
-from qpr_jax.training.second_stage_config import CrossEncoderConfig, RerankConfig
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from qpr_jax.training.data_config import DataConfig, TextConfig
+from qpr_jax.training.sections import MAY_CHANGE, MayChange, Section, Several
 
 
-@dataclass(slots=True, kw_only=True)
-class TextConfig:
-    """From a question to token ids."""
-
-    vocabulary_size: int = setting(50_000, "most frequent words of the training questions", min=1)
-    min_count: int = setting(
-        1, "minimum count of a word in the training questions to enter the vocabulary", min=1
-    )
-    hash_bins: int = setting(5_000, "embeddings that all other words share, by hash", min=1)
-    char_ngrams: int = setting(0, "split unknown words into n-grams of this length; 0: no", min=0)
-    subwords: bool = setting(
-        False, "an unknown word is the sum of its 3- to 5-grams, which share `hash_bins`"
-    )
-    max_tokens: int = setting(64, "tokens of a question that are read", min=1)
-    added_words: int = setting(
-        0,
-        "most frequent words of `data.parallel` that get a row in `encoder.pretrained`, of which "
-        "all else stays as it is; 0: train all",
-        min=0,
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class EncoderConfig:
+class EncoderConfig(Section):
     """The model."""
 
-    kind: str = setting("cnn", "kind of model, as of `training/model_families.py`")
-    pretrained: str = setting(
-        "", "what training starts from: a run, a folder, or minilm", result=False
+    kind: str = Field(default="cnn", description="Kind of model: a name in MODEL_FAMILIES.")
+    pretrained: MayChange[str] = Field(
+        default="", description="Start from this run, folder or published encoder."
     )
-    embedding_dim: int = setting(300, "dimension of a token's embedding", min=1)
-    kernel_sizes: tuple[int, ...] = setting(
-        (5,), "widths of the convolution kernels, in tokens; each has `filters` filters", min=1
+    embedding_dim: int = Field(default=300, ge=1, description="Dimension of a token embedding.")
+    kernel_sizes: Several[Annotated[int, Field(ge=1)]] = Field(
+        default=(5,), min_length=1, description="Widths of the convolution kernels, in tokens."
     )
-    filters: int = setting(600, "filters of each kernel size; the paper does not say", min=1)
-    output_dim: int = setting(300, "dimension of a question's vector", min=1)
-    bag_of_words: bool = setting(False, "the projection also reads the sum of the embeddings")
-    normalize: bool = setting(False, "vectors have length 1")
-    compute_dtype: str = setting(
-        "float32",
-        "data type of the encoder's matrix products and of their gradients'; sums, parameters and "
-        "the optimizer stay float32",
-        choices=("float32", "bfloat16"),
+    filters: int = Field(default=600, ge=1, description="Filters of each kernel size.")
+    output_dim: int = Field(default=300, ge=1, description="Dimension of a question vector.")
+    bag_of_words: bool = Field(default=False, description="Also project the sum of the embeddings.")
+    normalize: bool = Field(default=False, description="Scale vectors to length 1.")
+    compute_dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Data type of the encoder's matrix products; parameters, sums and the "
+        "optimizer stay float32.",
     )
-    stored_dtype: str = setting(
-        "float32",
-        "data type that the trained weights of a CNN are rounded to and stored in",
-        choices=("float32", "float16"),
+    stored_dtype: Literal["float32", "float16"] = Field(
+        default="float32", description="Data type of the exported weights of a CNN."
     )
-    precision: str = setting(
-        "highest",
-        "rounding of the encoder's float32 products, in training and, of a transformer, after it "
-        "(a CNN encodes in NumPy, in full float32); `highest` where the platform lacks it",
-        choices=PRECISIONS,
+    precision: Literal["highest", "bf16_3x", "tf32", "bf16"] = Field(
+        default="highest", description="Rounding of the encoder's float32 products."
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class LossConfig:
-    """What is minimized. Which loss reads which setting: `training/losses_config.py`."""
+class LossConfig(Section):
+    """What is minimized. The table of losses below shows which loss reads which setting."""
 
-    names: tuple[str, ...] = setting(("sdml",), "one loss or several")
-    weights: tuple[float, ...] = setting((), "weights of several losses; none: 1 each", above=0)
-    alternate: bool = setting(
-        False,
-        "with several losses: alternate between them step by step (otherwise minimize their "
-        "weighted sum)",
+    names: Several[str] = Field(
+        default=("sdml",), min_length=1, description="One loss, or several."
     )
-    scale: float = setting(1.0, "multiply vectors by this before the loss", above=0)
-    distance: str = setting(
-        "ssd", "sum of squared differences, or its root", choices=("ssd", "euc")
+    weights: Several[Annotated[float, Field(gt=0)]] = Field(
+        default=(), description="Weights of several losses; empty: 1 each."
     )
-    smoothing: float = setting(
-        0.3, "label smoothing: probability spread over all candidates", min=0, max=1
+    alternate: bool = Field(
+        default=False,
+        description="Alternate between the losses step by step instead of summing them.",
     )
-    prior: str = setting(
-        "uniform",
-        "how SDML spreads the probability of `smoothing`",
-        choices=("uniform", "distance"),
+    scale: float = Field(default=1.0, gt=0, description="Factor of the vectors before the loss.")
+    distance: Literal["ssd", "euc"] = Field(
+        default="ssd", description="Squared (ssd) or plain (euc) Euclidean distance."
     )
-    temperature: float = setting(1.0, "temperature of the distance prior", above=0)
-    symmetric: bool = setting(False, "candidates are also scored against all queries")
-    mask_own_cluster: bool = setting(
-        False, "known paraphrases of a query in its batch are not its negatives"
+    smoothing: float = Field(
+        default=0.3,
+        ge=0,
+        le=1,
+        description="Label smoothing: probability spread over all candidates.",
     )
-    implementation: str = setting(
-        "auto",
-        "SDML and ranking by XLA or by fused kernels, not yet run on a GPU; auto: xla",
-        choices=("auto", "xla", "pallas"),
-        result=False,
+    prior: Literal["uniform", "distance"] = Field(
+        default="uniform", description="How SDML spreads the probability of `smoothing`."
     )
-    similarity: str = setting(
-        "cosine", "similarity measure of the ranking loss", choices=("cosine", "dot")
+    temperature: float = Field(default=1.0, gt=0, description="Temperature of the distance prior.")
+    symmetric: bool = Field(default=False, description="Also score candidates against all queries.")
+    mask_own_cluster: bool = Field(
+        default=False, description="Known paraphrases of a query in its batch are not negatives."
     )
-    similarity_scale: float = setting(
-        20.0, "factor of the similarities; 1 is usual for dot products", above=0
+    implementation: MayChange[Literal["auto", "xla", "pallas"]] = Field(
+        default="auto", description="SDML and ranking by XLA or by fused kernels; auto: xla."
     )
-    negatives: str = setting(
-        "random",
-        "negatives of triplets: random, closest to the positive, or closest to the anchor",
-        choices=("random", "hard", "hard_anchor"),
+    similarity: Literal["cosine", "dot"] = Field(
+        default="cosine", description="Similarity of the ranking loss."
     )
-    margin: float = setting(0.5, "margin of the triplet and contrastive losses", above=0)
-    precision: str = setting(
-        "highest",
-        "rounding of the products that distances and similarities are computed from; `highest` "
-        "where the platform lacks it",
-        choices=PRECISIONS,
+    similarity_scale: float = Field(
+        default=20.0, gt=0, description="Factor of the similarities of the ranking loss."
     )
-    pair_distance: str = setting(
-        "cosine", "distance of the contrastive losses", choices=("cosine", "euclidean")
+    negatives: Literal["random", "hard", "hard_anchor"] = Field(
+        default="random",
+        description="Negatives of triplets: random, closest to the positive (hard), or closest to "
+        "the anchor (hard_anchor).",
+    )
+    margin: float = Field(
+        default=0.5, gt=0, description="Margin of the triplet and contrastive losses."
+    )
+    precision: Literal["highest", "bf16_3x", "tf32", "bf16"] = Field(
+        default="highest", description="Rounding of the products of distances and similarities."
+    )
+    pair_distance: Literal["cosine", "euclidean"] = Field(
+        default="cosine", description="Distance of the contrastive losses."
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class BatchConfig:
+class BatchConfig(Section):
     """Which pairs a batch holds, and how it is encoded."""
 
-    sampling: str = setting(
-        "pairs", "each pair, or each cluster, equally often", choices=("pairs", "clusters")
+    sampling: Literal["pairs", "clusters"] = Field(
+        default="pairs", description="Draw each pair, or each cluster, equally often."
     )
-    translations: float = setting(
-        0.0, "share of the pairs that are sentences with translations", min=0, below=1
+    translations: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of the pairs that are sentences with translations.",
     )
-    hard_negatives: int = setting(
-        0, "candidates more: questions of `data.negatives`, or labeled as non-duplicates", min=0
+    hard_negatives: int = Field(
+        default=0,
+        ge=0,
+        description="Additional candidates: questions of `data.negatives`, or labeled as "
+        "non-duplicates.",
     )
-    token_dropout: float = setting(0.0, "share of the tokens that a step omits", min=0, below=1)
-    subword_dropout: float = setting(
-        0.0, "share of the known words that a step reads as their n-grams", min=0, below=1
+    token_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Share of tokens that a step drops."
     )
-    encode_chunk: int = setting(
-        0, "questions encoded at a time by a device, to save memory; 0: all", min=0, result=False
+    subword_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Share of known words that a step reads as their n-grams.",
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class OptimizerConfig:
-    """Adam and its learning rate."""
-
-    learning_rate: float = setting(1e-3, "learning rate of Adam, for 512 pairs", above=0)
-    learning_rate_scaling: str = setting(
-        "none",
-        "multiply by (batch_size / 512) to the power 0, 0.5 or 1",
-        choices=("none", "sqrt", "linear"),
-    )
-    learning_rate_decay: str = setting(
-        "none",
-        "constant, or linear to 0 at the last step allowed, from the first or for the last third",
-        choices=("none", "linear", "late"),
-    )
-    warmup_steps: int = setting(0, "steps over which the rate rises from 0", min=0)
-    weight_decay: float = setting(
-        0.0, "weight decay of AdamW, for matrices other than the embedding", min=0
-    )
-    ema_steps: int = setting(
-        0, "score and keep the weights averaged over about this many steps; 0: the last", min=0
+    encode_chunk: MayChange[int] = Field(
+        default=0,
+        ge=0,
+        description="Questions that a device encodes at a time, to save memory; 0: all.",
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class TeacherConfig:
-    """An encoder whose vectors are imitated."""
+class OptimizerConfig(Section):
+    """AdamW and its learning rate."""
 
-    model: str = setting(
-        "", "a run, a folder of sentence-transformers, or minilm; empty: none", result=False
+    learning_rate: float = Field(default=1e-3, gt=0, description="Learning rate, for 512 pairs.")
+    learning_rate_scaling: Literal["none", "sqrt", "linear"] = Field(
+        default="none", description="Multiply by (batch_size / 512) to the power 0, 0.5 or 1."
     )
-    vectors: str = setting(
-        "",
-        "instead of a model: a .npy file of its vectors, one row a question, in their order",
-        result=False,
+    learning_rate_decay: Literal["none", "linear", "late"] = Field(
+        default="none",
+        description="Constant, or linear to 0 at the last step: from the first step (linear) or "
+        "over the last third (late).",
     )
-    cache: str = setting(
-        "", "folder of its vectors; empty: in $XDG_CACHE_HOME or ~/.cache", result=False
+    warmup_steps: int = Field(
+        default=0, ge=0, description="Steps over which the rate rises from 0."
     )
-    epochs: int = setting(9, "epochs of imitation alone, over all training questions", min=0)
-    min_steps: int = setting(0, "steps of imitation alone, at least", min=0)
-    batch_size: int = setting(512, "questions of a batch in the imitation stage", min=1)
-    learning_rate: float = setting(1e-3, "learning rate of the imitation stage", above=0)
-    weight: float = setting(0.0, "weight of imitation beside the loss on pairs", min=0)
-    similarities: float = setting(
-        0.0, "weight of imitating its similarities in a batch, for each 1 of its vectors", min=0
+    weight_decay: float = Field(
+        default=0.0, ge=0, description="Weight decay of all matrices but the embedding."
     )
-    similarity_temperature: float = setting(
-        0.05, "temperature of these; a small one weighs the nearest neighbors", above=0
-    )
-    init_embeddings: bool = setting(False, "embeddings start at the teacher's vectors of the words")
-    words: bool = setting(
-        False,
-        "the words of the teacher's own vocabulary are texts to learn, and stand in spliced "
-        "questions; they get the embeddings that `text.vocabulary_size` leaves",
+    ema_steps: int = Field(
+        default=0,
+        ge=0,
+        description="Average the weights over about this many steps; 0: no average.",
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class EarlyStoppingConfig:
+class TeacherConfig(Section):
+    """An encoder whose vectors the training imitates."""
+
+    model: MayChange[str] = Field(
+        default="",
+        description="A run, a folder of sentence-transformers, or minilm; empty: no teacher.",
+    )
+    vectors: MayChange[str] = Field(
+        default="", description="Instead of a model: its vectors of all questions, a .npy file."
+    )
+    cache: MayChange[str] = Field(
+        default="", description="Folder of its vectors; empty: in $XDG_CACHE_HOME or ~/.cache."
+    )
+    epochs: int = Field(
+        default=9, ge=0, description="Epochs of imitation alone, over all questions."
+    )
+    min_steps: int = Field(default=0, ge=0, description="Steps of imitation alone, at least.")
+    batch_size: int = Field(
+        default=512, ge=1, description="Questions of a batch of imitation alone."
+    )
+    learning_rate: float = Field(
+        default=1e-3, gt=0, description="Learning rate of imitation alone."
+    )
+    weight: float = Field(
+        default=0.0, ge=0, description="Weight of imitation beside the loss on pairs."
+    )
+    similarities: float = Field(
+        default=0.0,
+        ge=0,
+        description="Weight of imitating similarities, relative to that of vectors.",
+    )
+    similarity_temperature: float = Field(
+        default=0.05, gt=0, description="Temperature of similarities."
+    )
+    init_embeddings: bool = Field(
+        default=False, description="Start the embeddings at the teacher's vectors of the words."
+    )
+    words: bool = Field(
+        default=False, description="Also learn the words of the teacher's vocabulary, as texts."
+    )
+
+
+class EarlyStoppingConfig(Section):
     """When training ends, and which checkpoint is kept."""
 
-    metric: str = setting(
-        "mrr",
-        "MRR of exact search, the paper's ROC AUC, agreement with the teacher, or accuracy of "
-        "translations",
-        choices=("roc_auc", "mrr", "agreement", "translation"),
+    metric: Literal["roc_auc", "mrr", "agreement", "translation"] = Field(
+        default="mrr",
+        description="MRR of exact search, ROC AUC as in the paper, agreement with the teacher, or "
+        "accuracy of translations.",
     )
-    min_delta: float = setting(0.0, "a smaller gain counts as none", min=0)
-    patience: int = setting(3, "evaluations without a gain before the end", min=1)
-    every_steps: int = setting(0, "steps between evaluations; 0: an epoch", min=0)
+    min_delta: float = Field(default=0.0, ge=0, description="A smaller gain counts as none.")
+    patience: int = Field(
+        default=3, ge=1, description="Stop after this many evaluations without a gain."
+    )
+    every_steps: int = Field(default=0, ge=0, description="Steps between evaluations; 0: an epoch.")
 
 
-@dataclass(slots=True, kw_only=True)
-class IndexConfig:
+class IndexConfig(Section):
     """The index of a finished run."""
 
-    factory: str = setting(
-        "auto", "FAISS index, as `IVF2000,Flat`; auto: Flat below 20,000 questions, else codes"
+    factory: str = Field(
+        default="auto",
+        description="FAISS index, such as `IVF2000,Flat`; auto: Flat below 20,000 questions, else "
+        "product quantization.",
     )
-    probes: int = setting(64, "lists that a search reads", min=1)
-    vectors: str = setting("float32", "precision on disk", choices=("float32", "float16"))
+    probes: int = Field(default=64, ge=1, description="Lists that a search reads.")
+    vectors: Literal["float32", "float16"] = Field(
+        default="float32", description="Precision of the vectors on disk."
+    )
 
 
-@dataclass(slots=True, kw_only=True)
-class TrainConfig:
+class RerankConfig(Section):
+    """The re-ranker of a run, trained after the index."""
+
+    kind: Literal["none", "light"] = Field(
+        default="none", description="none, or light: a small model over features of query and hit."
+    )
+    candidates: int = Field(
+        default=50, ge=2, le=1000, description="Hits that the re-ranker reorders."
+    )
+    cross_encoder: MayChange[str] = Field(
+        default="", description="Folder of a cross-encoder whose score a second re-ranker reads."
+    )
+
+
+class CrossEncoderConfig(Section):
+    """The pairs and the scores of `job=cross_encoder`."""
+
+    first_stage: MayChange[str] = Field(
+        default="minilm", description="Encoder that finds the hits: a run, a folder or a name."
+    )
+    pairs: int = Field(default=400_000, ge=1, description="Training pairs.")
+    negatives: int = Field(default=3, ge=0, description="Negatives of each positive pair.")
+    hits: int = Field(
+        default=20, ge=1, description="Nearest hits of a query to draw negatives from."
+    )
+    queries: int = Field(default=400, ge=1, description="Validation queries of an evaluation.")
+    evaluations: int = Field(default=5, ge=1, description="Evaluations during the training.")
+
+
+class DistributedConfig(Section):
+    """Several processes that train together."""
+
+    enabled: MayChange[bool] = Field(
+        default=False, description="Train together with other processes."
+    )
+    coordinator: MayChange[str] = Field(
+        default="",
+        description="HOST:PORT of process 0; empty: JAX finds it (SLURM, MPI, TPU pods).",
+    )
+    num_processes: MayChange[int] = Field(
+        default=0, ge=0, description="Number of processes; 0: JAX finds it."
+    )
+    process_id: MayChange[int] = Field(
+        default=-1, ge=-1, description="Number of this process, from 0; -1: JAX finds it."
+    )
+    timeout: MayChange[int] = Field(
+        default=300, ge=1, description="Seconds to wait for all processes at the start."
+    )
+    heartbeat: MayChange[int] = Field(
+        default=30, ge=1, description="Seconds of silence after which a process counts as lost."
+    )
+
+
+class TuningConfig(Section):
+    """Constants of speed and memory; by default those of `qpr_jax/tuning.py` for the platform."""
+
+    tile_rows: MayChange[int] = Field(
+        default=0,
+        ge=0,
+        description="Rows of the loss's N x N scores computed at a time; 0: by platform.",
+    )
+    encoder_scores: MayChange[int] = Field(
+        default=0, ge=0, description="Outputs of the convolution held at a time; 0: by platform."
+    )
+    product_terms: MayChange[int] = Field(
+        default=0, ge=0, description="Partial sums of each dot product in the loss; 0: by platform."
+    )
+    donate: MayChange[Literal["auto", "yes", "no"]] = Field(
+        default="auto", description="Whether a step writes the new state over the old one."
+    )
+
+
+class TrainConfig(Section):
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
-    job: str = setting("encoder", "what is trained", choices=("encoder", "cross_encoder"))
-    seed: int = setting(0, "seed of the weights and of the order of the pairs", min=0)
-    batch_size: int = setting(512, "pairs of a batch, over all devices", min=1)
-    max_epochs: int = setting(10, "epochs over the pairs; 0: imitate the teacher alone", min=0)
-    max_steps: int = setting(
-        0,
-        "most training steps on pairs (on imitation, if there are no pairs); 0: no limit",
-        min=0,
+    job: Literal["encoder", "cross_encoder"] = Field(
+        default="encoder", description="What to train."
     )
-    devices: int = setting(0, "number of devices; 0: all that JAX finds", min=0, result=False)
-    overwrite: bool = setting(False, "replace the run of the work directory", result=False)
-    log_every: int = setting(20, "steps between two writes of the metrics", min=1)
-    checkpoint_every: int = setting(200, "steps between two checkpoints", min=1)
-    data: DataConfig = field(default_factory=DataConfig)
-    text: TextConfig = field(default_factory=TextConfig)
-    encoder: EncoderConfig = field(default_factory=EncoderConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    batch: BatchConfig = field(default_factory=BatchConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    teacher: TeacherConfig = field(default_factory=TeacherConfig)
-    early_stopping: EarlyStoppingConfig = field(default_factory=EarlyStoppingConfig)
-    index: IndexConfig = field(default_factory=IndexConfig)
-    rerank: RerankConfig = field(default_factory=RerankConfig)
-    cross_encoder: CrossEncoderConfig = field(default_factory=CrossEncoderConfig)
-    tuning: TuningConfig = field(default_factory=TuningConfig)
-    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of the weights and of the order of the pairs."
+    )
+    batch_size: int = Field(default=512, ge=1, description="Pairs of a batch, over all devices.")
+    max_epochs: int = Field(
+        default=10, ge=0, description="Epochs over the pairs; 0: imitate the teacher alone."
+    )
+    max_steps: int = Field(
+        default=0,
+        ge=0,
+        description="Most steps on pairs (without pairs: of imitation); 0: no limit.",
+    )
+    devices: MayChange[int] = Field(default=0, ge=0, description="Devices to use; 0: all.")
+    overwrite: MayChange[bool] = Field(default=False, description="Replace the run in the folder.")
+    log_every: int = Field(default=20, ge=1, description="Steps between two writes of the metrics.")
+    checkpoint_every: int = Field(default=200, ge=1, description="Steps between two checkpoints.")
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    loss: LossConfig = LossConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    teacher: TeacherConfig = TeacherConfig()
+    early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
+    index: IndexConfig = IndexConfig()
+    rerank: RerankConfig = RerankConfig()
+    cross_encoder: CrossEncoderConfig = CrossEncoderConfig()
+    tuning: TuningConfig = TuningConfig()
+    distributed: DistributedConfig = DistributedConfig()
 
 
 @functools.cache
-def declarations() -> dict[str, tuple[Setting, Any]]:
-    """All settings by dotted name: the declaration and the type."""
-    return _declarations_of(TrainConfig, "")
-
-
-def _declarations_of(section: type, prefix: str) -> dict[str, tuple[Setting, Any]]:
-    found: dict[str, tuple[Setting, Any]] = {}
-    types = typing.get_type_hints(section)
-    for f in dataclasses.fields(section):
-        if "setting" in f.metadata:
-            found[prefix + f.name] = f.metadata["setting"], types[f.name]
+def declarations() -> dict[str, FieldInfo]:
+    """The fields of all settings by dotted name, as `early_stopping.metric`."""
+    found: dict[str, FieldInfo] = {}
+    for name, field in TrainConfig.model_fields.items():
+        if isinstance(field.default, Section):
+            fields = type(field.default).model_fields
+            found |= {f"{name}.{own}": own_field for own, own_field in fields.items()}
         else:
-            found |= _declarations_of(types[f.name], f"{f.name}.")
+            found[name] = field
     return found
 
 
@@ -293,18 +357,13 @@ def flatten(config: TrainConfig) -> dict[str, Any]:
 
 def read(config: TrainConfig, name: str) -> Any:
     """The value of a setting, by its dotted name."""
-    return functools.reduce(getattr, name.split("."), config)
-
-
-def write(config: TrainConfig, name: str, value: Any) -> None:
-    """Set a setting in place, by its dotted name; neither name nor value is checked."""
-    section, _, last = name.rpartition(".")
-    setattr(read(config, section) if section else config, last, value)
+    return functools.reduce(getattr, name.split("."), cast(Any, config))
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:
     """The settings that the result of a run depends on, flat, as JSON gives them back."""
-    kept = {name: v for name, v in flatten(config).items() if declarations()[name][0].result}
+    fields = declarations()
+    kept = {n: v for n, v in flatten(config).items() if MAY_CHANGE not in fields[n].metadata}
     return dict(json.loads(json.dumps(kept)))
 
 

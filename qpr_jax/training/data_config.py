@@ -1,79 +1,115 @@
-"""The settings of the data of a training."""
+"""The settings of the data and the text of a training."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from qpr_jax.training.declaration import setting
+from pydantic import Field
+
+from qpr_jax.training.sections import MayChange, Section, Several
 
 
-@dataclass(slots=True, kw_only=True)
-class DataConfig:
+class DataConfig(Section):
     """The questions, their pairs, and how they are split."""
 
-    source: str = setting(
-        "quora",
-        "labeled pairs (quora), logs of questions and answers (qa_logs), a list (questions), or a "
-        "generated log (synthetic)",
+    source: str = Field(default="quora", description="Kind of data: a name in SOURCES.")
+    path: MayChange[str] = Field(
+        default="", description="File or folder; empty: $QPR_DATA_DIR, the cache or the web."
     )
-    path: str = setting(
-        "", "file or folder; empty: $QPR_DATA_DIR, the cache or the web", result=False
+    skip_bad_rows: bool = Field(default=False, description="Count and skip malformed rows.")
+    max_rows: int = Field(default=0, ge=0, description="Rows to read of each file; 0: all.")
+    split_seed: int = Field(
+        default=0, ge=0, lt=2**32, description="Seed of splits and generated data."
     )
-    skip_bad_rows: bool = setting(False, "count and skip malformed rows")
-    max_rows: int = setting(0, "rows to read of each file; 0: all", min=0)
-    split_seed: int = setting(0, "seed of the splits and of generated data", min=0)
-    held_out_pairs: int = setting(5000, "most pairs of validation, and of test", min=1)
-    max_held_out_cluster: int = setting(20, "larger clusters are always trained on", min=1)
-    synthetic_clusters: int = setting(6000, "clusters of the generated log", min=1)
-    false_negatives: float = setting(
-        -1.0,
-        "share of generated rows with an unlabeled paraphrase in their batch; -1: a few, as in "
-        "real logs",
-        min=0,
-        max=0.9,
-        unset=-1,
+    held_out_pairs: int = Field(
+        default=5000, ge=1, description="Most pairs of the validation split, and of the test split."
     )
-    question_column: str = setting("question", "column of the question, in logs and lists")
-    answer_column: str = setting("answer", "column of the answer, in logs")
-    coherence: str = setting(
-        "pairwise", "how the clusters of logs are filtered", choices=("pairwise", "paper")
+    max_held_out_cluster: int = Field(
+        default=20, ge=1, description="Train on larger clusters always."
     )
-    min_coherence: float = setting(
-        -1.0,
-        "minimum coherence of a cluster of logs; -1: 0.3 (0.1 with coherence=paper)",
-        min=0,
-        max=1,
-        unset=-1,
+    synthetic_clusters: int = Field(
+        default=6000, ge=1, description="Clusters of the generated log."
     )
-    pairs_per_cluster: int = setting(100, "most pairs of a cluster of logs", min=1)
-    unlabeled: str = setting(
-        "", "further questions for the teacher to encode: a file or a folder", result=False
+    false_negatives: float = Field(
+        default=-1.0,
+        ge=-1,
+        le=0.9,
+        description="Share of generated rows with an unlabeled paraphrase in their batch; below 0: "
+        "a few, as in real logs.",
     )
-    spliced: int = setting(
-        0, "further questions for the teacher, spliced from the training questions", min=0
+    question_column: str = Field(default="question", description="Column of the question.")
+    answer_column: str = Field(default="answer", description="Column of the answer, in logs.")
+    coherence: Literal["pairwise", "paper"] = Field(
+        default="pairwise", description="How to filter the clusters of logs."
     )
-    parallel: tuple[str, ...] = setting(
-        (),
-        "translations for the teacher's student: files of sentences or words, [xx-yy:]PATH, or "
-        "PATH+PATH for two files of equal lines",
-        result=False,
+    min_coherence: float = Field(
+        default=-1.0,
+        ge=-1,
+        le=1,
+        description="Minimum coherence of a cluster of logs; below 0: 0.3 (paper: 0.1).",
     )
-    parallel_tests: tuple[str, ...] = setting(
-        (), "translations to score, like `data.parallel`; never trained with", result=False
+    pairs_per_cluster: int = Field(
+        default=100, ge=1, description="Most pairs of a cluster of logs."
     )
-    teacher_language: str = setting("en", "the language that `data.parallel` translates")
-    glossed: int = setting(
-        0,
-        "copies of each question with its words replaced by translations, learned from "
-        "`data.parallel`",
-        min=0,
+    unlabeled: MayChange[str] = Field(
+        default="", description="Further questions for the teacher to encode: a file or a folder."
     )
-    held_out_translations: int = setting(
-        1000, "sentences of each language to score in validation, and in test", min=1
+    spliced: int = Field(
+        default=0,
+        ge=0,
+        description="Further questions for the teacher, spliced from training questions.",
     )
-    negatives: str = setting(
-        "", "hard negatives of `qpr negatives` for `batch.hard_negatives`: a file", result=False
+    parallel: MayChange[Several[str]] = Field(
+        default=(),
+        description="Translations that the student of a teacher learns, such as `en-de:PATH`.",
     )
-    labels: str = setting(
-        "", "labeled pairs added to those of training, as of `qpr review`: a file", result=False
+    parallel_tests: MayChange[Several[str]] = Field(
+        default=(), description="Translations to score, like `data.parallel`; never trained on."
+    )
+    teacher_language: str = Field(
+        default="en", description="The language that `data.parallel` translates."
+    )
+    glossed: int = Field(
+        default=0,
+        ge=0,
+        description="Copies of each question with its words replaced by translations.",
+    )
+    held_out_translations: int = Field(
+        default=1000, ge=1, description="Sentences of each language in validation, and in test."
+    )
+    negatives: MayChange[str] = Field(
+        default="", description="File of `qpr negatives` for `batch.hard_negatives`."
+    )
+    labels: MayChange[str] = Field(
+        default="",
+        description="Labeled pairs added to training, such as the verdicts of `qpr review`.",
+    )
+
+
+class TextConfig(Section):
+    """From a question to token ids."""
+
+    vocabulary_size: int = Field(
+        default=50_000, ge=1, description="Most frequent words of the training questions."
+    )
+    min_count: int = Field(
+        default=1,
+        ge=1,
+        description="Minimum count of a word in the vocabulary among training questions.",
+    )
+    hash_bins: int = Field(
+        default=5_000, ge=1, description="Embeddings that all other words share, by hash."
+    )
+    char_ngrams: int = Field(
+        default=0, ge=0, description="Split unknown words into n-grams of this length; 0: no."
+    )
+    subwords: bool = Field(
+        default=False, description="An unknown word is the sum of its 3- to 5-grams in `hash_bins`."
+    )
+    max_tokens: int = Field(default=64, ge=1, description="Tokens of a question that are read.")
+    added_words: int = Field(
+        default=0,
+        ge=0,
+        description="Words of `data.parallel` to add to `encoder.pretrained`, which stays as it is "
+        "otherwise; 0: train all.",
     )

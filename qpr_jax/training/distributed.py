@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.errors import Interrupted, UserError, format_error
-from qpr_jax.training.machine_config import DistributedConfig
+from qpr_jax.training.config import DistributedConfig
 from qpr_jax.training.rendezvous import meet
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import jax
@@ -133,7 +133,7 @@ def register_loss(name: str, spec: LossSpec) -> None:
         )
     if spec.data not in ("pairs", "labeled"):
         raise UserError(f"`data` of a loss: expected pairs or labeled, got {spec.data!r}")
-    known = [declared.name for declared in fields(LossConfig)]
+    known = [*LossConfig.model_fields]
     for setting in spec.settings.values():
         if setting not in known:
             raise UserError(

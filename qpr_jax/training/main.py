@@ -7,7 +7,6 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -104,7 +103,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=config.overwrite))
         # These are no part of a run's identity, but processes must compile one program.
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
-        ours |= {f"tuning.{name}": value for name, value in asdict(config.tuning).items()}
+        ours |= {f"tuning.{name}": value for name, value in config.tuning.model_dump().items()}
         _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]

@@ -72,7 +72,7 @@ def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
     settings = config.data
-    if settings.false_negatives == -1:
+    if settings.false_negatives < 0:
         data = synthetic_pairs(seed=settings.split_seed, clusters=settings.synthetic_clusters)
         return _split(config, data)
     made = generate_noisy_log(
@@ -175,7 +175,7 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
     folder = workdir / CLUSTERS
     if not folder.exists():
         data = config.data
-        least = LEAST[data.coherence] if data.min_coherence == -1 else data.min_coherence
+        least = LEAST[data.coherence] if data.min_coherence < 0 else data.min_coherence
         method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
         given = Logs(log_files([str(logs)]), data.question_column, data.answer_column)
         make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)

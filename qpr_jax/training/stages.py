@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import asdict
 from typing import NamedTuple
 
 import jax
@@ -146,7 +145,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         pairs_loaders = _make_pairs_loaders(config, dataset, mesh, begins=imitation)
         pairs = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
     schedule = make_schedule(config, imitation + pairs, imitation=imitation)
-    tuning = Tuning(platform_of(mesh.devices.flat[0]), **asdict(config.tuning))
+    tuning = Tuning(platform_of(mesh.devices.flat[0]), **config.tuning.model_dump())
     _warn_of_precisions(config, tuning)
     graph, params = init_model(config, dataset, tuning)
     decay = config.optimizer.weight_decay

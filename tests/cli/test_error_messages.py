@@ -56,7 +56,6 @@ def files(tmp_path):
         ("sample --out new --clusters 0", "clusters", ""),
         ("publish {run} --to {run}", "`to`", "another folder"),
         ("info none", "none", ""),
-        ("presets best", "best", ""),
         ("train r none.tsv", "none.tsv", ""),
         ("train r --config deep.toml", "deep.toml", "fix the file"),
         ("train r --config mine.toml", "seed", ""),

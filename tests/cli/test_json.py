@@ -13,7 +13,7 @@ from tests.cli.test_splits import write_pairs
 from tests.distant.rows import log_rows, write_rows
 
 TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
-SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "settings", "completion", "calibrate"}
+SHOWN_ELSEWHERE = {"train", "review", "serve", "presets", "calibrate"}
 
 
 @pytest.fixture

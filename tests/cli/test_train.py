@@ -18,10 +18,10 @@ from tests.xla import QUICK_XLA
     ("text", "message"),
     [
         ("batch_sise = 3", "there is no setting `batch_sise`; did you mean `batch_size`?"),
-        ("batch_size = 'x'", "`batch_size`: expected int, as 512, got 'x'"),
-        ("[index]\nprobes = 1.5", "`index.probes`: expected int, as"),
+        ("batch_size = 'x'", "`batch_size`: must be a valid integer, got 'x'"),
+        ("[index]\nprobes = 1.5", "`index.probes`: must be a valid integer"),
         ("batch_size", "expected TOML"),
-        ("batch_size = 0", "`batch_size`: expected at least 1, got 0"),
+        ("batch_size = 0", "`batch_size`: must be greater than or equal to 1, got 0"),
     ],
 )
 def test_settings_of_a_file(qpr, tmp_path, text, message):

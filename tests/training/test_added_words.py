@@ -287,7 +287,6 @@ BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
         ({"data.parallel": ()}, "`text.added_words`: expected translations with"),
         ({"max_epochs": 2}, "`max_epochs`: expected 0 where words are added"),
         ({"teacher.epochs": 0}, "expected 1 epoch or more"),
-        ({"text.added_words": -1}, "`text.added_words`: expected"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes, message):

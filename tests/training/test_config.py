@@ -1,6 +1,7 @@
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from qpr_jax.errors import UserError
 from qpr_jax.training.checks import unused_settings, validate
@@ -22,95 +23,28 @@ def test_the_defaults_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        ("batch_size", 0, "`batch_size`: expected at least 1, got 0"),
-        ("loss.smoothing", 1.1, "`loss.smoothing`: expected from 0 to 1, got 1.1"),
-        (
-            "optimizer.learning_rate",
-            0.0,
-            "`optimizer.learning_rate`: expected above 0 and finite, got 0.0",
-        ),
-        (
-            "optimizer.learning_rate",
-            float("nan"),
-            "`optimizer.learning_rate`: expected above 0 and finite, got nan",
-        ),
-        ("encoder.kernel_sizes", (), "`encoder.kernel_sizes`: expected one size or more, got none"),
-        ("encoder.kernel_sizes", (3, 0), "`encoder.kernel_sizes`: expected at least 1, got 0"),
-        (
-            "data.source",
-            "web",
-            "`data.source`: expected quora or qa_logs or questions or synthetic",
-        ),
-        (
-            "early_stopping.metric",
-            "auc",
-            "expected roc_auc or mrr or agreement or translation, got 'auc'",
-        ),
-        ("encoder.compute_dtype", "float16", "expected float32 or bfloat16, got 'float16'"),
-        (
-            "index.factory",
-            "IVF2000,PQ301",
-            "expected at most 300 parts, one a dimension, got PQ301",
-        ),
-        ("early_stopping.min_delta", float("inf"), "expected at least 0 and finite, got inf"),
-        ("loss.names", ("sdlm",), "or several as ranking,online_contrastive, got 'sdlm'"),
-        ("loss.names", ("sdml", "sdml"), "got 'sdml,sdml'"),
-        ("loss.names", (), "or several as ranking,online_contrastive, got ''"),
-        ("loss.weights", (1.0, 2.0), "expected a number above 0 for each of sdml, or none"),
-        ("loss.weights", (0.0,), "`loss.weights`: expected above 0 and finite, got 0.0"),
-        (
-            "loss.weights",
-            ("a",),
-            "`loss.weights`: expected one or more of float, as (), got ('a',)",
-        ),
-        (
-            "loss.pair_distance",
-            "euc",
-            "`loss.pair_distance`: expected cosine or euclidean, got 'euc'",
-        ),
-        ("loss.similarity", "cos", "`loss.similarity`: expected cosine or dot, got 'cos'"),
-        (
-            "loss.similarity_scale",
-            0.0,
-            "`loss.similarity_scale`: expected above 0 and finite, got 0.0",
-        ),
-        ("loss.distance", "l2", "`loss.distance`: expected ssd or euc, got 'l2'"),
-        ("loss.negatives", "hardest", "`loss.negatives`: expected random or hard or hard_anchor"),
-        ("loss.prior", "flat", "`loss.prior`: expected uniform or distance, got 'flat'"),
-        ("batch.sampling", "rows", "`batch.sampling`: expected pairs or clusters, got 'rows'"),
-        (
-            "optimizer.learning_rate_decay",
-            "cosine",
-            "expected none or linear or late, got 'cosine'",
-        ),
-        ("loss.margin", 0.0, "`loss.margin`: expected above 0 and finite, got 0.0"),
-        (
-            "loss.temperature",
-            float("inf"),
-            "`loss.temperature`: expected above 0 and finite, got inf",
-        ),
-        (
-            "batch.token_dropout",
-            1.0,
-            "`batch.token_dropout`: expected at least 0 and below 1, got 1.0",
-        ),
-        ("batch.hard_negatives", -1, "`batch.hard_negatives`: expected at least 0, got -1"),
-        ("text.min_count", 0, "`text.min_count`: expected at least 1, got 0"),
-        ("seed", 2**70, "`seed`: expected below 2**32"),
-        ("optimizer.learning_rate_scaling", "cube", "expected none or sqrt or linear, got 'cube'"),
-        ("batch.encode_chunk", -1, "`batch.encode_chunk`: expected at least 0, got -1"),
-        ("distributed.heartbeat", 0, "`distributed.heartbeat`: expected at least 1, got 0"),
-        ("distributed.num_processes", 2, "or none of the three, got '', 2 and -1, enabled: False"),
-        ("distributed.coordinator", "localhost", "got 'localhost', 0 and -1, enabled: False"),
-        ("data.split_seed", -1, "`data.split_seed`: expected at least 0, got -1"),
+        ("data.source", "web"),
+        ("encoder.kind", "lstm"),
+        ("index.factory", "IVF2000,PQ301"),
+        ("loss.names", ("sdlm",)),
+        ("loss.names", ("sdml", "sdml")),
+        ("loss.weights", (1.0, 2.0)),
+        ("distributed.num_processes", 2),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(name, value, message):
-    settings = TrainConfig()
-    with pytest.raises(UserError, match=re.escape(message)):
-        validate(override(settings, {name: value}))
+def test_a_setting_that_does_not_fit_is_named(name, value):
+    with pytest.raises(UserError):
+        validate(override(TrainConfig(), {name: value}))
+
+
+def test_assigning_a_wrong_value_or_name_is_refused():
+    config = TrainConfig()
+    with pytest.raises(ValidationError, match="less than or equal to 1"):
+        config.loss.smoothing = 1.1
+    with pytest.raises(ValidationError, match="no_such"):
+        config.loss.no_such = 1.1
 
 
 def test_a_run_is_not_identified_by_what_does_not_change_its_result():
@@ -209,7 +143,7 @@ def test_several_processes_use_all_their_devices():
         ({}, []),
         ({"loss.smoothing": 0.1, "loss.symmetric": True}, []),
         ({"loss.margin": 1.0, "loss.temperature": 2.0}, ["loss.margin", "loss.temperature"]),
-        ({"loss.prior": "loss.distance", "loss.temperature": 2.0}, []),
+        ({"loss.prior": "distance", "loss.temperature": 2.0}, []),
         ({"loss.names": ("triplet",), "loss.margin": 1.0}, []),
         (
             {"loss.names": ("triplet",), "loss.symmetric": True, "loss.smoothing": 0.0},
@@ -232,7 +166,7 @@ def test_several_processes_use_all_their_devices():
             {
                 "loss.names": ("ranking",),
                 "loss.distance": "euc",
-                "loss.prior": "loss.distance",
+                "loss.prior": "distance",
                 "loss.margin": 1.0,
             },
             ["loss.distance", "loss.prior", "loss.margin"],

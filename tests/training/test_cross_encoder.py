@@ -237,8 +237,6 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
         ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "expected bert for a cross-encoder"),
         ({"data.source": "questions"}, "expected data with pairs"),
         ({"distributed.enabled": True}, "expected one process"),
-        ({"job": "classifier"}, "expected encoder or cross_encoder"),
-        ({"cross_encoder.pairs": 0}, "at least 1"),
     ],
 )
 def test_settings_that_cannot_be_are_named(changes, message):
