@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.quora import QuestionPairs, read_quora
+from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_quora
 from qpr_jax.duplicates.find import find_duplicates
 from qpr_jax.duplicates.groups import LINKAGES
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--sampled", type=int, default=10_000)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    data = read_quora(find_quora(""))
+    data = read_question_pairs(find_quora(""))
     count = QUICK if given.quick else given.questions or len(data.questions)
     texts = [*distinct_questions(data.questions, count)]
     encoder = run_encoder(given.run)

@@ -49,14 +49,16 @@ def child(folder: str) -> int:
 
 
 def load_questions(count: int) -> list[str]:
-    from qpr_jax.data.quora import read_quora
+    from qpr_jax.data.pairs import read_question_pairs
     from qpr_jax.data.sources import NAME
     from qpr_jax.data.synthetic import synthetic_pairs
 
     path = pathlib.Path(os.environ.get("QPR_DATA_DIR", ""), "quora", NAME)
     # Most rows have one or two questions that are new, so twice the rows suffice.
     pairs = (
-        read_quora(path, max_rows=2 * count) if path.is_file() else synthetic_pairs(clusters=count)
+        read_question_pairs(path, max_rows=2 * count)
+        if path.is_file()
+        else synthetic_pairs(clusters=count)
     )
     return pairs.questions[:count]
 

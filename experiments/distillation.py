@@ -162,10 +162,10 @@ def time_encoders(flags: Flags) -> list[str]:
 
 def measure_speeds(names: Iterable[str], workdir: pathlib.Path, data: pathlib.Path) -> Speeds:
     """Questions a second from strings to vectors, of the rows whose encoder is in `workdir`."""
-    from qpr_jax.data.quora import read_quora
+    from qpr_jax.data.pairs import read_question_pairs
     from qpr_jax.encoders.load import read_encoder
 
-    questions = read_quora(data).questions
+    questions = read_question_pairs(data).questions
     encoders = {}
     for name in names:
         folder = workdir / name / "export"

@@ -16,7 +16,7 @@ from typing import Any
 from experiments.study import Flag, Flags, Study, Trials
 from experiments.tables import score_record, table_lines, write_scores
 from experiments.trials import Data, Trial, load
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.sources import find_quora
 from qpr_jax.data.task_splits import Sizes, make_tasks, write_tasks
 from qpr_jax.files import locked, sha256_of
@@ -109,7 +109,7 @@ def make_parts(flags: Flags) -> Data:
     parts = flags.workdir / "parts"
     with locked(flags.workdir / ".parts.lock", wait=True):
         if not parts.exists():
-            write_tasks(parts, make_tasks(read_quora(find_quora()), Sizes()))
+            write_tasks(parts, make_tasks(read_question_pairs(find_quora()), Sizes()))
     path = training_pairs(parts)
     return path, sha256_of(path)
 
@@ -125,7 +125,7 @@ def task_scores(run: pathlib.Path, parts: pathlib.Path) -> dict[str, Any]:
     classification: thresholds chosen on dev; mining and retrieval: of dev and of test.
     """
 
-    from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
+    from qpr_jax.data.labels import read_duplicates, read_labeled
     from qpr_jax.evaluation.beir import beir_scores
     from qpr_jax.evaluation.pairs import score_classification, score_mining
     from qpr_jax.retriever import run_encoder

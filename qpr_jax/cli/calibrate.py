@@ -16,7 +16,7 @@ from qpr_jax.extras import needs
 from qpr_jax.files import refuse_existing
 
 if TYPE_CHECKING:
-    from qpr_jax.data.verdicts import Verdicts
+    from qpr_jax.data.labels import Verdicts
 
 log = logging.getLogger("qpr_jax")
 
@@ -41,7 +41,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
     Example: qpr calibrate minilm verdicts.csv --out models/support
     """
-    from qpr_jax.data.verdicts import read_verdicts
+    from qpr_jax.data.labels import read_verdicts
     from qpr_jax.encoders.load import save_encoder
     from qpr_jax.index.run import run_encoder_folder
     from qpr_jax.reranking.calibration import CALIBRATION, save_calibration

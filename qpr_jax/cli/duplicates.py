@@ -22,9 +22,9 @@ from qpr_jax.cli.options import (
     questions_input,
     read_input,
 )
+from qpr_jax.data.inputs import input_name
 from qpr_jax.data.pairs import pair_columns, read_question_pairs
 from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import input_name
 from qpr_jax.errors import UserError
 from qpr_jax.files import locked, read_object, write_json
 

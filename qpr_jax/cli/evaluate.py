@@ -12,8 +12,9 @@ import click
 
 from qpr_jax.cli.command import Command, Output
 from qpr_jax.cli.options import NamedPath, load_index
-from qpr_jax.data.labeled_pairs import read_duplicates, read_labeled
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
+from qpr_jax.data.inputs import STANDARD_INPUT, input_name
+from qpr_jax.data.labels import read_duplicates, read_labeled
+from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 from qpr_jax.ids import Id, parse_key

@@ -24,8 +24,9 @@ from qpr_jax.cli.options import (
     questions_input,
     read_input,
 )
+from qpr_jax.data.inputs import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT, input_name, read_values
+from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, check_each, id_key, parse_key
 

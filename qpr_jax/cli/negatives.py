@@ -16,10 +16,11 @@ from qpr_jax import progress
 from qpr_jax.cli import options
 from qpr_jax.cli.command import Command
 from qpr_jax.cli.options import FiniteRange, NamedPath
-from qpr_jax.data.labeled_pairs import LabeledPairs, read_labeled
+from qpr_jax.data.inputs import input_name
+from qpr_jax.data.labels import LabeledPairs, read_labeled
 from qpr_jax.data.pairs import IDS, pair_columns, read_question_pairs
 from qpr_jax.data.splits import SPLITS, group_questions, read_split
-from qpr_jax.data.tables import FORMATS, input_name
+from qpr_jax.data.tables import FORMATS
 from qpr_jax.errors import UserError
 from qpr_jax.files import read_json, sha256_of, write_atomically
 

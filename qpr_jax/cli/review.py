@@ -12,7 +12,8 @@ import click
 
 from qpr_jax.cli.command import Command, wants_json
 from qpr_jax.cli.options import NamedPath
-from qpr_jax.data.tables import FORMATS, STANDARD_INPUT
+from qpr_jax.data.inputs import STANDARD_INPUT
+from qpr_jax.data.tables import FORMATS
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 

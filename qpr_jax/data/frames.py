@@ -1,4 +1,4 @@
-"""Rows of tables in memory: of pandas, Polars, PyArrow and all else that narwhals reads."""
+"""Rows of tables in memory: of pandas, Polars, PyArrow and other libraries that narwhals reads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.inputs import short
 from qpr_jax.data.tables import Choose, Fields, distinct_names
 from qpr_jax.errors import UserError
 
 
 def is_table(value: object) -> bool:
-    """Whether this is a table: of a library that narwhals reads, or with an Arrow C stream."""
+    """Whether narwhals reads this as a table, or it has an Arrow C stream."""
     has_stream = hasattr(value, "__arrow_c_stream__")
     if isinstance(value, str | bytes | list | tuple | Mapping | Iterator):
         return has_stream
@@ -33,12 +33,9 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
 
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(table, pandas.DataFrame):
-        columns = [str(name) for name in table.columns]
-        distinct_names(columns, source)
-        if any(name is not None for name in table.index.names):
-            named = [name for name in table.index.names if name not in table.columns]
-            table = table.reset_index(named) if None not in named else table
-        table = table.set_axis([str(name) for name in table.columns], axis="columns")
+        table = _with_index(table)
+        distinct_names([*map(str, table.columns)], source)
+        table = table.set_axis([*map(str, table.columns)], axis="columns")
     try:
         frame = nw.from_native(table)
     except TypeError:
@@ -55,13 +52,19 @@ def frame_rows(table: Any, choose: Choose, source: str) -> Iterator[tuple[int, F
     yield from enumerate(frame.select(names).iter_rows(named=True, buffer_size=4096))
 
 
+def _with_index(table: Any) -> Any:
+    """Make columns of the named levels of the index of a pandas frame."""
+    if None in table.index.names:
+        return table
+    return table.reset_index([name for name in table.index.names if name not in table.columns])
+
+
 def _arrow_table(table: Any, source: str) -> Any:
-    """A PyArrow table of anything that has an Arrow C stream."""
+    """Make a PyArrow table of anything that has an Arrow C stream."""
     try:
         import pyarrow
     except ImportError:
-        what = (
-            f"{source}: expected a table of pandas, Polars or PyArrow, got {type(table).__name__}"
-        )
+        kind = type(table).__name__
+        what = f"{source}: expected a table of pandas, Polars or PyArrow, got {kind}"
         raise UserError(what, remedy="pip install 'qpr_jax[parquet]', which reads it") from None
     return pyarrow.table(table)

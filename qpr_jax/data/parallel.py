@@ -8,10 +8,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from qpr_jax.data.cells import NOT_UTF8
+from qpr_jax.data.inputs import NOT_UTF8, STANDARD_INPUT, folder_error, short
 from qpr_jax.data.languages import language_code, unknown_code, unknown_code_of_file
-from qpr_jax.data.quoted_tsv import short
-from qpr_jax.data.tables import STANDARD_INPUT, folder_error
 from qpr_jax.data.translation_files import Pair, PairRows, PairTable, open_pairs
 from qpr_jax.errors import UserError
 

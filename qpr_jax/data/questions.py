@@ -8,11 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from qpr_jax.data.cells import NOT_UTF8
 from qpr_jax.data.columns import Chosen, Columns, is_missing, to_json
 from qpr_jax.data.frames import frame_rows, is_table
-from qpr_jax.data.quoted_tsv import short
-from qpr_jax.data.tables import Choose, Rows, format_of, input_name, read_rows
+from qpr_jax.data.inputs import NOT_UTF8, input_name, short
+from qpr_jax.data.tables import Choose, Rows, format_of, read_rows
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, cell_id, check_id, check_ids

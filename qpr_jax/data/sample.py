@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from qpr_jax.data.cells import write_tsv
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.quora import HEADER
-from qpr_jax.data.quoted_tsv import write_rows
+from qpr_jax.data.pairs import HEADER
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.files import StrPath, refuse_existing, replace_folder
 
@@ -53,7 +53,7 @@ def write_sample(folder: StrPath, *, clusters: int = 600, seed: int = 0) -> dict
         found = [(data.questions[query], data.ids[row]) for query, row in queries.items()]
         _write_csv(part / "queries.csv", ("question", "id"), found)
         with (part / "pairs.tsv").open("w", encoding="utf-8", newline="") as file:
-            write_rows(file, HEADER, pairs)
+            write_tsv(file, HEADER, pairs)
         with (part / "logs.jsonl").open("w", encoding="utf-8", newline="") as file:
             file.writelines(json.dumps(row) + "\n" for row in log)
     return {

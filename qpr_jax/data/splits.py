@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs, connect, in_one_cluster
-from qpr_jax.data.pairs import COLUMNS
-from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.data.pairs import COLUMNS, QuestionPairs
 from qpr_jax.data.tables import read_values
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, write_atomically

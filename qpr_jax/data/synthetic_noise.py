@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_pairs
-from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import HELD_OUT, SPLITS, TRAIN, Splits
 from qpr_jax.data.synthetic import Meaning, new_text, phrase, random_words
 from qpr_jax.errors import UserError

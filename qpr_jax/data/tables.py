@@ -1,26 +1,29 @@
-"""Rows of a file or of standard input, in any of FORMATS, as they are or by gzip or zstd."""
+"""Rows of files in any of FORMATS, plain or compressed by gzip or zstd, and of standard input."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import gzip
 import io
 import json
 import os
-import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
-from qpr_jax.data.cells import NOT_UTF8, Cells, csv_rows, fit_header, read_lines, tsv_rows
+from qpr_jax.data.cells import Cells, csv_cells, tsv_cells
 from qpr_jax.data.columns import TEXT_NAMES
-from qpr_jax.data.quoted_tsv import short
+from qpr_jax.data.inputs import (
+    NOT_UTF8,
+    first_line,
+    import_pyarrow,
+    input_name,
+    open_input,
+    read_lines,
+    short,
+)
 from qpr_jax.errors import UserError
-from qpr_jax.extras import needs
 
 FORMATS = ("lines", "tsv", "csv", "jsonl", "json", "parquet", "arrow")
-STANDARD_INPUT = "-"
 _NO_JSON = (ValueError, RecursionError, MemoryError)
 _SUFFIXES = {
     "ndjson": "jsonl",
@@ -29,8 +32,6 @@ _SUFFIXES = {
     "arrows": "arrow",
     "pq": "parquet",
 }
-# The first bytes of files that are not read.
-_OTHER_FILES = {b"\xfd7z": "xz", b"BZh": "bzip2", b"PK\x03": "a zip file"}
 _SPREADSHEETS = (".xlsx", ".xls", ".ods")
 _REMEDY = "name its columns so, or another format with `--format`"
 
@@ -48,8 +49,8 @@ def read_rows(
 
     Args:
       path: of a file, or "-" for standard input.
-      columns: that each row must have; or which of the columns to read. A row of the format "lines"
-        has one, its text.
+      columns: names that each row must have, or a function that chooses columns to read. A row of
+        the format "lines" has one, its text.
       format: one of FORMATS; if empty, the suffix of the file's name decides, else "lines". In
         "json" (an array of objects), "parquet" and "arrow" the line number is that of the row.
       remedy: of the UserError for a missing column.
@@ -70,10 +71,9 @@ def read_rows(
         elif kind == "lines":
             names = [*columns(["line"])] if callable(columns) else columns
             yield from _line_rows(file, source, names, sniff=not format)
-        elif kind == "csv":
-            yield from _cell_rows(csv_rows(file, source), source, choose)
-        elif kind == "tsv":
-            yield from _cell_rows(tsv_rows(file), source, choose)
+        elif kind in ("csv", "tsv"):
+            cells = csv_cells(file, source) if kind == "csv" else tsv_cells(file)
+            yield from _cell_rows(cells, source, choose)
         else:
             rows = _json_array(file, source) if kind == "json" else _json_lines(file)
             yield from _json_rows(rows, () if callable(columns) else columns)
@@ -91,7 +91,7 @@ def read_values(
     """Yield the line number of each row and what `parse` makes of its values of `columns`.
 
     Raises:
-      UserError: `parse` returned None for a row, which is then not what is `expected`.
+      UserError: `parse` returned None, so the row is not what is `expected`.
     """
     for line, fields in read_rows(path, columns, format=format, remedy=remedy):
         values = [] if isinstance(fields, str) else [fields[name] for name in columns]
@@ -103,119 +103,18 @@ def read_values(
         yield line, result
 
 
+def read_cells(path: str, format: str) -> Iterator[Cells]:
+    """Yield the rows of a "csv" or "tsv" file, the header or first row included."""
+    with open_input(path) as file:
+        yield from csv_cells(file, input_name(path)) if format == "csv" else tsv_cells(file)
+
+
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that the suffix of a file's name says, compressed or not; empty for none."""
+    """Return the format that the suffix of a file's name says, compressed or not; "" for none."""
     base = os.fspath(path).lower().removesuffix(".gz").removesuffix(".zst")
     kind = os.path.splitext(base)[1].removeprefix(".")
     kind = _SUFFIXES.get(kind, kind)
     return kind if kind in FORMATS[1:] else ""
-
-
-def input_name(path: str) -> str:
-    """The name of an input in messages."""
-    return "standard input" if path == STANDARD_INPUT else path
-
-
-def compression(start: bytes) -> str:
-    """The compression, gzip or zstd, of a file with these first bytes, 4 or more; else empty."""
-    if start[:2] == b"\x1f\x8b":
-        return "gzip"
-    skippable = start[1:4] == b"\x2a\x4d\x18"  # a frame before those of the data
-    return "zstd" if skippable or start[:4] == b"\x28\xb5\x2f\xfd" else ""
-
-
-def folder_error(path: str) -> UserError:
-    """The error for a folder where a file should be."""
-    return UserError(f"{path}: expected a file, got a folder", remedy="name a file")
-
-
-@contextlib.contextmanager
-def open_input(path: str) -> Iterator[BinaryIO]:
-    """Open a file or standard input and decompress it.
-
-    UserError where it cannot be opened, and where a read in the body of `with` fails.
-    """
-    with contextlib.ExitStack() as stack:
-        if path == STANDARD_INPUT:
-            if sys.stdin is None:
-                raise UserError("standard input is closed", remedy="name a file")
-            file: Any = sys.stdin.buffer
-        else:
-            try:
-                file = stack.enter_context(open(path, "rb"))
-            except IsADirectoryError:
-                raise folder_error(path) from None
-            except OSError as error:
-                reason = f"{path}: cannot be read ({error.strerror})"
-                raise UserError(reason, remedy="name a file") from None
-        if not hasattr(file, "peek"):
-            file = io.BufferedReader(file)
-        start = file.peek(4)[:4]
-        kind = compression(start)
-        if kind == "gzip":
-            file = stack.enter_context(gzip.GzipFile(fileobj=file))
-        elif other := _OTHER_FILES.get(start[:3]):
-            what = f"{input_name(path)}: expected text, Parquet or Arrow, got {other}"
-            raise UserError(what, remedy="decompress it; gzip and zstd are read as they are")
-        elif kind == "zstd":
-            arrow = import_pyarrow(path)
-            stream = arrow.CompressedInputStream(arrow.PythonFile(file, "r"), "zstd")
-            file = io.BufferedReader(stack.enter_context(stream))
-        try:
-            yield file
-        except (OSError, EOFError, zlib.error) as error:
-            gzipped = isinstance(error, gzip.BadGzipFile | EOFError | zlib.error)
-            what = "not whole gzip" if gzipped else "cannot be read"
-            what = f"{input_name(path)}: {what} ({_first_line(error)})"
-            raise UserError(what, remedy="fetch it again") from None
-
-
-def import_pyarrow(path: str) -> Any:
-    """The package that reads Parquet and Arrow; UserError where it is missing."""
-    with needs(f"{input_name(path)}: Parquet, Arrow and zstd", "qpr_jax[parquet]"):
-        import pyarrow
-        import pyarrow.parquet
-    return pyarrow
-
-
-def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
-    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
-    arrow, source = import_pyarrow(path), input_name(path)
-    try:
-        data = arrow.PythonFile(file, "r") if file.seekable() else arrow.BufferReader(file.read())
-        if kind == "parquet":
-            table = arrow.parquet.ParquetFile(data)
-            names = [*choose(distinct_names(table.schema_arrow.names, source))]
-            # A name with a dot would be a field of a struct.
-            batches = (batch.select(names) for batch in table.iter_batches())
-            if not any("." in name for name in names):
-                batches = table.iter_batches(columns=names)
-        else:
-            is_file = data.read(6) == b"ARROW1"
-            data.seek(0)
-            read = arrow.ipc.open_file if is_file else arrow.ipc.open_stream
-            reader = read(data)
-            names = [*choose(distinct_names(reader.schema.names, source))]
-            every = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-            batches = (batch.select(names) for batch in every)
-        yield from enumerate(_batch_rows(batches), start=1)
-    except arrow.ArrowException as error:
-        what = f"{source}: expected {kind.capitalize()} ({_first_line(error)})"
-        raise UserError(
-            what, remedy="fetch it again, or name another format with `--format`"
-        ) from None
-
-
-def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
-    """Yield the rows of Arrow batches; one that is not UTF-8 costs no other."""
-    for batch in batches:
-        try:
-            yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            if len(batch) == 1:
-                yield NOT_UTF8
-            else:
-                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
 
 
 def distinct_names(names: Sequence[str], source: str) -> Sequence[str]:
@@ -238,6 +137,44 @@ def _require(
     return columns
 
 
+def _arrow_rows(file: BinaryIO, path: str, kind: str, choose: Choose) -> Rows:
+    """Yield the rows of a Parquet file, or of an Arrow IPC file or stream."""
+    arrow, source = import_pyarrow(path), input_name(path)
+    try:
+        # Of a pipe, gzip says that it is seekable.
+        seekable = os.path.isfile(path) and file.seekable()
+        data = arrow.PythonFile(file, "r") if seekable else arrow.BufferReader(file.read())
+        if kind == "parquet":
+            table = arrow.parquet.ParquetFile(data)
+            names = [*choose(distinct_names(table.schema_arrow.names, source))]
+            # `columns` takes a name with a dot as the field of a struct.
+            dotted = any("." in name for name in names)
+            batches = table.iter_batches(columns=None if dotted else names)
+        else:
+            is_file = data.read(6) == b"ARROW1"
+            data.seek(0)
+            reader = arrow.ipc.open_file(data) if is_file else arrow.ipc.open_stream(data)
+            names = [*choose(distinct_names(reader.schema.names, source))]
+            batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+        yield from enumerate(_batch_rows(batch.select(names) for batch in batches), start=1)
+    except arrow.ArrowException as error:
+        what = f"{source}: expected {kind.capitalize()} ({first_line(error)})"
+        remedy = "fetch it again, or name another format with `--format`"
+        raise UserError(what, remedy=remedy) from None
+
+
+def _batch_rows(batches: Iterable[Any]) -> Iterator[Fields | str]:
+    """Yield the rows of Arrow batches, or NOT_UTF8 for a row with such text."""
+    for batch in batches:
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            if len(batch) == 1:
+                yield NOT_UTF8
+            else:
+                yield from _batch_rows(batch.slice(i, 1) for i in range(len(batch)))
+
+
 def _line_rows(file: BinaryIO, source: str, names: Sequence[str], *, sniff: bool) -> Rows:
     """Yield lines of text as rows of one column; sniff: refuse what looks like a table."""
     if len(names) > 1:
@@ -252,7 +189,7 @@ def _line_rows(file: BinaryIO, source: str, names: Sequence[str], *, sniff: bool
 
 
 def _table_format(line: str) -> str:
-    """The format of a table that begins with this line, if it looks like one; else empty."""
+    """Return the format of a table that begins with this line, if it looks like one; else ""."""
     if line.startswith(("PAR1", "ARROW1")):
         return "parquet" if line.startswith("PAR1") else "arrow"
     with contextlib.suppress(*_NO_JSON):
@@ -268,18 +205,36 @@ def _table_format(line: str) -> str:
 
 
 def _cell_rows(rows: Iterator[Cells], source: str, choose: Choose) -> Rows:
-    header, body = fit_header(rows, source)
+    """Yield the chosen columns of the rows below a header."""
+    header = _read_header(rows, source)
     names = [*choose(distinct_names(header, source))]
     places = [header.index(name) for name in names]
-    for line, row in body:
+    width = len(header)
+    for line, row in rows:
         if isinstance(row, str):
             yield line, row
+        elif len(row) != width:
+            fields = "field" if width == 1 else "fields"
+            yield line, f"expected {width} {fields}, as the header, got {len(row)} in {short(row)}"
         else:
             yield line, {name: row[at] for name, at in zip(names, places, strict=True)}
 
 
+def _read_header(rows: Iterator[Cells], source: str) -> list[str]:
+    """Take the first row with a name; UserError if there is none."""
+    for _, header in rows:
+        if isinstance(header, str):
+            what = f"{source}, line 1: expected a header, got a line that cannot be read ({header})"
+            raise UserError(what, remedy="save the file as UTF-8")
+        names = [name.strip() for name in header]
+        if any(names):
+            return names
+    what = f"{source}: expected a header that names the columns, got nothing"
+    raise UserError(what, remedy="give a file with one row or more")
+
+
 def _loads(data: bytes | str) -> Any:
-    """Parse JSON; ValueError for NaN and infinity, which Python's parser takes."""
+    """Parse JSON; ValueError for NaN and infinity, which Python's parser accepts."""
     return json.loads(data, parse_constant=_refuse_constant)
 
 
@@ -302,7 +257,7 @@ def _json_lines(file: BinaryIO) -> Iterator[tuple[int, object]]:
 
 
 def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
-    """Yield the values of one array; lines of JSON, which some call .json, are read as such."""
+    """Yield the values of one array; JSON lines in a file named .json are read as such."""
     data = file.read()
     if data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         yield from _json_lines(io.BytesIO(data))
@@ -310,7 +265,7 @@ def _json_array(file: BinaryIO, source: str) -> Iterator[tuple[int, object]]:
     try:
         values = _loads(data)
     except _NO_JSON as error:
-        what = f"{source}: expected an array of JSON objects ({_first_line(error)})"
+        what = f"{source}: expected an array of JSON objects ({first_line(error)})"
         raise UserError(what, remedy="correct it, or name another format with `--format`") from None
     if not isinstance(values, list):
         what = f"{source}: expected an array of JSON objects, got {short(values)}"
@@ -329,7 +284,3 @@ def _json_rows(values: Iterator[tuple[int, object]], columns: Sequence[str]) -> 
             yield number, f"expected the key `{missing[0]}`, got {short(sorted(value))}"
         else:
             yield number, value
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.beir import write_beir
+from qpr_jax.data.cells import write_tsv
 from qpr_jax.data.clusters import (
     cluster_pairs,
     in_one_cluster,
     pair_count,
     transitive_clusters,
 )
-from qpr_jax.data.pairs import IDS
-from qpr_jax.data.quora import PAIRS_HEADER, QuestionPairs
-from qpr_jax.data.quoted_tsv import QUESTIONS, write_rows
+from qpr_jax.data.pairs import IDS, PAIRS_HEADER, QuestionPairs
 from qpr_jax.data.splits import group_questions
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, refuse_existing, replace_folder, write_atomically, write_json
@@ -35,6 +34,7 @@ from qpr_jax.text.tokenizer import normalized_text
 PARTS = ("train", "dev", "test")
 EVAL_PARTS = ("dev", "test")
 TRAIN, DEV, TEST = range(3)
+QUESTIONS = ("qid", "question")
 RELEVANT = ("qid", "corpus_qid")
 
 
@@ -133,7 +133,7 @@ def write_tasks(folder: StrPath, tasks: Tasks) -> dict[str, Any]:
     beir/: retrieval in BEIR's format (`data.beir`).
     report.json: the report.
 
-    All tables but those of beir/ are in the format of `data.quoted_tsv`; all but the labeled pairs
+    All tables but those of beir/ are written by `data.cells.write_tsv`; all but the labeled pairs
     are sorted by qid.
     """
     refuse_existing(folder)
@@ -279,7 +279,7 @@ def _pair_rows(data: QuestionPairs, rows: np.ndarray) -> Iterator[tuple[int, int
 
 def _write(path: pathlib.Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with write_atomically(path, "w") as file:
-        write_rows(file, header, rows)
+        write_tsv(file, header, rows)
 
 
 def _report(tasks: Tasks, kept: dict[str, np.ndarray], relevant: dict[str, int]) -> dict[str, Any]:

@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from qpr_jax.data.cells import NOT_UTF8, Cells, Line, csv_rows, read_lines, tsv_rows
+from qpr_jax.data.cells import Cells, csv_cells, tsv_cells
 from qpr_jax.data.columns import is_missing
+from qpr_jax.data.inputs import NOT_UTF8, Line, open_input, read_lines, short
 from qpr_jax.data.languages import (
     language_code,
     language_of_file,
     language_with_region,
     languages_of_file,
 )
-from qpr_jax.data.quoted_tsv import short
-from qpr_jax.data.tables import Fields, format_of, open_input, read_rows
+from qpr_jax.data.tables import Fields, format_of, read_rows
 from qpr_jax.data.wiktionary import is_entry, parse_entry
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import replace_surrogates
@@ -163,7 +163,7 @@ def _entry_rows(path: str, language: str) -> PairRows:
 
 def _cells(path: str, kind: str) -> Iterator[Cells]:
     with open_input(path) as file:
-        yield from csv_rows(file, path) if kind == "csv" else tsv_rows(file)
+        yield from csv_cells(file, path) if kind == "csv" else tsv_cells(file)
 
 
 def _cell_table(path: str, given: Pair | None, source_language: str) -> PairTable:

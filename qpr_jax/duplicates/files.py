@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from qpr_jax.data.quoted_tsv import tsv_cell
+from qpr_jax.data.cells import tsv_cell
 from qpr_jax.duplicates.result import Duplicates, Table
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs

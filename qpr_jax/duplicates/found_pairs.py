@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from qpr_jax.data.columns import is_missing
-from qpr_jax.data.tables import input_name, read_values
+from qpr_jax.data.inputs import input_name
+from qpr_jax.data.tables import read_values
 from qpr_jax.duplicates.sampling import Strata, make_strata
 from qpr_jax.errors import UserError
 

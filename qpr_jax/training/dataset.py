@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.clusters import cluster_report, dense_clusters
-from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.data.pairs import QuestionPairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,

@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.added_labels import add_labels
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labeled_pairs import read_labeled
-from qpr_jax.data.pairs import read_question_pairs
-from qpr_jax.data.quora import QuestionPairs
+from qpr_jax.data.labels import add_labels, read_labeled
+from qpr_jax.data.pairs import QuestionPairs, read_question_pairs
 from qpr_jax.data.sources import find_logs, find_quora
 from qpr_jax.data.splits import SPLITS, Splits, split_by_cluster, split_by_text
 from qpr_jax.data.synthetic import synthetic_pairs

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from qpr_jax.data.quora import HEADER, read_quora
+from qpr_jax.data.pairs import HEADER, read_question_pairs
 
 ROWS = [(2 * i, 2 * i + 1, f"how do i learn {i}", f"learning of {i}", 1) for i in range(40)]
 ROWS += [(2 * i, 2 * i + 2, f"how do i learn {i}", f"how do i learn {i + 1}", 0) for i in range(39)]
@@ -24,7 +24,7 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     assert f"left out: non-duplicates of two parts: {dropped}, of one cluster: 0; pairs" in stderr
     # What is made is read by the other commands as it is.
     folder = tmp_path / "parts" / "classification"
-    assert len(read_quora(folder / "train_pairs.tsv").pairs) == sum(
+    assert len(read_question_pairs(folder / "train_pairs.tsv").pairs) == sum(
         report["parts"]["train"][kind] for kind in ("duplicates", "non_duplicates")
     )
     test, dev = folder / "test_pairs.tsv", folder / "dev_pairs.tsv"
@@ -92,7 +92,7 @@ def test_files_and_folders_that_will_not_do(qpr, tmp_path):
     write_pairs(tmp_path / "pairs.tsv", [*ROWS, (1, 2, "a\tb", "c", 1)])
     status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
     assert status == 1
-    assert "pairs.tsv, line 81: expected 6 fields, got 7" in stderr
+    assert "pairs.tsv, line 81: expected 6 fields, as the header, got 7" in stderr
     shares = ("--dev", 0.2, "--test", 0.2)
     status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts", "--skip-bad-rows", *shares)
     assert status == 0, stderr

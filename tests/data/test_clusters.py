@@ -10,7 +10,7 @@ from qpr_jax.data.clusters import (
     dense_clusters,
     transitive_clusters,
 )
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.pairs import read_question_pairs
 
 
 def array(pairs):
@@ -95,7 +95,7 @@ def test_report_by_hand():
 
 
 def test_the_real_file(quora_file):
-    data = read_quora(quora_file)
+    data = read_question_pairs(quora_file)
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     report = cluster_report(clusters, data.pairs, data.is_duplicate)
     assert report["clusters"] == 54_361

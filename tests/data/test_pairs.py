@@ -1,4 +1,4 @@
-"""Labeled pairs are read alike in every format."""
+"""Labeled pairs: Quora's file, any other table, and pairs to score by."""
 
 import csv
 import json
@@ -6,18 +6,36 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from qpr_jax.data.labeled_pairs import read_labeled
-from qpr_jax.data.pairs import pair_columns, read_question_pairs
-from qpr_jax.data.quora import HEADER, read_quora
-from qpr_jax.data.quoted_tsv import write_rows
+from qpr_jax.data.cells import write_tsv
+from qpr_jax.data.labels import read_duplicates, read_labeled
+from qpr_jax.data.pairs import (
+    HEADER,
+    PAIRS_HEADER,
+    gather_pairs,
+    pair_columns,
+    read_question_pairs,
+)
 from qpr_jax.errors import UserError
 
+GOOD = "1\t11\t12\tHow?\tHow so?\t1\n"
 ROWS = [
-    (0, 11, 12, "How?", 'How, "so"?', 1),
-    (1, 11, 13, "How?", "two\nlines", 0),
+    (0, 0, 12, "How?", 'How, "so"?', 1),
+    (1, 0, 13, "How?", "two\nlines", 0),
     (2, 14, 13, "Who?", "two\nlines", 0),
 ]
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def read(folder, body, **settings):
+    path = write(folder / "pairs.tsv", "\t".join(HEADER) + "\n" + body)
+    return read_question_pairs(path, **settings)
 
 
 def write_csv(path, header, rows, **how):
@@ -25,79 +43,137 @@ def write_csv(path, header, rows, **how):
         csv.writer(file, **how).writerows([header, *rows])
 
 
-@pytest.fixture
-def written(tmp_path):
-    """The same pairs in every format, with Quora's columns: name -> path."""
-    paths = {
-        name: tmp_path / f"pairs.{name}" for name in ("tsv", "csv", "jsonl", "parquet", "json")
-    }
+def test_every_format_has_the_same_pairs(tmp_path):
+    paths = {name: tmp_path / f"p.{name}" for name in ("tsv", "csv", "jsonl", "parquet", "json")}
     with paths["tsv"].open("w", newline="\n") as file:
-        write_rows(file, HEADER, ROWS)
+        write_tsv(file, HEADER, ROWS)
     write_csv(paths["csv"], HEADER, ROWS)
     records = [dict(zip(HEADER, row, strict=True)) for row in ROWS]
     paths["jsonl"].write_text("".join(json.dumps(record) + "\n" for record in records))
     paths["json"].write_text(json.dumps(records))
     pd.DataFrame(records).to_parquet(paths["parquet"])
-    return paths
-
-
-def test_every_format_has_the_same_pairs(written):
-    expected = read_quora(written["tsv"])
-    for name, path in written.items():
+    paths["none"] = tmp_path / "pairs"  # a name that says nothing
+    paths["none"].write_bytes(paths["tsv"].read_bytes())
+    for name, path in paths.items():
         found = read_question_pairs(path)
-        assert found.questions == expected.questions, name
-        np.testing.assert_array_equal(found.ids, expected.ids)
-        np.testing.assert_array_equal(found.pairs, expected.pairs)
-        np.testing.assert_array_equal(found.is_duplicate, expected.is_duplicate)
-        assert found.report == expected.report
-        assert read_labeled(str(path)).questions == expected.questions
+        assert found.questions == ["How?", 'How, "so"?', "two\nlines", "Who?"], name
+        assert (found.ids.tolist(), found.ids.dtype) == ([0, 12, 13, 14], np.int64)
+        assert (found.pairs.tolist(), found.pairs.dtype) == ([[0, 1], [0, 2], [3, 2]], np.int32)
+        assert found.is_duplicate.tolist() == [True, False, False]
+        assert found.report == {"rows": 3} | dict.fromkeys(
+            ["skipped_rows", "same_text_ids", "changed_texts", "self_pairs"], 0
+        )
+        labeled = read_labeled(str(path))
+        assert labeled.questions == found.questions
+        assert labeled.pairs.tolist() == found.pairs.tolist()
         assert {*HEADER} == {*pair_columns(str(path))}
+    for name in ("none.csv", "-"):
+        assert pair_columns(str(tmp_path / name) if name != "-" else name) == []
+    assert pair_columns(write(tmp_path / "q.csv", "id,question\n1,a\n")) == []
 
 
-def test_without_ids_questions_are_numbered_by_their_text(tmp_path):
+TEXTS = st.text(st.sampled_from('ab"\t\n\r é\0\u2028'), max_size=12)
+
+
+@given(st.lists(TEXTS, unique=True, min_size=2, max_size=9))
+def test_any_text_is_read_back(tmp_path_factory, texts):
+    folder = tmp_path_factory.mktemp("any")
+    rows = [(0, i, texts[0], text, 0) for i, text in enumerate(texts) if i]
+    path = folder / "pairs.tsv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        write_tsv(file, PAIRS_HEADER, rows)
+    assert read_question_pairs(path).questions == texts
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL):
+        numbered = [(i, *row) for i, row in enumerate(rows)]
+        write_csv(path, HEADER, numbered, delimiter="\t", quoting=quoting)
+        assert read_question_pairs(path).questions == texts
+
+
+def test_without_whole_numbers_questions_are_numbered_by_their_text(tmp_path, caplog):
+    caplog.set_level("WARNING", logger="qpr_jax")
     path = tmp_path / "pairs.csv"
     write_csv(path, HEADER[3:], [row[3:] for row in ROWS], delimiter=";")
-    found = read_question_pairs(path)
-    assert found.questions == ["How?", 'How, "so"?', "two\nlines", "Who?"]
-    assert found.ids.tolist() == [0, 1, 2, 3]
-    assert found.pairs.tolist() == [[0, 1], [0, 2], [3, 2]]
-    assert len(read_question_pairs(path, max_rows=1).pairs) == 1
-
-
-def test_ids_that_are_strings_are_numbered(tmp_path):
-    path = tmp_path / "pairs.jsonl"
+    assert read_question_pairs(path).ids.tolist() == [0, 1, 2, 3]
+    assert not caplog.messages
     rows = [("u1", "u2", "a", "b", True), ("u3", "u1", "a", "a", "1.0"), ("u4", "7", "x", None, 0)]
-    names = HEADER[1:]
-    path.write_text("".join(json.dumps(dict(zip(names, r, strict=True))) + "\n" for r in rows))
-    found = read_question_pairs(path)
+    records = [json.dumps(dict(zip(PAIRS_HEADER, row, strict=True))) for row in rows]
+    found = read_question_pairs(write(tmp_path / "pairs.jsonl", "\n".join(records)))
     assert found.questions == ["a", "b", "x", ""]
     assert found.ids.tolist() == [0, 1, 3, 4]
     assert found.is_duplicate.tolist() == [True, False]  # the second pairs a question with itself
-
-
-def test_a_blank_id_is_none(tmp_path, caplog):
-    caplog.set_level("WARNING", logger="qpr_jax")
-    path = tmp_path / "pairs.csv"
-    write_csv(path, HEADER[1:], [(1, "", "a", "b", 1), ("", 2, "c", "d", 0)])
-    found = read_question_pairs(path)
-    assert found.questions == ["a", "b", "c", "d"]
-    assert found.pairs.tolist() == [[0, 1], [2, 3]]
     assert "not all ids are whole numbers; questions are numbered from 0" in caplog.messages[0]
+    write_csv(path, PAIRS_HEADER, [(1, "", "a", "b", 1), ("", 2, "c", "d", 0)])
+    assert read_question_pairs(path).questions == ["a", "b", "c", "d"]  # a blank id is none
+
+
+def test_identity_of_questions(tmp_path):
+    body = (
+        "1\t1\t2\ta\tb\t1\n"
+        "2\t3\t2\ta\tchanged\t1\n"  # 3 has the text of 1; 2 keeps its first text
+        "3\t1\t3\ta\ta\t1\n"  # one question with itself
+        "4\t4\t4\tc\tc\t0\n"
+        "5\t2\t3\tchanged again\ta\t0\n"
+        "6\t5\t3\tchanged\ta\t0\n"  # a text that was not kept is free
+    )
+    data = read(tmp_path, body)
+    assert data.questions == ["a", "b", "c", "changed"]
+    assert data.ids.tolist() == [1, 2, 4, 5]
+    assert data.pairs.tolist() == [[0, 1], [0, 1], [1, 0], [3, 0]]
+    assert data.is_duplicate.tolist() == [True, True, False, False]
+    counts = {"rows": 6, "skipped_rows": 0, "same_text_ids": 1, "changed_texts": 1, "self_pairs": 2}
+    assert data.report == counts
+    blank = gather_pairs([(1, 2, "", "b", False), (3, 1, "c", "a", True)])
+    assert blank.questions == ["a", "b", "c"]  # a blank text gives way to the first that is not
+    assert gather_pairs([]).pairs.shape == (0, 2)
+
+
+BAD = [
+    ("1\t1\t2\ta\tb", "expected 6 fields, as the header, got 5 in"),
+    ("1\t1\t2\ta\tb\t1\t", "expected 6 fields, as the header, got 7 in"),
+    ("1\t1\t2\ta\tb\t2", "expected `is_duplicate` 0 or 1, got '2'"),
+    ("1\t1\t2\ta\tb\t", "expected `is_duplicate` 0 or 1, got ''"),
+    (b"1\t1\t2\ta \xff\xfe\tb\t1", "expected UTF-8"),
+    ('1\t1\t2\ta\tb\t"1', "expected `is_duplicate` 0 or 1"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD)
+def test_a_bad_row(tmp_path, row, message):
+    row = row if isinstance(row, bytes) else row.encode()
+    two_lines = b'8\t13\t14\t"one\ntwo"\tthree\t1\n'
+    text = "\t".join(HEADER).encode() + b"\n" + two_lines + row + b"\n" + GOOD.encode()
+    path = write(tmp_path / "pairs.tsv", text)
+    with pytest.raises(UserError, match=rf"pairs.tsv, line 4: {message}.*--skip-bad-rows"):
+        read_question_pairs(path)
+    data = read_question_pairs(path, skip_bad_rows=True)
+    assert data.questions == ["one\ntwo", "three", "How?", "How so?"]
+    assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
+
+
+def test_a_quote_never_closed_swallows_no_rows(tmp_path):
+    rows = [f"{i}\t{2 * i}\t{2 * i + 1}\tq{2 * i}\tq{2 * i + 1}\t1\n" for i in range(1, 51)]
+    rows[0] = '1\t2\t3\t"never closed\tq3\t1\n'
+    rows[49] = '50\t100\t101\tlost its first quote"\tq101\t1\n'
+    data = read(tmp_path, "".join(rows))
+    assert (data.report["rows"], len(data.questions)) == (50, 100)
+    assert data.questions[0] == '"never closed'
+
+
+def test_max_rows(tmp_path):
+    body = GOOD + "bad\n" + "2\t13\t14\ta\tb\t0\n" + "bad\n"
+    assert len(read(tmp_path, body, max_rows=1).pairs) == 1
+    data = read(tmp_path, body, max_rows=2, skip_bad_rows=True)
+    assert (data.report["rows"], data.report["skipped_rows"]) == (2, 1)
+    with pytest.raises(UserError, match="line 3"):
+        read(tmp_path, body, max_rows=2)
+    with pytest.raises(UserError, match="`max_rows`: expected 0"):
+        read(tmp_path, body, max_rows=-1)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.csv",
-            "question1,question2\na,b\n",
-            "expected the columns question1, question2, is_dup",
-        ),
-        (
-            "a.csv",
-            "question1,question2,is_duplicate\na,b,maybe\n",
-            "line 2: .* 0 or 1, got 'maybe'",
-        ),
+        ("a.csv", "question1,question2\na,b\n", "expected the columns question1, question2, is_d"),
         ("a.csv", "question1,question2,is_duplicate\n", "got no good row and 0 bad ones"),
         ("a.jsonl", '{"question1": "a"}\n', "line 1: expected `question2`, got"),
         (
@@ -106,25 +182,58 @@ def test_a_blank_id_is_none(tmp_path, caplog):
             "line 1: expected a question in `question1`, got 1",
         ),
         ("a.txt", "one\ntwo\n", "expected the columns question1"),
+        ("a.tsv", "", "expected a header that names the columns, got nothing"),
+        ("a.tsv", "\t".join(HEADER).encode("utf-16"), "expected a header, got a line that cannot"),
     ],
 )
-def test_what_are_no_pairs(tmp_path, name, text, message):
-    path = tmp_path / name
-    path.write_text(text)
+def test_what_is_no_file_of_pairs(tmp_path, name, text, message):
+    path = write(tmp_path / name, text)
+    for reader in (read_question_pairs, read_labeled):
+        with pytest.raises(UserError, match=message):
+            reader(path)
+    with pytest.raises(UserError, match="No such file"):
+        read_question_pairs(tmp_path / "none.tsv")
+
+
+def test_duplicates_of_a_corpus(tmp_path):
+    corpus = write(tmp_path / "c.tsv", 'qid\tquestion\n7\ta\n3\t"b\tc"\n5\td\n')
+    labeled = read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n3\t7\n"))
+    assert labeled.questions == ["a", "b\tc", "d"]
+    assert labeled.pairs.tolist() == [[1, 0]]
+    assert labeled.is_duplicate.tolist() == [True]
+    pairs = write(tmp_path / "p.tsv", "\t".join(PAIRS_HEADER) + "\n3\t7\tb\ta\t0\n")
+    with pytest.raises(UserError, match="expected pairs of duplicates alone, got labeled pairs"):
+        read_duplicates(corpus, pairs)
+    with pytest.raises(UserError, match=r"line 2: expected an id; give a file with the header"):
+        read_duplicates(write(tmp_path / "n.tsv", "question\na\n"), str(tmp_path / "d.tsv"))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "duplicates", "message"),
+    [
+        ("7\ta\n7\tb\n", "7\t7\n", r"c.tsv, line 3: expected an id of its own, got 7 again"),
+        ("7\ta\n3\tb\n", "7\t8\n", r"d.tsv, line 2: expected two questions of .*got \['7', '8'\]"),
+        ("7\ta\n3\tb\n", "7\t7\n", r"d.tsv, line 2: expected two questions"),
+        ("7\ta\n3\tb\n", "7\n", r"d.tsv, line 2: .*expected 2 fields"),
+        ("7\ta\n3\tb\n", "", r"d.tsv: expected pairs of duplicates, got none"),
+    ],
+)
+def test_duplicates_that_cannot_be_read(tmp_path, corpus, duplicates, message):
+    paths = (
+        write(tmp_path / "c.tsv", "qid\tquestion\n" + corpus),
+        write(tmp_path / "d.tsv", "qid1\tqid2\n" + duplicates),
+    )
     with pytest.raises(UserError, match=message):
-        read_question_pairs(path)
-    with pytest.raises(UserError):
-        read_labeled(str(path))
+        read_duplicates(*paths)
 
 
-def test_bad_rows_are_counted(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("question1,question2,is_duplicate\na,b,1\na,b\na,c,2\nd,e,0\n")
-    found = read_question_pairs(path, skip_bad_rows=True)
-    assert (len(found.pairs), found.report["skipped_rows"]) == (2, 2)
-
-
-def test_what_is_no_file_of_pairs(tmp_path):
-    (tmp_path / "q.csv").write_text("id,question\n1,a\n")
-    for name in ("q.csv", "none.csv", "-"):
-        assert pair_columns(str(tmp_path / name) if name != "-" else name) == []
+def test_the_real_file(quora_file):
+    data = read_question_pairs(quora_file)
+    assert len(data.questions) == len(data.ids) == len(set(data.ids.tolist())) == 165_493
+    assert data.pairs.shape == (150_898, 2)
+    assert data.is_duplicate.sum() == 135_089
+    assert data.questions[0].startswith("Why are so many Quora users posting")
+    with open(quora_file, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))[1:]
+    for row, (a, b) in zip(rows, data.pairs.tolist(), strict=True):
+        assert row[3:5] == [data.questions[a], data.questions[b]]

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.questions import read_questions
-from qpr_jax.data.quora import read_quora
 from qpr_jax.data.sample import write_sample
 from qpr_jax.errors import UserError
 
@@ -22,7 +22,7 @@ def test_queries_have_a_paraphrase_among_the_questions(tmp_path):
     queries = rows(tmp_path / "a" / "queries.csv")
     lines = (tmp_path / "a" / "logs.jsonl").read_text(encoding="utf-8").splitlines()
     log = [json.loads(line) for line in lines]
-    pairs = read_quora(tmp_path / "a" / "pairs.tsv")
+    pairs = read_question_pairs(tmp_path / "a" / "pairs.tsv")
     found = {"questions": questions, "queries": queries, "pairs": pairs.pairs, "logs": log}
     assert counts == {name: len(values) for name, values in found.items()}
     assert len(queries) == 5

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labeled_pairs import read_labeled
-from qpr_jax.data.quora import QuestionPairs, gather_pairs, read_quora
+from qpr_jax.data.labels import read_labeled
+from qpr_jax.data.pairs import QuestionPairs, gather_pairs, read_question_pairs
 from qpr_jax.data.splits import (
     HELD_OUT,
     SPLITS,
@@ -209,7 +209,7 @@ def test_pairs_of_no_run_or_split(tmp_path):
 
 
 def test_the_real_file(quora_file):
-    data = read_quora(quora_file)
+    data = read_question_pairs(quora_file)
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
     splits = split_by_cluster(data, clusters)
     assert {name: len(pairs) for name, pairs in splits.pairs.items()} == {

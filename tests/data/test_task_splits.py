@@ -7,9 +7,9 @@ import pytest
 
 from qpr_jax.data.beir import read_corpus, read_qrels, read_queries
 from qpr_jax.data.clusters import transitive_clusters
-from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.labels import read_labeled
+from qpr_jax.data.pairs import gather_pairs, read_question_pairs
 from qpr_jax.data.questions import read_questions
-from qpr_jax.data.quora import gather_pairs, read_quora
 from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.data.tables import read_rows
 from qpr_jax.data.task_splits import EVAL_PARTS, PARTS, Sizes, make_tasks, write_tasks
@@ -65,7 +65,7 @@ def qids_of(path, columns):
 
 def check_no_overlap(folder, data):
     """No question and no normalised text in two parts; the corpora are the rest of the parts."""
-    texts = [read_quora(folder / "classification" / f"{part}_pairs.tsv") for part in PARTS]
+    texts = [read_question_pairs(folder / "classification" / f"{part}_pairs.tsv") for part in PARTS]
     seen: dict[str, int] = {}
     for part, pairs in enumerate(texts):
         for text in pairs.questions:
@@ -258,7 +258,7 @@ def test_a_folder_that_is_there_stays(tmp_path, log):
 
 @pytest.mark.slow
 def test_the_real_file(quora_file, tmp_path):
-    data = read_quora(quora_file)
+    data = read_question_pairs(quora_file)
     report = write_tasks(tmp_path / "parts", make_tasks(data, Sizes()))
     check_no_overlap(tmp_path / "parts", data)
     check_mining(tmp_path / "parts", data)

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from qpr_jax.data.labeled_pairs import read_labeled
+from qpr_jax.data.labels import read_labeled
 from qpr_jax.duplicates.found_pairs import pair_key, read_found_pairs
 from qpr_jax.duplicates.review import describe_review, mark_differences, open_review, threshold_of
 from qpr_jax.errors import UserError

@@ -6,7 +6,7 @@ import pytest
 
 from experiments import losses_by_task as study
 from experiments.losses_by_task import METRICS, ROWS, row_config
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.data.task_splits import Sizes, make_tasks, write_tasks
 from qpr_jax.training.checks import unused_settings, validate
 from tests.runs import keep_tasks, page_of, write_encoder
@@ -86,7 +86,7 @@ def test_the_page_has_the_scores_of_all_tasks(tmp_path):
 
 def test_a_run_is_scored_on_three_tasks(tmp_path, generated_data):
     path = generated_data / "quora" / "quora_duplicate_questions.tsv"
-    write_tasks(tmp_path / "parts", make_tasks(read_quora(path), Sizes()))
+    write_tasks(tmp_path / "parts", make_tasks(read_question_pairs(path), Sizes()))
     assert study.training_pairs(tmp_path / "parts").is_file()
     write_encoder(tmp_path / "run")
     tasks = study.task_scores(tmp_path / "run", tmp_path / "parts")

@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 import pytest
 
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import Vocabulary
 from tests.text.plain_ids import PlainIds
@@ -105,7 +105,7 @@ def test_few_and_long_texts(kind, texts):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_questions_have_the_ids_of_plain_python(kind, quora_file):
-    texts = [*read_quora(quora_file, max_rows=3000).questions]
+    texts = [*read_question_pairs(quora_file, max_rows=3000).questions]
     vocabulary = with_words_of(texts, random.Random(2), **kind)
     plain = PlainIds(vocabulary)
     for max_tokens in (5, 64):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from qpr_jax.data.quora import read_quora
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.text.tokenizer import as_lines, normalized_text, tokenize
 
 
@@ -87,7 +87,7 @@ def test_normalized_text(text, normalized):
 
 
 def test_english_words_are_those_of_the_plain_pattern(quora_file):
-    questions = read_quora(quora_file, max_rows=20_000).questions
+    questions = read_question_pairs(quora_file, max_rows=20_000).questions
     plain = [question for question in questions if question.isascii()]
     assert len(plain) > 20_000
     for question in plain:
