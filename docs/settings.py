@@ -129,8 +129,8 @@ def _losses() -> Iterable[str]:
     data = {"pairs": "pairs", "labeled": "labeled pairs"}
     for name in loss_names():
         spec = LOSSES[name]
-        names = ", ".join(f"`loss.{setting}`" for setting in spec.settings.values())
-        yield f"| `{name}` | {data[spec.data]} | {names} |"
+        names = ", ".join(f"`loss.{setting}`" for setting in sorted(spec.settings))
+        yield f"| `{name}` | {data[spec.reads]} | {names} |"
 
 
 def _presets() -> Iterable[str]:

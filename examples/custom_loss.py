@@ -43,7 +43,7 @@ def hinge_loss(
 
 
 # The argument `margin` gets the setting `loss.margin`.
-register_loss("hinge", LossSpec(hinge_loss, "pairs", {"margin": "margin"}))
+register_loss("hinge", LossSpec(hinge_loss, "pairs"))
 
 if __name__ == "__main__":
     config = load_config("synthetic_sdml:smoke")  # a few seconds; "quora_best" for a real training

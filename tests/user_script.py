@@ -79,7 +79,7 @@ def main() -> None:
     print(train_and_evaluate(config, "runs/mine")["test"], losses.sdml_loss)
     register_encoder("lengths 1", lambda files: Lengths())
     print(Retriever.build(["a"], run=Lengths()).encode(["b"]))
-    register_loss("mine", LossSpec(losses.ranking_loss, "pairs", {"scale": "similarity_scale"}))
+    register_loss("mine", LossSpec(losses.ranking_loss, "pairs"))
     wrong: int = retriever.search(["rice"])[0][0].question  # type: ignore[assignment]
     retriever.serch(["rice"])  # type: ignore[attr-defined]
     print(qpr_jax.Retreiver)  # type: ignore[attr-defined]

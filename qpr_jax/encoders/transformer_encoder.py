@@ -26,7 +26,6 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 from qpr_jax.files import StrPath, manifest_format, read_manifest, read_verified
-from qpr_jax.precision import HIGHEST, PRECISIONS
 from qpr_jax.text.base import NO_PARTS, Parts, as_texts
 from qpr_jax.text.word_pieces import WordPieces
 
@@ -92,8 +91,8 @@ class TransformerEncoder:
     def precision(self) -> str:
         """Of float32 products: that of its training, unless bfloat16 products were trained."""
         trained_in_float32 = self.settings.get("encoder.compute_dtype", "float32") == "float32"
-        name = self.settings.get("encoder.precision", HIGHEST)
-        return name if trained_in_float32 and name in PRECISIONS else HIGHEST
+        name = self.settings.get("precision", "highest")
+        return name if trained_in_float32 and name in ("high", "default") else "highest"
 
     def encode(self, questions: Sequence[str]) -> np.ndarray:
         """Encode any strings: float32 [n, d], in the order of the questions."""

@@ -15,8 +15,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.models.bert import BertEncoder, init_bert
 from qpr_jax.models.bert_shape import BertShape
-from qpr_jax.precision import resolve
-from qpr_jax.tuning import Tuning, platform_of
 
 _AXIS = "data"
 
@@ -43,15 +41,13 @@ def compile_layers(
 ) -> Runtime:
     """Create the runtime of a model; `weights` are of `model`, pure nested dictionaries.
 
-    `precision` is of float32 products, one of `precision.PRECISIONS`. For each shape of a block a
+    `precision` is of float32 products, as JAX names it. For each shape of a block a
     single layer is compiled, and called with the weights of each.
     """
     mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
     replicated = NamedSharding(mesh, PartitionSpec())
     split = NamedSharding(mesh, PartitionSpec(_AXIS))
-    tuning = Tuning(platform_of(mesh.devices.flat[0]))
-    on_platform = resolve(precision, platform=tuning.platform)
-    graph, params = init_bert(shape, weights, compute_dtype, on_platform, model)
+    graph, params = init_bert(shape, weights, compute_dtype, precision, model)
     params = jax.device_put(params, replicated)
     layers = [nnx.split(layer) for layer in nnx.merge(graph, params).layers]
     layer_graph = layers[0][0]  # the same for all layers
@@ -62,7 +58,12 @@ def compile_layers(
             x = _apply_layer(layer_graph, split, layer, x, mask)
         return _pool(graph, split, params, x, mask)
 
-    return Runtime(encode, mesh.size, tuning.constants.encode_tokens)
+    return Runtime(encode, mesh.size, _device_tokens(mesh.devices.flat[0].platform))
+
+
+def _device_tokens(platform: str) -> int:
+    """Half as many or four times as many are slower on a CPU; a GPU needs many to be busy."""
+    return 1024 if platform == "cpu" else 65_536
 
 
 # At module level, so that encoders of one shape, which a training creates, are compiled once.

@@ -4,6 +4,5 @@ DISTANCES = ("ssd", "euc")  # the squared Euclidean distance, and its root
 SCORES = (*DISTANCES, "dot")  # for a softmax alone: minus the dot product
 PRIORS = ("uniform", "distance")
 SIMILARITIES = ("cosine", "dot")
-IMPLEMENTATIONS = ("auto", "xla", "pallas")
 NEGATIVES = ("random", "hard", "hard_anchor")
 PAIR_DISTANCES = ("cosine", "euclidean")

@@ -27,7 +27,7 @@ def contrastive_loss(
     right: jax.Array,
     labels: jax.Array,
     *,
-    distance: str = "cosine",
+    metric: str = "cosine",
     margin: float = 0.5,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
@@ -41,7 +41,7 @@ def contrastive_loss(
       right: floating [n, d]; row i of both is a pair.
       labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
         outside `jit`, and unnoticed under it.
-      distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
+      metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0. A cosine
         distance is at most 2.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
@@ -65,7 +65,7 @@ def contrastive_loss(
       Mapping", equation (4), in which Y is 0 for two of one meaning. For cosines it is
       ContrastiveLoss of sentence-transformers.
     """
-    distances, same = _labeled_distances(left, right, labels, distance, margin)
+    distances, same = _labeled_distances(left, right, labels, metric, margin)
     loss = 0.5 * _squares(distances, same, margin).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
@@ -75,29 +75,29 @@ def online_contrastive_loss(
     right: jax.Array,
     labels: jax.Array,
     *,
-    distance: str = "cosine",
+    metric: str = "cosine",
     margin: float = 0.5,
     axis_name: Hashable | None = None,
 ) -> jax.Array:
-    """Sum of the squares of `contrastive_loss` over the hard pairs of the batch.
+    """Squares of `contrastive_loss` of the hard pairs, divided by the number of all pairs.
 
     A pair with label 0 is hard if it is closer than the farthest pair with label 1, and a pair with
     label 1 if it is farther than the closest pair with label 0. If the batch has fewer than two
     pairs of the other label, the mean distance of the pair's own label replaces that extreme. The
     choice has no gradient.
 
-    Like the loss of sentence-transformers it is a sum, not a mean, and not halved. So it grows
-    with the global batch: divide it by the number of pairs before adding another loss.
+    sentence-transformers takes the sum, which grows with the batch; this is the sum divided by the
+    number of pairs of the global batch. Like there it is not halved.
 
     Args:
       left: floating [n, d].
       right: floating [n, d]; row i of both is a pair.
       labels: boolean or number [n]: 1 if the two mean the same, else 0. Others are an error
         outside `jit`, and unnoticed under it.
-      distance: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
+      metric: "cosine", 1 - cosine, with a cosine of 0 for a vector of zeros, or "euclidean".
       margin: the smallest distance without loss of pairs with label 0, at least 0.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
-        in `sdml_loss`. Hard pairs are chosen among those of all devices and summed over all:
+        in `sdml_loss`. Hard pairs are chosen among those of all devices and averaged over all:
         neither value nor gradient depends on the devices.
 
     Returns:
@@ -109,14 +109,14 @@ def online_contrastive_loss(
     Example:
       >>> x, y = jnp.zeros((4, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6]])
       >>> labels = jnp.array([1, 1, 0, 0])  # hard: 0.4 of label 1, 0.3 of label 0
-      >>> float(online_contrastive_loss(x, y, labels, distance="euclidean"))  # 0.4^2 + 0.2^2
-      0.2...
+      >>> float(online_contrastive_loss(x, y, labels, metric="euclidean"))  # (0.4^2 + 0.2^2) / 4
+      0.05...
 
     Source:
       OnlineContrastiveLoss of sentence-transformers; Hadsell, Chopra and LeCun (2006), equation
       (4), for the squares.
     """
-    distances, same = _labeled_distances(left, right, labels, distance, margin)
+    distances, same = _labeled_distances(left, right, labels, metric, margin)
     all_same = gather(same, len(same), axis_name)
     all_distances = gather(lax.stop_gradient(distances), len(same), axis_name)
     positive, negative = _spread(all_distances, all_same), _spread(all_distances, ~all_same)
@@ -124,15 +124,15 @@ def online_contrastive_loss(
     far_enough = distances >= jnp.where(positive.number > 1, positive.max, negative.mean)
     # A distance that is not finite makes its pair hard, so that the loss shows it.
     easy = jnp.where(same, near_enough, far_enough) & jnp.isfinite(distances)
-    loss = jnp.where(easy, 0, _squares(distances, same, margin)).sum()
-    return loss if axis_name is None else lax.psum(loss, axis_name)
+    loss = jnp.where(easy, 0, _squares(distances, same, margin)).mean()
+    return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 
 def _labeled_distances(
-    left: jax.Array, right: jax.Array, labels: jax.Array, distance: str, margin: float
+    left: jax.Array, right: jax.Array, labels: jax.Array, metric: str, margin: float
 ) -> tuple[jax.Array, jax.Array]:
     """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
-    check_choice("distance", distance, PAIR_DISTANCES)
+    check_choice("metric", metric, PAIR_DISTANCES)
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "
@@ -158,7 +158,7 @@ def _labeled_distances(
             f"`margin`: expected at least 0 and finite, got {margin}", remedy="0.5 is usual"
         )
     (left, right), same = as_floats(left, right), labels.astype(bool)
-    if distance == "euclidean":
+    if metric == "euclidean":
         return from_squared(paired_squared_distances(left, right), "euc"), same
     left, right = unit_vectors(left), unit_vectors(right)
     # |x - y|^2 / 2 is 1 - x.y, without the rounding error of small values. A vector of zeros has

@@ -13,7 +13,6 @@ from jax.scipy.special import logsumexp
 from qpr_jax.errors import UserError
 from qpr_jax.losses.autodiff_tiles import sum_in_tiles
 from qpr_jax.losses.distances import as_floats, gather, own_rows, products
-from qpr_jax.precision import resolve
 from qpr_jax.tuning import Tuning, default_tuning
 from qpr_jax.unit_vectors import unit_vectors
 
@@ -113,12 +112,11 @@ def similarities_loss(
     everyone = tuple(gather(side, count, axis_name) for side in sides)
     if len(everyone[0]) < 2:
         raise UserError("`vectors`: expected 2 and more, got 1", remedy="give a larger batch")
-    rounded = resolve(precision, platform=tuning.platform, dtype=sides[0].dtype)
 
     def divergences(rows: Any, others: Any, own: jax.Array, _: None) -> jax.Array:
         neighbors = own != jnp.arange(len(others[0]), dtype=own.dtype)[None]
         student, teacher = (
-            _log_shares(products(*side, rounded, tuning) / temperature, neighbors)
+            _log_shares(products(*side, precision, tuning) / temperature, neighbors)
             for side in zip(rows, others, strict=True)
         )
         teacher = lax.stop_gradient(teacher)

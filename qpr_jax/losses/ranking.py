@@ -9,7 +9,7 @@ from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses.choices import SIMILARITIES
-from qpr_jax.losses.dispatch import Implementation, Tile
+from qpr_jax.losses.dispatch import Tile
 from qpr_jax.losses.distances import as_floats, check_batch, check_choice
 from qpr_jax.losses.sdml import sdml_loss
 from qpr_jax.tuning import Tuning
@@ -21,12 +21,11 @@ def ranking_loss(
     candidates: jax.Array,
     *,
     similarity: str = "cosine",
-    scale: float = 20.0,
+    similarity_scale: float = 20.0,
     smoothing: float = 0.0,
     symmetric: bool = False,
     clusters: jax.Array | None = None,
     tile: Tile = "auto",
-    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
     tuning: Tuning | None = None,
@@ -41,8 +40,8 @@ def ranking_loss(
       queries: floating [n, d].
       candidates: floating [m, d], m >= n; those from n on are negatives of every query.
       similarity: "cosine", which is 0 for a vector of zeros, or "dot", the dot product.
-      scale: factor of the similarity, above 0. 20 is usual for cosines, which are at most 1; 1 for
-        dot products.
+      similarity_scale: factor of the similarity, above 0. 20 is usual for cosines, 1 for dot
+        products.
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
@@ -50,7 +49,6 @@ def ranking_loss(
         candidate and its query, -1 for none; ids fit int32. A row skips other candidates
         of its own cluster.
       tile: rows of similarities that are computed at a time, as in `sdml_loss`.
-      implementation: "xla", or "pallas", fused kernels for a GPU, as in `sdml_loss`.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
         in `sdml_loss`. Neither value nor gradient depends on the devices.
       precision: of the matrix products, as in `sdml_loss`.
@@ -64,7 +62,7 @@ def ranking_loss(
 
     Example:
       >>> x = jnp.eye(3)
-      >>> float(ranking_loss(x, x, scale=1.0))  # log(1 + 2 exp(-1))
+      >>> float(ranking_loss(x, x, similarity_scale=1.0))  # log(1 + 2 exp(-1))
       0.55144...
 
     Source:
@@ -75,23 +73,22 @@ def ranking_loss(
     """
     check_batch(queries, candidates, clusters)
     check_choice("similarity", similarity, SIMILARITIES)
-    if not 0 < scale < float("inf"):
+    if not 0 < similarity_scale < float("inf"):
         raise UserError(
-            f"`scale`: expected above 0 and finite, got {scale}",
+            f"`similarity_scale`: expected above 0 and finite, got {similarity_scale}",
             remedy="20 is usual for cosines, 1 for dot products",
         )
     queries, candidates = as_floats(queries, candidates)
     if similarity == "cosine":
         queries, candidates = unit_vectors(queries), unit_vectors(candidates)
     return sdml_loss(
-        scale * queries,
+        similarity_scale * queries,
         candidates,
         distance="dot",
         smoothing=smoothing,
         symmetric=symmetric,
         clusters=clusters,
         tile=tile,
-        implementation=implementation,
         axis_name=axis_name,
         precision=precision,
         tuning=tuning,

@@ -23,7 +23,7 @@ from qpr_jax.losses.centers import (
     outer,
 )
 from qpr_jax.losses.choices import PRIORS, SCORES
-from qpr_jax.losses.dispatch import Implementation, Method, Tile, choose_method
+from qpr_jax.losses.dispatch import Method, Tile, choose_method
 from qpr_jax.losses.distances import (
     as_floats,
     check_batch,
@@ -38,8 +38,7 @@ from qpr_jax.losses.distances import (
     squared_distances,
 )
 from qpr_jax.losses.tiled_softmax import Options, Rows, target_entropy, tiled_softmax_sum
-from qpr_jax.precision import resolve
-from qpr_jax.tuning import CPU, GPU, Tuning, default_tuning
+from qpr_jax.tuning import Tuning, default_tuning
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +50,9 @@ def sdml_loss(
     smoothing: float = 0.3,
     distance: str = "ssd",
     prior: str = "uniform",
-    temperature: float = 1.0,
     clusters: jax.Array | None = None,
     symmetric: bool = False,
     tile: Tile = "auto",
-    implementation: Implementation = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
     tuning: Tuning | None = None,
@@ -74,9 +71,8 @@ def sdml_loss(
       distance: "ssd", the squared Euclidean one, "euc", its root, or "dot", minus the dot product
         (see `ranking_loss`).
       prior: "uniform", 1/N on every candidate, including the row's own, or "distance", the softmax
-        of -D / temperature over the negatives, without a gradient (all on the own candidate if
+        of -D over the negatives, without a gradient (all on the own candidate if
         there is no negative).
-      temperature: of the distance prior, above 0.
       clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
         candidate and its query, -1 for none; ids fit int32. A row skips other candidates
         of its own cluster in prediction, prior and N.
@@ -84,17 +80,12 @@ def sdml_loss(
       tile: rows of distances that are computed at a time. Memory then grows with tile x N instead
         of n x N; value and gradient are the same to rounding. None: all at once. "auto": chosen
         by size, see `dispatch.choose_method`, and logged.
-      implementation: "xla", or "pallas", fused kernels for a GPU, which need no memory for scores,
-        see `pallas_softmax`; they lack "euc", the distance prior, float64 and second derivatives.
-        "auto": "xla", until the kernels have run on a GPU: not measured.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over. The
         candidates of all devices are gathered, N and q are those of the global batch, and the
         value is the same on every device. `jax.grad` of the mapped function is the gradient of
         the one-device loss. A gradient taken inside an unchecked map (`check_vma=False`) is too
         large by the number of devices: take it outside, or leave the check on.
-      precision: of the matrix products, of float32 vectors: "highest", "bf16_3x", "tf32", "bf16"
-        (see `qpr_jax.precision`; "highest" where the platform lacks it) or a value for JAX.
-        results/benchmarks/precision.md has the error of each.
+      precision: of the matrix products, as JAX names it.
       tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
@@ -116,8 +107,6 @@ def sdml_loss(
     check_choice("prior", prior, PRIORS)
     if not 0 <= smoothing <= 1:
         raise ValueError(f"expected `smoothing` from 0 to 1, got {smoothing}")
-    if not temperature > 0:
-        raise ValueError(f"expected `temperature` above 0, got {temperature}")
 
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
@@ -131,14 +120,8 @@ def sdml_loss(
         len(all_candidates),
         distance=distance,
         prior=prior,
-        implementation=implementation,
         tuning=tuning,
-        dtype=queries.dtype,
     )
-    fused = method.name == "pallas_softmax"
-    # An interpreted kernel rounds as a GPU does.
-    platform = GPU if fused and tuning.platform == CPU else tuning.platform
-    precision = resolve(precision, platform=platform, dtype=queries.dtype)
     log.info("loss: %d x %d distances, %s", n, len(all_candidates), method)
     options = Options(smoothing, symmetric, method.tile or n, axis_name, precision, tuning)
     mean = functools.partial(
@@ -147,10 +130,9 @@ def sdml_loss(
         options=options,
         distance=distance,
         prior=prior,
-        temperature=temperature,
     )
     rows = (own, all_clusters)
-    if fused or distance != "ssd":
+    if distance != "ssd":
         loss = mean(*center(queries, candidates, all_candidates, distance), *rows)
     else:
         gathered = None if axis_name is None else all_candidates
@@ -168,18 +150,13 @@ def _mean(
     options: Options,
     distance: str,
     prior: str,
-    temperature: float,
 ) -> jax.Array:
     """The mean divergence of this device's queries and, if symmetric, of its candidates."""
     count, directions = len(own), 1 + options.symmetric
-    if method.name in ("tiled_softmax", "pallas_softmax"):
-        fused = method.name == "pallas_softmax"
-        softmax_sum = _fused(options.tuning.platform) if fused else tiled_softmax_sum
-        total = softmax_sum(pairs, candidates, Rows(own[:, 0], clusters), options)
+    if method.name == "tiled_softmax":
+        total = tiled_softmax_sum(pairs, candidates, Rows(own[:, 0], clusters), options)
         return total / (count * directions)
-    divergences = functools.partial(
-        _divergences, distance=distance, prior=prior, temperature=temperature, options=options
-    )
+    divergences = functools.partial(_divergences, distance=distance, prior=prior, options=options)
     loss = jnp.zeros((), pairs.queries.dtype)
     axis_name = options.axis_name
     sides = [(pairs, candidates)]
@@ -250,15 +227,6 @@ def _reverse(pairs: Pairs, axis_name: Hashable | None) -> tuple[Pairs, Candidate
     return reverse, jax.tree.map(lambda array: gather(array, count, axis_name), queries)
 
 
-def _fused(platform: str) -> Callable[[Pairs, Candidates, Rows, Options], jax.Array]:
-    """The fused kernels' form of `tiled_softmax_sum`, loaded on first use."""
-    from qpr_jax.losses.pallas_softmax import pallas_softmax_sum
-
-    if platform == CPU:
-        log.warning("loss: a CPU interprets the kernel, which is slow and for tests alone")
-    return pallas_softmax_sum
-
-
 def _divergences(
     pairs: Pairs,
     candidates: Candidates,
@@ -267,7 +235,6 @@ def _divergences(
     *,
     distance: str,
     prior: str,
-    temperature: float,
     options: Options,
 ) -> jax.Array:
     """The divergence of each query over all candidates, [n]."""
@@ -295,7 +262,7 @@ def _divergences(
         count = ((~hidden).sum(axis=1) + 1).astype(logits.dtype)
         mean = (jnp.where(hidden, 0, logits).sum(axis=1) + positive) / count
         return cross_entropy + smoothing * (positive - mean) - target_entropy(count, smoothing)
-    spread = jax.nn.softmax(lax.stop_gradient(others / temperature), axis=1, where=~hidden)
+    spread = jax.nn.softmax(lax.stop_gradient(others), axis=1, where=~hidden)
     alone = hidden.all(axis=1)
     mean = jnp.where(alone, positive, jnp.where(hidden, 0, spread * logits).sum(axis=1))
     entropy = entr(smoothing * spread).sum(axis=1) + entr(jnp.asarray(1 - smoothing, logits.dtype))

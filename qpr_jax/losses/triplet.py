@@ -21,7 +21,6 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
-from qpr_jax.precision import resolve
 from qpr_jax.tuning import Tuning, default_tuning
 
 
@@ -87,7 +86,6 @@ def triplet_loss(
     tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries, candidates = as_floats(queries, candidates)
-    precision = resolve(precision, platform=tuning.platform, dtype=queries.dtype)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
     own = own_rows(n, axis_name)
     all_clusters = gather_clusters(clusters, n, m, axis_name)

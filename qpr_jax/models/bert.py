@@ -13,7 +13,6 @@ from jax import lax
 
 from qpr_jax.models.bert_shape import BertShape
 from qpr_jax.models.products import product
-from qpr_jax.precision import resolve
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -92,10 +91,10 @@ class BertEncoder(nnx.Module):
         Args:
           shape: of the network.
           compute_dtype: of matrix products and of those of their gradients; all else is float32.
-          precision: of float32 products, as of `qpr_jax.precision.resolve`.
+          precision: of float32 products, as JAX names it.
           rngs: Flax random streams.
         """
-        size, precision = shape.hidden_size, resolve(precision)
+        size = shape.hidden_size
         self.shape = shape
 
         def init_table(rows: int) -> nnx.Param:

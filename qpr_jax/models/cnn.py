@@ -12,11 +12,10 @@ from jax import lax
 
 from qpr_jax.models.conv_max_pool import conv_max_pool
 from qpr_jax.models.products import product
-from qpr_jax.precision import resolve
-from qpr_jax.tuning import default_tuning
 from qpr_jax.unit_vectors import unit_vectors
 
 EMBEDDING_SCALE = 0.1
+MAX_SCORES = 1 << 23  # 32 MiB, which fit the cache of a CPU
 
 
 class ConvEncoder(nnx.Module):
@@ -47,7 +46,6 @@ class ConvEncoder(nnx.Module):
         normalize: bool = False,
         compute_dtype: str = "float32",
         precision: str | lax.PrecisionLike = "highest",
-        max_scores: int = 0,
         rngs: nnx.Rngs,
     ) -> None:
         """Draw the weights.
@@ -61,13 +59,11 @@ class ConvEncoder(nnx.Module):
           bag_of_words: project the scaled sum of token embeddings, too.
           normalize: scale vectors to length 1.
           compute_dtype: of matrix products and of those of their gradients.
-          precision: of float32 products, as of `qpr_jax.precision.resolve`.
-          max_scores: as of `conv_max_pool`; 0: by JAX's first device.
+          precision: of float32 products, as JAX names it.
           rngs: Flax random streams.
         """
         lecun = nnx.initializers.lecun_normal(in_axis=(-3, -2), batch_axis=())
-        self.compute_dtype, self.precision = compute_dtype, resolve(precision)
-        self.max_scores = max_scores or default_tuning().scores_of_encoder()
+        self.compute_dtype, self.precision = compute_dtype, precision
         self.bag_of_words = bag_of_words
         self.normalize = normalize
         self.embedding = nnx.Param(
@@ -142,9 +138,7 @@ class ConvEncoder(nnx.Module):
         head_weights = (*dense, embedded if self.bag_of_words else None)
         block_ids = tuple(map(jnp.asarray, blocks))
         sizes = tuple(kernel_sizes)
-        return conv_max_pool(
-            project, sizes, chunk, self.max_scores, tables, head_weights, block_ids
-        )
+        return conv_max_pool(project, sizes, chunk, MAX_SCORES, tables, head_weights, block_ids)
 
     def _rows(self, ids: jax.Array) -> jax.Array:
         """Rows of the embedding table, zeros for padding: float32 [n, e]."""

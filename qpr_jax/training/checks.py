@@ -33,7 +33,7 @@ def validate(config: TrainConfig) -> None:
 _OF_CROSS_ENCODER = {
     *("job", "seed", "batch_size", "max_steps", "overwrite", "log_every", "checkpoint_every"),
     *("text.max_tokens", "encoder.kind", "encoder.pretrained", "encoder.compute_dtype"),
-    *("encoder.precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
+    *("precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
     *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
 }
 # What is read only with `data.parallel`.
@@ -64,8 +64,6 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
     unused = of_losses | unused_data_settings(config)
     if not has_teacher(config):
         unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
-    if not config.teacher.similarities:
-        unused.add("teacher.similarity_temperature")
     if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
         unused.add("data.negatives")
     if not config.data.parallel:
@@ -74,7 +72,6 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
         unused.add("data.parallel")
     if not trains(config):
         unused |= {"max_steps", "batch.token_dropout", "batch.subword_dropout"}
-        unused |= _of_section("tuning")
         unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
     known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
     family = MODEL_FAMILIES[config.encoder.kind]
@@ -83,8 +80,6 @@ def _unused_encoder_settings(config: TrainConfig) -> set[str]:
         unused |= family.of_start
     if config.text.added_words:
         unused = (unused | {"optimizer.weight_decay"}) - {"text.min_count"}
-    if config.encoder.compute_dtype != "float32":
-        unused.add("encoder.precision")
     if config.rerank.kind == "none":
         unused |= _of_section("rerank") - {"rerank.candidates"}  # which presets set
     return unused
@@ -132,14 +127,6 @@ def _check_losses(config: TrainConfig) -> None:
         raise UserError(
             f"expected a number above 0 for each of {','.join(names)}, or none, got {weights}",
             setting="loss.weights",
-        )
-    lacking = [LOSSES[name] for name in names if not LOSSES[name].fused(config.loss)]
-    if config.loss.implementation == "pallas" and lacking:
-        raise UserError(
-            f"expected xla, since the kernel has the distance ssd and the prior uniform, got "
-            f"pallas with {config.loss.distance} and {config.loss.prior}",
-            setting="loss.implementation",
-            remedy="set `loss.implementation=xla`, or `loss.distance=ssd` and `loss.prior=uniform`",
         )
 
 
@@ -285,21 +272,18 @@ def _check_distributed(config: TrainConfig) -> None:
 
 def _unused_loss_settings(config: TrainConfig) -> set[str]:
     """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
-    of_products = {"tuning.tile_rows", "tuning.product_terms"}
     of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
     of_pairs.add("batch.translations")
     if not config.max_epochs:
-        return of_pairs | of_products | _of_section("loss") | {"optimizer.learning_rate"}
+        return of_pairs | _of_section("loss") | {"optimizer.learning_rate"}
     specs = [LOSSES[name] for name in config.loss.names]
     known, used = {"scale"}, set[str]()
     for name in loss_names():
-        known |= {*LOSSES[name].settings.values()}
+        known |= {*LOSSES[name].settings}
     for spec in specs:
-        used |= {"scale", *spec.settings.values()} - {*spec.unused(config.loss)}
+        used |= {"scale", *spec.settings}
     unused = {f"loss.{name}" for name in known - used}
-    if "precision" not in used:
-        unused |= of_products
-    if all(spec.data == "labeled" for spec in specs):
+    if all(spec.reads == "labeled" for spec in specs):
         unused |= of_pairs
     if len(specs) == 1:
         unused |= (

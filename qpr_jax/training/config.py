@@ -37,9 +37,6 @@ class EncoderConfig(Section):
     stored_dtype: Literal["float32", "float16"] = Field(
         default="float32", description="Data type of the exported weights of a CNN."
     )
-    precision: Literal["highest", "bf16_3x", "tf32", "bf16"] = Field(
-        default="highest", description="Rounding of the encoder's float32 products."
-    )
 
 
 class LossConfig(Section):
@@ -68,16 +65,9 @@ class LossConfig(Section):
     prior: Literal["uniform", "distance"] = Field(
         default="uniform", description="How SDML spreads the probability of `smoothing`."
     )
-    temperature: float = Field(default=1.0, gt=0, description="Temperature of the distance prior.")
     symmetric: bool = Field(default=False, description="Also score candidates against all queries.")
     mask_own_cluster: bool = Field(
         default=False, description="Known paraphrases of a query in its batch are not negatives."
-    )
-    implementation: MayChange[Literal["auto", "xla", "pallas"]] = Field(
-        default="auto", description="SDML and ranking by XLA or by fused kernels; auto: xla."
-    )
-    similarity: Literal["cosine", "dot"] = Field(
-        default="cosine", description="Similarity of the ranking loss."
     )
     similarity_scale: float = Field(
         default=20.0, gt=0, description="Factor of the similarities of the ranking loss."
@@ -89,12 +79,6 @@ class LossConfig(Section):
     )
     margin: float = Field(
         default=0.5, gt=0, description="Margin of the triplet and contrastive losses."
-    )
-    precision: Literal["highest", "bf16_3x", "tf32", "bf16"] = Field(
-        default="highest", description="Rounding of the products of distances and similarities."
-    )
-    pair_distance: Literal["cosine", "euclidean"] = Field(
-        default="cosine", description="Distance of the contrastive losses."
     )
 
 
@@ -188,9 +172,6 @@ class TeacherConfig(Section):
         ge=0,
         description="Weight of imitating similarities, relative to that of vectors.",
     )
-    similarity_temperature: float = Field(
-        default=0.05, gt=0, description="Temperature of similarities."
-    )
     init_embeddings: bool = Field(
         default=False, description="Start the embeddings at the teacher's vectors of the words."
     )
@@ -281,25 +262,6 @@ class DistributedConfig(Section):
     )
 
 
-class TuningConfig(Section):
-    """Constants of speed and memory; by default those of `qpr_jax/tuning.py` for the platform."""
-
-    tile_rows: MayChange[int] = Field(
-        default=0,
-        ge=0,
-        description="Rows of the loss's N x N scores computed at a time; 0: by platform.",
-    )
-    encoder_scores: MayChange[int] = Field(
-        default=0, ge=0, description="Outputs of the convolution held at a time; 0: by platform."
-    )
-    product_terms: MayChange[int] = Field(
-        default=0, ge=0, description="Partial sums of each dot product in the loss; 0: by platform."
-    )
-    donate: MayChange[Literal["auto", "yes", "no"]] = Field(
-        default="auto", description="Whether a step writes the new state over the old one."
-    )
-
-
 class TrainConfig(Section):
     """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
 
@@ -318,6 +280,11 @@ class TrainConfig(Section):
         ge=0,
         description="Most steps on pairs (without pairs: of imitation); 0: no limit.",
     )
+    precision: Literal["highest", "high", "default"] = Field(
+        default="highest",
+        description="JAX's precision of float32 matrix products, in encoder and loss; a CPU always "
+        "computes in float32.",
+    )
     devices: MayChange[int] = Field(default=0, ge=0, description="Devices to use; 0: all.")
     overwrite: MayChange[bool] = Field(default=False, description="Replace the run in the folder.")
     log_every: int = Field(default=20, ge=1, description="Steps between two writes of the metrics.")
@@ -333,7 +300,6 @@ class TrainConfig(Section):
     index: IndexConfig = IndexConfig()
     rerank: RerankConfig = RerankConfig()
     cross_encoder: CrossEncoderConfig = CrossEncoderConfig()
-    tuning: TuningConfig = TuningConfig()
     distributed: DistributedConfig = DistributedConfig()
 
 

@@ -46,7 +46,7 @@ def make_cross_step(
     # Copies: a step donates its state, and the weights of `start` are read again.
     weights = jax.tree.map(jnp.array, start.weights)
     settings = config.encoder
-    dtype, precision = settings.compute_dtype, settings.precision
+    dtype, precision = settings.compute_dtype, config.precision
     graph, params = init_bert(start.shape, weights, dtype, precision, PairScorer)
     embedding = params["embedding"]
     rest = nnx.State({name: value for name, value in params.items() if name != "embedding"})

@@ -1,14 +1,13 @@
-"""The losses that settings can name, and their sum over a batch."""
+"""The losses that settings can name, and their weighted sum over a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from qpr_jax.errors import UserError
 from qpr_jax.losses import (
@@ -21,135 +20,86 @@ from qpr_jax.losses import (
     triplet_loss,
 )
 from qpr_jax.training.batch_layout import Batch
-from qpr_jax.training.config import LossConfig, TrainConfig, weighted_losses
+from qpr_jax.training.config import TrainConfig, flatten, weighted_losses
 from qpr_jax.training.train_step import LossTerms
-from qpr_jax.tuning import Tuning
+
+_SETTINGS = frozenset(
+    name.removeprefix("loss.") for name in flatten(TrainConfig()) if name.startswith("loss.")
+)
 
 
-@dataclass(frozen=True)
-class LossSpec:
+class LossSpec(NamedTuple):
     """A loss that the settings can name.
 
+    The function gets `axis_name` and those of its keyword arguments that have the name of a setting
+    of the section `loss`, or are `clusters`, `key` (random, new at each step) or `precision`.
+
     Attributes:
-      fn: of `qpr_jax.losses`.
-      data: what it reads: `queries, candidates` and `clusters=`, or `left, right, labels`, all
-        times `loss.scale`, or the unscaled vectors and the teacher's.
-      settings: arguments, and the setting of the section `loss`, or `teacher` if it reads the
-        teacher's vectors, that each gets.
-      reduction: a sum is divided by the labeled pairs of the global batch.
-      needs_key: whether it takes a random `key`.
-      needs_tuning: whether it takes `tuning`, of its N x N scores.
+      fn: returns the mean over the global batch.
+      reads: "pairs": `fn(queries, candidates)`; "labeled": `fn(left, right, labels)`; "targets":
+        `fn(vectors, targets)` with the unscaled vectors and the teacher's. Vectors of pairs and
+        of labeled pairs are multiplied by `loss.scale`.
       angular: whether it compares directions, so that vectors should have length 1.
-      unused: settings of the section that it does not read after all.
-      fused: whether a fused kernel has it with these settings, or it reads no `implementation`.
     """
 
     fn: Callable[..., jax.Array]
-    data: Literal["pairs", "labeled", "targets"]
-    settings: Mapping[str, str] = field(default_factory=dict)
-    reduction: Literal["mean", "sum"] = "mean"
-    needs_key: bool = False
-    needs_tuning: bool = False
-    angular: Callable[[LossConfig], bool] = lambda config: False
-    unused: Callable[[LossConfig], Sequence[str]] = lambda config: ()
-    fused: Callable[[LossConfig], bool] = lambda config: True
+    reads: Literal["pairs", "labeled", "targets"]
+    angular: bool = False
 
+    @property
+    def arguments(self) -> frozenset[str]:
+        """Names of the keyword arguments of the function."""
+        return frozenset(inspect.signature(self.fn).parameters)
 
-def _same(names: str) -> dict[str, str]:
-    """Arguments with the name of their setting."""
-    return {name: name for name in names.split()}
+    @property
+    def settings(self) -> frozenset[str]:
+        """Names of the settings of the section `loss` that the function gets."""
+        return frozenset() if self.reads == "targets" else self.arguments & _SETTINGS
 
-
-_CONTRASTIVE = LossSpec(
-    contrastive_loss,
-    "labeled",
-    {"distance": "pair_distance", "margin": "margin"},
-    angular=lambda config: config.pair_distance == "cosine",
-    unused=lambda config: ("scale",) if config.pair_distance == "cosine" else (),
-)
 
 LOSSES = {
-    "sdml": LossSpec(
-        sdml_loss,
-        "pairs",
-        _same("distance smoothing prior temperature symmetric precision implementation"),
-        needs_tuning=True,
-        unused=lambda config: ("temperature",) if config.prior == "uniform" else (),
-        fused=lambda config: config.distance == "ssd" and config.prior == "uniform",
-    ),
-    "triplet": LossSpec(
-        triplet_loss,
-        "pairs",
-        _same("distance negatives margin precision"),
-        needs_key=True,
-        needs_tuning=True,
-        unused=lambda config: ("precision",) if config.negatives == "random" else (),
-    ),
-    "ranking": LossSpec(
-        ranking_loss,
-        "pairs",
-        _same("similarity smoothing symmetric precision implementation")
-        | {"scale": "similarity_scale"},
-        needs_tuning=True,
-        angular=lambda config: True,
-        unused=lambda config: () if config.similarity == "dot" else ("scale",),
-    ),
-    "contrastive": _CONTRASTIVE,
-    "online_contrastive": replace(_CONTRASTIVE, fn=online_contrastive_loss, reduction="sum"),
-    "imitation": LossSpec(imitation_loss, "targets", {}),
-    "similarities": LossSpec(
-        similarities_loss,
-        "targets",
-        {"temperature": "similarity_temperature"},
-        needs_tuning=True,
-    ),
+    "sdml": LossSpec(sdml_loss, "pairs"),
+    "triplet": LossSpec(triplet_loss, "pairs"),
+    "ranking": LossSpec(ranking_loss, "pairs", angular=True),
+    "contrastive": LossSpec(contrastive_loss, "labeled", angular=True),
+    "online_contrastive": LossSpec(online_contrastive_loss, "labeled", angular=True),
+    "imitation": LossSpec(imitation_loss, "targets"),
+    "similarities": LossSpec(similarities_loss, "targets"),
 }
 _PACKAGED = frozenset(LOSSES)
 
 
 def loss_names() -> tuple[str, ...]:
     """The losses that the setting `loss.names` may name."""
-    return tuple(name for name, spec in LOSSES.items() if spec.data != "targets")
+    return tuple(name for name, spec in LOSSES.items() if spec.reads != "targets")
 
 
 def register_loss(name: str, spec: LossSpec) -> None:
     """Let the setting `loss.names` name a loss of one's own, in this process.
 
-    A later call with the same name replaces it. A run is resumed where its loss is registered; the
-    run knows the name alone, so a changed loss should get another one.
+    A later call with the same name replaces it. A run stores only the name, so give a changed loss
+    another name, and register it before resuming a run.
 
     Args:
       name: letters, digits and `_`; the metric is `loss_NAME`.
-      spec: the function, what it reads, and which settings of the section `loss` it gets.
+      spec: the function and what it reads.
 
     Raises:
-      UserError: the name is one of the package or has other characters, or the spec names a
-        setting that there is not, or reads what a loss of one's own cannot.
+      UserError: a loss of the package has the name, the name has other characters, or the loss
+        reads something else than pairs or labeled pairs.
     """
     if name in _PACKAGED or not name.isidentifier():
         raise UserError(
             "`name` of a loss: expected letters, digits and _, and none of "
             f"{', '.join(sorted(_PACKAGED))}, got {name!r}"
         )
-    if spec.data not in ("pairs", "labeled"):
-        raise UserError(f"`data` of a loss: expected pairs or labeled, got {spec.data!r}")
-    known = [*LossConfig.model_fields]
-    for setting in spec.settings.values():
-        if setting not in known:
-            raise UserError(
-                "`settings` of a loss: expected values of the section `loss`, "
-                f"{', '.join(known)}, got {setting!r}"
-            )
+    if spec.reads not in ("pairs", "labeled"):
+        raise UserError(f"`reads` of a loss: expected pairs or labeled, got {spec.reads!r}")
     LOSSES[name] = spec
 
 
-def loss_terms(
-    config: TrainConfig, *, imitation_alone: bool = False, tuning: Tuning | None = None
-) -> LossTerms:
-    """The losses of the config and, if it has a weight, imitation, or it alone; by name.
-
-    `tuning` is of the devices that compute them; None: of JAX's first.
-    """
+def loss_terms(config: TrainConfig, *, imitation_alone: bool = False) -> LossTerms:
+    """The weighted losses of a batch by name: those of the config, and imitation of the teacher."""
     weights, imitation = weighted_losses(config), config.teacher.weight
     if imitation_alone:
         weights, imitation = {}, 1.0
@@ -166,25 +116,17 @@ def loss_terms(
             "labeled": (left, right, labels),
             "targets": (vectors, targets),
         }
+        given: dict[str, Any] = {"clusters": clusters, "key": key, "precision": config.precision}
 
         def value(spec: LossSpec) -> jax.Array:
-            """The mean over rows or labeled pairs."""
-            section = config.teacher if spec.data == "targets" else config.loss
-            options = {arg: getattr(section, name) for arg, name in spec.settings.items()}
-            if spec.data == "pairs":
-                options["clusters"] = clusters
-            if spec.needs_tuning:
-                options["tuning"] = tuning
-            if spec.needs_key:
-                options["key"] = key
-            loss = spec.fn(*arrays[spec.data], axis_name=axis_name, **options)
-            pairs = len(labels) * lax.axis_size(axis_name)
-            return loss / pairs if spec.reduction == "sum" else loss
+            options = {name: given[name] for name in spec.arguments & given.keys()}
+            options |= {name: getattr(config.loss, name) for name in spec.settings}
+            return spec.fn(*arrays[spec.reads], axis_name=axis_name, **options)
 
         return {
             name: weight * value(LOSSES[name])
             for name, weight in weights.items()
-            if weight and (LOSSES[name].data != "targets" or targets.shape[1])
+            if weight and (LOSSES[name].reads != "targets" or targets.shape[1])
         }
 
     return terms

@@ -69,7 +69,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
     if unused := unused_settings(config):
         names = ", ".join(f"`{name}`" for name in unused)
         log.warning("no effect with the other settings: %s", names)
-    angular = [name for name in config.loss.names if LOSSES[name].angular(config.loss)]
+    angular = [name for name in config.loss.names if LOSSES[name].angular]
     if angular and config.max_epochs and MODEL_FAMILIES[config.encoder.kind].lengths_vary(config):
         log.warning(
             "the loss %s compares directions, but searches go by distance, which orders vectors of "
@@ -103,7 +103,6 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
             folder = stack.enter_context(open_workdir(workdir, run, overwrite=config.overwrite))
         # These are no part of a run's identity, but processes must compile one program.
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
-        ours |= {f"tuning.{name}": value for name, value in config.tuning.model_dump().items()}
         _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
         finished, trained = distributed.broadcast_from_first(
             lambda: [(folder / name).exists() for name in ("report.json", "export")]

@@ -19,7 +19,6 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.models.bert import init_bert
 from qpr_jax.models.cnn import EMBEDDING_SCALE, ConvEncoder
-from qpr_jax.precision import resolve
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.base import Tokenizer
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary, frequent_words
@@ -31,7 +30,6 @@ from qpr_jax.training.config import (
     trains,
 )
 from qpr_jax.training.teacher import Teacher, word_vectors
-from qpr_jax.tuning import Tuning
 
 _OF_VOCABULARY = ("vocabulary_size", "min_count", "hash_bins", "char_ngrams", "subwords")
 # Settings of what a CNN starts with: its words, shapes and first weights.
@@ -45,9 +43,6 @@ _NGRAM_SCALE = 0.25  # words have about 16 n-grams
 
 E = TypeVar("E", bound=Encoder)
 Model = tuple[nnx.GraphDef, nnx.State]
-
-# Settings of matrix products, which every family reads.
-_PRODUCTS = ("encoder.compute_dtype", "encoder.precision")
 
 
 class Corpora(NamedTuple):
@@ -78,8 +73,7 @@ class ModelFamily:
       start: the encoder that training starts from; None for fresh parameters.
       tokenizer: from that encoder, or from the texts of each language, whose words are counted.
       lengths_vary: whether vectors have other lengths than 1.
-      init: the model before the first step, with `embedding` [V, e] and `encode_blocks`, for
-        devices of this tuning.
+      init: the model before the first step, with `embedding` [V, e] and `encode_blocks`.
       export: the encoder of trained parameters.
     """
 
@@ -91,7 +85,7 @@ class ModelFamily:
     start: Callable[[TrainConfig], Encoder | None]
     tokenizer: Callable[[TrainConfig, Encoder | None, Corpora], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
-    init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None, Tuning], Model]
+    init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None], Model]
     export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
 
 
@@ -130,7 +124,6 @@ def _init_cnn(
     start: CnnEncoder | None,
     vocabulary: Vocabulary,
     teacher: Teacher | None,
-    tuning: Tuning,
 ) -> Model:
     """Parameters of `start`, or random; the embeddings may start at the teacher's of the words."""
     settings = _shape_of(start) if start else config.encoder
@@ -143,8 +136,7 @@ def _init_cnn(
         bag_of_words=settings.bag_of_words,
         normalize=settings.normalize,
         compute_dtype=config.encoder.compute_dtype,
-        precision=resolve(config.encoder.precision, platform=tuning.platform),
-        max_scores=tuning.scores_of_encoder(),
+        precision=config.precision,
         rngs=nnx.Rngs(config.seed),
     )
     if vocabulary.subwords and not start:  # a word is the sum of many of these rows
@@ -289,12 +281,11 @@ def _read_start(config: TrainConfig, kind: type[E], expected: str, *, remedy: st
     return encoder
 
 
-def _init_bert(config: TrainConfig, start: TransformerEncoder, tuning: Tuning) -> Model:
+def _init_bert(config: TrainConfig, start: TransformerEncoder) -> Model:
     settings = config.encoder
     # Copies: a step donates its state, and the model's weights are read again.
     weights = jax.tree.map(jnp.array, start.model.weights)
-    precision = resolve(settings.precision, platform=tuning.platform)
-    return init_bert(start.model.shape, weights, settings.compute_dtype, precision)
+    return init_bert(start.model.shape, weights, settings.compute_dtype, config.precision)
 
 
 def _export_bert(config: TrainConfig, start: TransformerEncoder, params: nnx.State) -> Encoder:
@@ -313,7 +304,7 @@ MODEL_FAMILIES = {
     "cnn": ModelFamily(
         settings=_OF_CNN
         | {"text.added_words", "encoder.stored_dtype"}
-        | {"encoder.pretrained", "batch.encode_chunk", "tuning.encoder_scores", *_PRODUCTS},
+        | {"encoder.pretrained", "batch.encode_chunk", "encoder.compute_dtype"},
         of_start=_OF_CNN,
         needs_start=False,
         length_blocks=8,
@@ -321,15 +312,15 @@ MODEL_FAMILIES = {
         start=_read_cnn,
         tokenizer=_vocabulary_of,
         lengths_vary=lambda config: not config.encoder.normalize,
-        init=lambda config, start, tokenizer, teacher, tuning: _init_cnn(
-            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), teacher, tuning
+        init=lambda config, start, tokenizer, teacher: _init_cnn(
+            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), teacher
         ),
         export=lambda config, start, tokenizer, params: _export_cnn(
             config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), params
         ),
     ),
     "bert": ModelFamily(
-        settings=frozenset({"encoder.pretrained", "batch.encode_chunk", *_PRODUCTS}),
+        settings=frozenset({"encoder.pretrained", "batch.encode_chunk", "encoder.compute_dtype"}),
         of_start=frozenset(),
         needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
@@ -337,8 +328,8 @@ MODEL_FAMILIES = {
         start=_read_bert,
         tokenizer=lambda config, start, corpora: cast(TransformerEncoder, start).tokenizer,
         lengths_vary=lambda config: False,
-        init=lambda config, start, tokenizer, teacher, tuning: _init_bert(
-            config, cast(TransformerEncoder, start), tuning
+        init=lambda config, start, tokenizer, teacher: _init_bert(
+            config, cast(TransformerEncoder, start)
         ),
         export=lambda config, start, tokenizer, params: _export_bert(
             config, cast(TransformerEncoder, start), params

@@ -126,7 +126,7 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
 
 def data_kinds(config: TrainConfig) -> list[str]:
     """The kinds of data that the losses read, "pairs" or "labeled", the first loss's first."""
-    return list(dict.fromkeys(LOSSES[name].data for name in weighted_losses(config)))
+    return list(dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config)))
 
 
 def turn_of_kind(configs: Sequence[TrainConfig], number: int) -> tuple[int, int]:

@@ -10,12 +10,10 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh
 
-from qpr_jax.precision import HIGHEST, available
 from qpr_jax.training import device_memory
 from qpr_jax.training.added_words import with_first_rows
 from qpr_jax.training.batch_layout import Batch
-from qpr_jax.training.checks import unused_settings
-from qpr_jax.training.config import TrainConfig, objectives, read
+from qpr_jax.training.config import TrainConfig, objectives
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import make_mesh, own_devices, replicate
 from qpr_jax.training.loader import BatchLoader, imitation_loader, pairs_loader
@@ -32,7 +30,6 @@ from qpr_jax.training.train_step import (
     make_loss,
     make_train_step,
 )
-from qpr_jax.tuning import Tuning, default_tuning, platform_of
 
 log = logging.getLogger(__name__)
 
@@ -145,9 +142,7 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
         pairs_loaders = _make_pairs_loaders(config, dataset, mesh, begins=imitation)
         pairs = config.max_steps or config.max_epochs * epoch_steps(config, dataset)
     schedule = make_schedule(config, imitation + pairs, imitation=imitation)
-    tuning = Tuning(platform_of(mesh.devices.flat[0]), **config.tuning.model_dump())
-    _warn_of_precisions(config, tuning)
-    graph, params = init_model(config, dataset, tuning)
+    graph, params = init_model(config, dataset)
     decay = config.optimizer.weight_decay
 
     def make_objective(loader: BatchLoader, terms: LossTerms) -> Objective:
@@ -158,48 +153,28 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
             seed=config.seed,
             weight_decay=decay,
             named=config.loss.alternate,
-            donate=tuning.donates(),
             frozen_rows=dataset.frozen_rows,
         )
         return Objective(loader, train)
 
     stages = []
     if imitation:
-        terms = loss_terms(config, imitation_alone=True, tuning=tuning)
+        terms = loss_terms(config, imitation_alone=True)
         alone = tuple(make_objective(loader, terms) for loader in imitation_loaders)
         stages.append(Stage(alone, 0, imitation, "teacher.learning_rate"))
     if pairs:
-        losses = [loss_terms(own_config, tuning=tuning) for own_config in objectives(config)]
+        losses = [loss_terms(own_config) for own_config in objectives(config)]
         turns = tuple(map(make_objective, pairs_loaders, losses))
         stages.append(Stage(turns, imitation, imitation + pairs, "optimizer.learning_rate"))
     state = init_state(params, average=config.optimizer.ema_steps > 0, weight_decay=decay)
     return Plan(mesh, tuple(stages), replicate(state, mesh), memory)
 
 
-def init_model(
-    config: TrainConfig, dataset: TrainDataset, tuning: Tuning | None = None
-) -> tuple[nnx.GraphDef, Params]:
-    """The model before the first step: its structure and its parameters.
-
-    `tuning` is of the devices that train it; None: of JAX's first.
-    """
-    family, tuning = MODEL_FAMILIES[config.encoder.kind], tuning or default_tuning()
-    graph, params = family.init(config, dataset.start, dataset.tokenizer, dataset.teacher, tuning)
+def init_model(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
+    """The model before the first step: its structure and its parameters."""
+    family = MODEL_FAMILIES[config.encoder.kind]
+    graph, params = family.init(config, dataset.start, dataset.tokenizer, dataset.teacher)
     return graph, with_first_rows(params, dataset) if dataset.frozen_rows else params
-
-
-def _warn_of_precisions(config: TrainConfig, tuning: Tuning) -> None:
-    """Log which precision the platform lacks, of those that this training reads."""
-    unused = unused_settings(config)
-    for name in ("encoder.precision", "loss.precision"):
-        asked = str(read(config, name))
-        if name not in unused and not available(asked, tuning.platform):
-            log.warning(
-                "%s: %s has no such products; they are computed at %s",
-                f"`{name}={asked}`",
-                tuning.platform,
-                HIGHEST,
-            )
 
 
 def _make_pairs_loaders(

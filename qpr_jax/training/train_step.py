@@ -127,14 +127,13 @@ def make_train_step(
     seed: int,
     weight_decay: float = 0.0,
     named: bool = False,
-    donate: bool = True,
     frozen_rows: int = 0,
 ) -> TrainStep:
     """Make the step of Adam over all parameters, whose time does not grow with the vocabulary.
 
     `learning_rate` may be a function of the steps done. `weight_decay` is that of AdamW
     (Loshchilov and Hutter, 2019), for matrices but not the embedding. `named`: a single loss is in
-    the metrics under its name too. `donate`: the state that is given is overwritten. With
+    the metrics under its name too. The state that is given is overwritten. With
     `frozen_rows` only the rows of the embedding from this one on are trained; all else keeps its
     bits, since sparse Adam does not move a row that never had a gradient.
     """
@@ -171,10 +170,9 @@ def make_train_step(
         average = jax.tree.map(lambda a, p: a + weight * (p - a), state.average, current(state))
         return state._replace(average=average)
 
-    donated = 0 if donate else ()
     return TrainStep(
-        CompiledStep(jax.jit(step, donate_argnums=donated)),
-        jax.jit(averaged, donate_argnums=donated),
+        CompiledStep(jax.jit(step, donate_argnums=0)),
+        jax.jit(averaged, donate_argnums=0),
         jax.jit(current),
     )
 

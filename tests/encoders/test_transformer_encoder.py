@@ -111,10 +111,9 @@ def test_products_are_full_float32_or_bfloat16_if_set():
     ("settings", "expected"),
     [
         ({}, "highest"),
-        ({"encoder.precision": "tf32"}, "tf32"),
-        ({"encoder.precision": "tf32", "encoder.compute_dtype": "bfloat16"}, "highest"),
-        ({"encoder.precision": "of another version"}, "highest"),
-        ({"encoder.precision": ["tf32"]}, "highest"),
+        ({"precision": "high"}, "high"),
+        ({"precision": "high", "encoder.compute_dtype": "bfloat16"}, "highest"),
+        ({"precision": ["tf32"]}, "highest"),
     ],
 )
 def test_it_encodes_at_the_precision_of_its_training(tmp_path, settings, expected):

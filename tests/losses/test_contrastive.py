@@ -13,9 +13,9 @@ from tests.losses.references import DEVICES, check, slow
 LOSSES = (contrastive_loss, online_contrastive_loss)
 
 
-def measured(x, y, distance):
+def measured(x, y, metric):
     """The distance of two float64 vectors, and its gradients; 0 where it has none."""
-    if distance == "euclidean":
+    if metric == "euclidean":
         length = np.linalg.norm(x - y)
         slope = (x - y) / length if length else 0 * x
         return length, slope, -slope
@@ -28,15 +28,15 @@ def measured(x, y, distance):
     return 1 - cosine, -(y / b - cosine * x / a) / a, -(x / a - cosine * y / b) / b
 
 
-def reference(loss, left, right, labels, *, distance="cosine", margin=0.5):
+def reference(loss, left, right, labels, *, metric="cosine", margin=0.5):
     """Value and gradients as the definitions say, pair by pair in float64."""
     x, y = np.asarray(left, np.float64), np.asarray(right, np.float64)
     same = np.asarray(labels).astype(bool)
-    found = [measured(a, b, distance) for a, b in zip(x, y, strict=True)]
+    found = [measured(a, b, metric) for a, b in zip(x, y, strict=True)]
     distances = np.array([value for value, _, _ in found])
     weight, hard = 0.5 / len(x), np.ones(len(x), bool)
     if loss is online_contrastive_loss:
-        weight, hard = 1.0, hard_of(distances, same)
+        weight, hard = 1.0 / len(x), hard_of(distances, same)
     value, of_x, of_y = 0.0, np.zeros_like(x), np.zeros_like(y)
     for i, (d, from_x, from_y) in enumerate(found):
         missing = d if same[i] else max(0, margin - d)
@@ -73,24 +73,24 @@ def compiled(loss, **options):
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
-    ("distance", "margin"), [("cosine", 0.5), ("cosine", 1.2), ("euclidean", 0.9)]
+    ("metric", "margin"), [("cosine", 0.5), ("cosine", 1.2), ("euclidean", 0.9)]
 )
 @pytest.mark.parametrize(("n", "d"), [(1, 1), slow(2, 3), (37, 7), slow(512, 300)])
-def test_value_and_gradient_are_those_of_the_reference(n, d, loss, distance, margin):
-    options = {"distance": distance, "margin": margin}
+def test_value_and_gradient_are_those_of_the_reference(n, d, loss, metric, margin):
+    options = {"metric": metric, "margin": margin}
     run = compiled(loss, **options)
-    for offset in (0.0, 1e4 if distance == "euclidean" else 1.0):
+    for offset in (0.0, 1e4 if metric == "euclidean" else 1.0):
         given = batch(n, d, offset=offset)
         check(run(*given), reference(loss, *given, **options))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 @pytest.mark.parametrize("devices", DEVICES)
-def test_any_number_of_devices_gives_the_same(loss, distance, devices):
+def test_any_number_of_devices_gives_the_same(loss, metric, devices):
     split = PartitionSpec("data")
     mapped = jax.shard_map(
-        functools.partial(loss, distance=distance, margin=1.1, axis_name="data"),
+        functools.partial(loss, metric=metric, margin=1.1, axis_name="data"),
         mesh=Mesh(np.array(jax.devices()[:devices]), ("data",)),
         in_specs=(split,) * 3,
         out_specs=PartitionSpec(),
@@ -99,7 +99,7 @@ def test_any_number_of_devices_gives_the_same(loss, distance, devices):
     left, right, mixed = batch(48, 6)
     # Labels in no order, and those of one kind on few devices, on one, and on none.
     for labels in (mixed, *((np.arange(48) < count).astype(int) for count in (20, 1, 0, 48))):
-        expected = reference(loss, left, right, labels, distance=distance, margin=1.1)
+        expected = reference(loss, left, right, labels, metric=metric, margin=1.1)
         check(run(left, right, labels), expected)
 
 
@@ -107,10 +107,10 @@ def test_only_the_hard_pairs_count():
     """Distances 0.1 and 0.4 of one meaning, 0.3 and 0.6 of two, and one beyond the margin."""
     x, y = jnp.zeros((5, 1)), jnp.array([[0.1], [0.4], [0.3], [0.6], [0.35]])
     labels = jnp.array([1, 1, 0, 0, 0])
-    loss = compiled(online_contrastive_loss, distance="euclidean", margin=0.34)
+    loss = compiled(online_contrastive_loss, metric="euclidean", margin=0.34)
     value, (gradient, _) = loss(x, y, labels)
-    assert float(value) == pytest.approx(0.4**2 + 0.04**2, rel=1e-5)
-    np.testing.assert_allclose(gradient[:, 0], [0, -0.8, 0.08, 0, 0], atol=1e-6)
+    assert float(value) == pytest.approx((0.4**2 + 0.04**2) / 5, rel=1e-5)
+    np.testing.assert_allclose(gradient[:, 0], [0, -0.16, 0.016, 0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,16 @@ def test_only_the_hard_pairs_count():
 )
 def test_fewer_than_two_of_a_kind_leave_the_other_its_mean(labels, expected):
     x, y = jnp.zeros((3, 1)), jnp.array([[0.1], [0.3], [0.6]])
-    value, gradients = compiled(online_contrastive_loss, distance="euclidean")(
+    value, gradients = compiled(online_contrastive_loss, metric="euclidean")(
         x, y, jnp.array(labels)
     )
-    assert float(value) == pytest.approx(expected, rel=1e-5)
+    assert float(value) == pytest.approx(expected / 3, rel=1e-5)
     assert np.isfinite(gradients).all()
 
 
 def test_pairs_that_are_all_as_far_are_not_hard():
     n = 13
-    loss = compiled(online_contrastive_loss, distance="euclidean")
+    loss = compiled(online_contrastive_loss, metric="euclidean")
     for row in np.random.default_rng(0).normal(size=(40, 2, 5)).astype(np.float32):
         x, y = (np.tile(side, (n, 1)) for side in row)
         value, _ = loss(x, y, jnp.ones(n))
@@ -150,18 +150,18 @@ def test_one_pair_has_nothing_to_be_compared_with():
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_vectors_that_coincide_and_vectors_of_zeros_have_finite_gradients(loss, distance):
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_vectors_that_coincide_and_vectors_of_zeros_have_finite_gradients(loss, metric):
     x = jnp.array([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0], [3.0, 1.0]] * 2)
     y = jnp.array([[1.0, 2.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]] * 2)
     labels = jnp.array([1] * 4 + [0] * 4)
-    value, gradients = compiled(loss, distance=distance, margin=1.5)(x, y, labels)
+    value, gradients = compiled(loss, metric=metric, margin=1.5)(x, y, labels)
     assert float(value) == pytest.approx(
-        reference(loss, x, y, labels, distance=distance, margin=1.5)[0], rel=1e-5
+        reference(loss, x, y, labels, metric=metric, margin=1.5)[0], rel=1e-5
     )
     assert np.isfinite(gradients).all()
     for side, rows in zip((x, y), gradients, strict=True):
-        if distance == "cosine":
+        if metric == "cosine":
             assert not np.asarray(rows)[np.asarray(side == 0).all(axis=1)].any()
     np.testing.assert_allclose(gradients[0][0], 0, atol=1e-6)
     np.testing.assert_allclose(gradients[0][4], 0, atol=1e-6)
@@ -193,22 +193,22 @@ def test_other_labels_are_errors(loss, kind):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
-def test_what_is_not_a_number_shows(loss, distance):
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_what_is_not_a_number_shows(loss, metric):
     """In either side of a pair of either label, also if it is the only one of its label."""
     left, right, labels = batch(12, 4)
     for given in (labels, np.ones(12, int), np.zeros(12, int), np.eye(12)[3], np.eye(12)[4] == 0):
         for row in (3, 4):
             bad = jnp.asarray(left).at[row, 1].set(jnp.nan)
             for sides in ((bad, right), (right, bad)):
-                assert np.isnan(loss(*sides, given, distance=distance))
+                assert np.isnan(loss(*sides, given, metric=metric))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_infinite_vector_shows_where_its_pair_should_be_near(loss):
     left, right, _ = batch(12, 4)
     bad = jnp.asarray(left).at[3, 1].set(jnp.inf)
-    assert not np.isfinite(loss(bad, right, np.ones(12, int), distance="euclidean"))
+    assert not np.isfinite(loss(bad, right, np.ones(12, int), metric="euclidean"))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -224,7 +224,7 @@ def test_half_precision_vectors_give_a_float32_loss(loss):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"distance": "ssd"}, "expected `distance` to be one of cosine, euclidean, got 'ssd'"),
+        ({"metric": "ssd"}, "expected `metric` to be one of cosine, euclidean, got 'ssd'"),
         ({"margin": -1.0}, r"`margin`: expected at least 0 and finite, got -1\.0; 0\.5 is usual"),
         ({"right": jnp.zeros((3, 3))}, r"expected `left` and `right` of one non-empty \[n, d\]"),
         ({"left": jnp.zeros(3), "right": jnp.zeros(3)}, r"expected `left` and `right` of one"),

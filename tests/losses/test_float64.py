@@ -20,7 +20,7 @@ from tests.losses import test_contrastive as contrastive
 from tests.losses import test_triplet as triplet
 from tests.losses.references import sdml_reference, slow
 
-DISTANCE = {"prior": "distance", "temperature": 0.7}
+DISTANCE = {"prior": "distance"}
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_ranking(similarity):
         sides[0] *= 3
     value = sdml_reference(*sides, distance="dot", smoothing=0.1, symmetric=True)[0]
     loss = functools.partial(
-        ranking_loss, similarity=similarity, scale=3.0, smoothing=0.1, symmetric=True
+        ranking_loss, similarity=similarity, similarity_scale=3.0, smoothing=0.1, symmetric=True
     )
     check(loss, (x, y))
     assert float(loss(x, y)) == pytest.approx(value, rel=1e-12)
@@ -139,8 +139,8 @@ def test_triplet(negatives, distance):
 def test_contrastive(loss, distance):
     x, y = vectors((9, 5), (9, 5))
     labels = np.arange(9) % 2
-    expected = contrastive.reference(loss, x, y, labels, distance=distance, margin=1.5)
-    options = {"labels": labels, "distance": distance, "margin": 1.5}
+    expected = contrastive.reference(loss, x, y, labels, metric=distance, margin=1.5)
+    options = {"labels": labels, "metric": distance, "margin": 1.5}
     check(functools.partial(loss, **options), (x, y), expected)
 
 

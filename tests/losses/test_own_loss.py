@@ -44,7 +44,7 @@ def test_the_loss_of_the_page(contributed, batch, mapped):
     np.testing.assert_allclose(one[0], eight[0], rtol=1e-5)
     for found, expected in zip(eight[1], one[1], strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert LOSSES["hinge"].settings == {"margin": "margin"}
+    assert LOSSES["hinge"].settings == {"margin"}
 
 
 def test_the_loss_of_the_example_is_the_same(contributed, batch, mapped):
@@ -77,18 +77,13 @@ def test_settings_may_name_it():
         ("a,b", {}, "got 'a,b'"),
         (
             "hinge",
-            {"data": "targets"},
-            "`data` of a loss: expected pairs or labeled, got 'targets'",
-        ),
-        (
-            "hinge",
-            {"settings": {"margin": "margins"}},
-            "`settings` of a loss: expected .*, got 'margins'",
+            {"reads": "targets"},
+            "`reads` of a loss: expected pairs or labeled, got 'targets'",
         ),
     ],
 )
 def test_what_is_no_loss_is_refused(name, given, message):
-    spec = LossSpec(**{"fn": lambda: None, "data": "pairs", "settings": {}} | given)
+    spec = LossSpec(**{"fn": lambda: None, "reads": "pairs"} | given)
     with pytest.raises(UserError, match=message):
         register_loss(name, spec)
     assert "hinge" not in LOSSES

@@ -24,15 +24,17 @@ def unit(rows):
     return units, pulled_back
 
 
-def reference(queries, candidates, clusters=None, *, similarity="cosine", scale=20.0, **options):
+def reference(
+    queries, candidates, clusters=None, *, similarity="cosine", similarity_scale=20.0, **options
+):
     """Value and gradients as the formulas say, in float64."""
     x, y = np.asarray(queries, np.float64), np.asarray(candidates, np.float64)
     of_x, of_y = lambda gradient: gradient, lambda gradient: gradient
     if similarity == "cosine":
         (x, of_x), (y, of_y) = unit(x), unit(y)
     options = {"smoothing": 0.0, **options, "distance": "dot"}
-    value, from_x, from_y = sdml_reference(scale * x, y, clusters, **options)
-    return value, of_x(scale * from_x), of_y(from_y)
+    value, from_x, from_y = sdml_reference(similarity_scale * x, y, clusters, **options)
+    return value, of_x(similarity_scale * from_x), of_y(from_y)
 
 
 def compiled(loss):
@@ -56,8 +58,12 @@ def check(loss, arguments, options, tolerance=1e-5):
         ({}, 0, 0),
         ({"symmetric": True}, 8, 0),
         ({"symmetric": True, "smoothing": 0.2}, 8, 21),
-        ({"similarity": "dot", "scale": 1.0}, 8, 13),
-        ({"similarity": "dot", "scale": 2.0, "smoothing": 0.1, "symmetric": True}, 0, 13),
+        ({"similarity": "dot", "similarity_scale": 1.0}, 8, 13),
+        (
+            {"similarity": "dot", "similarity_scale": 2.0, "smoothing": 0.1, "symmetric": True},
+            0,
+            13,
+        ),
     ],
     ids=str,
 )
@@ -71,7 +77,9 @@ def test_value_and_gradient_are_those_of_the_reference(options, extra, clustered
 
 
 @pytest.mark.parametrize(
-    "options", [{}, slow({"similarity": "dot", "scale": 1.0, "symmetric": True})], ids=str
+    "options",
+    [{}, slow({"similarity": "dot", "similarity_scale": 1.0, "symmetric": True})],
+    ids=str,
 )
 def test_a_batch_of_real_size(options, batch):
     check(compiled(with_options(**options)), batch(512, 600, 300), options)
@@ -83,8 +91,8 @@ def test_a_batch_of_real_size(options, batch):
         ({"symmetric": True, "smoothing": 0.2, "tile": 3}, 1),
         *(slow({"symmetric": True, "smoothing": 0.2, "tile": 3}, count) for count in (2, 4)),
         ({"symmetric": True, "smoothing": 0.2, "tile": 3}, 8),
-        *(slow({"similarity": "dot", "scale": 1.0}, count) for count in (1, 2, 4)),
-        ({"similarity": "dot", "scale": 1.0}, 8),
+        *(slow({"similarity": "dot", "similarity_scale": 1.0}, count) for count in (1, 2, 4)),
+        ({"similarity": "dot", "similarity_scale": 1.0}, 8),
         ({"tile": None, "symmetric": True}, 4),
     ],
     ids=str,
@@ -114,7 +122,7 @@ def test_of_vectors_of_length_1_it_is_sdml_of_a_scale(batch):
     options = {"smoothing": 0.3, "symmetric": True, "clusters": clusters}
     units = [jnp.asarray(np.sqrt(20 / 2) * unit(side)[0], jnp.float32) for side in (x, y)]
     expected = float(jax.jit(lambda x, y: sdml_loss(x, y, **options))(*units))
-    value = jax.jit(lambda x, y: ranking_loss(x, y, scale=20.0, **options))(x, y)
+    value = jax.jit(lambda x, y: ranking_loss(x, y, similarity_scale=20.0, **options))(x, y)
     assert float(value) == pytest.approx(expected, rel=1e-5)
 
 
@@ -122,7 +130,7 @@ def test_vectors_of_zeros_have_a_similarity_of_0_and_no_slope():
     x = jnp.eye(3).at[1].set(0)
     y = jnp.eye(4)[:, :3]  # the last candidate is one of zeros
     check(compiled(with_options()), (x, y), {})
-    value, gradients = compiled(with_options(scale=2.0))(0 * x, 0 * y)
+    value, gradients = compiled(with_options(similarity_scale=2.0))(0 * x, 0 * y)
     assert float(value) == pytest.approx(np.log(4))
     assert not np.asarray(gradients[0]).any()
     assert not np.asarray(gradients[1]).any()
@@ -145,8 +153,14 @@ def test_half_precision_vectors_give_a_float32_loss(batch):
     ("options", "message"),
     [
         ({"similarity": "ssd"}, "expected `similarity` to be one of cosine, dot, got 'ssd'"),
-        ({"scale": 0.0}, r"`scale`: expected above 0 and finite, got 0\.0; 20 is usual"),
-        ({"scale": float("nan")}, r"`scale`: expected above 0 and finite, got nan"),
+        (
+            {"similarity_scale": 0.0},
+            r"`similarity_scale`: expected above 0 and finite, got 0\.0; 20 is usual",
+        ),
+        (
+            {"similarity_scale": float("nan")},
+            r"`similarity_scale`: expected above 0 and finite, got nan",
+        ),
         ({"smoothing": 1.5}, r"expected `smoothing` from 0 to 1, got 1\.5"),
         ({"tile": 0}, 'expected `tile` to be "auto", None or 1 and more rows, got 0'),
         ({"clusters": jnp.zeros(4)}, r"expected integer `clusters`.*got float32 \(4,\)"),
@@ -160,5 +174,5 @@ def test_mistakes_are_named(options, message):
 def test_wrong_shapes_are_named():
     with pytest.raises(ValueError, match=r"expected `queries` and `candidates` of one non-empty"):
         ranking_loss(jnp.zeros((4, 3)), jnp.zeros((2, 3)))
-    with pytest.raises(UserError, match="`scale`"):
-        ranking_loss(jnp.zeros((2, 3)), jnp.zeros((2, 3)), scale=-1.0)
+    with pytest.raises(UserError, match="`similarity_scale`"):
+        ranking_loss(jnp.zeros((2, 3)), jnp.zeros((2, 3)), similarity_scale=-1.0)

@@ -10,7 +10,7 @@ from tests.losses import references
 from tests.losses.references import sdml_reference as reference
 from tests.losses.references import slow
 
-UNIFORM, DISTANCE = {"prior": "uniform"}, {"prior": "distance", "temperature": 0.7}
+UNIFORM, DISTANCE = {"prior": "uniform"}, {"prior": "distance"}
 
 
 # Distance, prior, symmetric, extra candidates and clusters.
@@ -164,7 +164,6 @@ def test_one_pair_has_a_finite_gradient():
         ({"prior": "flat"}, "expected `prior` to be one of uniform, distance, got 'flat'"),
         ({"tile": 0}, 'expected `tile` to be "auto", None or 1 and more rows, got 0'),
         ({"tile": "small"}, "expected `tile` to be .* got 'small'"),
-        ({"temperature": 0.0}, r"expected `temperature` above 0, got 0\.0"),
         (
             {"clusters": jnp.zeros(3, jnp.int32)},
             r"expected integer `clusters`, one of each candidate \(4,\) or of each query \(2,\)",

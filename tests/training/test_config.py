@@ -51,7 +51,6 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     settings = TrainConfig()
     before = identity(settings)
     settings.overwrite, settings.devices, settings.data.path = True, 4, "elsewhere.tsv"
-    settings.loss.implementation = "pallas"
     assert identity(settings) == before
     settings.data.split_seed = 1
     assert identity(settings) != before
@@ -112,12 +111,6 @@ def test_processes_are_named_whole_or_not_at_all(changed, message):
             {"encoder.kind": "bert"},
             "`encoder.pretrained`: expected a folder to start from for bert, got none",
         ),
-        (
-            {"loss.implementation": "pallas", "loss.distance": "euc"},
-            "`loss.implementation`: expected xla, since the kernel has the distance ssd and the "
-            "prior uniform, got pallas with euc and uniform; set `loss.implementation=xla`, or "
-            "`loss.distance=ssd` and `loss.prior=uniform`",
-        ),
     ],
     ids=str,
 )
@@ -142,16 +135,11 @@ def test_several_processes_use_all_their_devices():
     [
         ({}, []),
         ({"loss.smoothing": 0.1, "loss.symmetric": True}, []),
-        ({"loss.margin": 1.0, "loss.temperature": 2.0}, ["loss.margin", "loss.temperature"]),
-        ({"loss.prior": "distance", "loss.temperature": 2.0}, []),
+        ({"loss.margin": 1.0}, ["loss.margin"]),
         ({"loss.names": ("triplet",), "loss.margin": 1.0}, []),
         (
             {"loss.names": ("triplet",), "loss.symmetric": True, "loss.smoothing": 0.0},
             ["loss.smoothing", "loss.symmetric"],
-        ),
-        (
-            {"loss.similarity": "dot", "loss.similarity_scale": 1.0},
-            ["loss.similarity", "loss.similarity_scale"],
         ),
         (
             {
@@ -170,21 +158,6 @@ def test_several_processes_use_all_their_devices():
                 "loss.margin": 1.0,
             },
             ["loss.distance", "loss.prior", "loss.margin"],
-        ),
-        ({"loss.names": ("ranking",), "loss.scale": 3.0}, ["loss.scale"]),
-        ({"loss.names": ("ranking",), "loss.implementation": "pallas"}, []),
-        (
-            {"loss.names": ("contrastive",), "loss.implementation": "xla"},
-            ["loss.implementation"],
-        ),
-        ({"loss.names": ("ranking",), "loss.similarity": "dot", "loss.scale": 3.0}, []),
-        (
-            {"loss.names": ("contrastive",), "loss.pair_distance": "euclidean", "loss.scale": 3.0},
-            [],
-        ),
-        (
-            {"loss.names": ("ranking", "contrastive"), "loss.scale": 3.0, "loss.margin": 1.0},
-            ["loss.scale"],
         ),
         (
             {

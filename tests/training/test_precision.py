@@ -10,26 +10,22 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders.transformer_encoder import read_transformer
-from qpr_jax.precision import PRECISIONS
-from qpr_jax.training.checks import unused_settings
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.stages import build_plan, init_model
+from qpr_jax.training.stages import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
-from qpr_jax.tuning import GPU, TPU, Tuning
 from tests.lowered import dots
-from tests.test_precision import ALGORITHMS
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 KINDS = {
     "cnn": {"encoder.bag_of_words": True, "encoder.kernel_sizes": (1, 3)},
     "bert": {"encoder.kind": "bert", "encoder.pretrained": str(TINY)},
 }
-PLATFORMS = {"cuda": GPU, "tpu": TPU}
+PLATFORMS = ("cuda", "tpu")
 
 
 def config_of(kind, **changes):
@@ -52,9 +48,9 @@ def datasets():
     return {kind: load_dataset(config_of(kind), None, start) for kind, start in starts.items()}
 
 
-def encoding(config, dataset, platform="cpu", devices=1):
+def encoding(config, dataset, devices=1):
     """The jitted value and gradient of a sum of vectors, and its arguments."""
-    graph, params = init_model(config, dataset, Tuning(platform))
+    graph, params = init_model(config, dataset)
     batch = pairs_loader(config, dataset, devices=devices).layout(0)
     held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
 
@@ -73,7 +69,7 @@ def encoding(config, dataset, platform="cpu", devices=1):
 def test_bfloat16_products_have_no_float32_factor(datasets, kind, chunk, lowered_for):
     """In the forward and in the backward pass; the results are float32."""
     config = config_of(kind, **{"encoder.compute_dtype": "bfloat16", "batch.encode_chunk": chunk})
-    step, *given = encoding(config, datasets[kind], PLATFORMS[lowered_for])
+    step, *given = encoding(config, datasets[kind])
     found = dots(step, *given, platform=lowered_for)
     assert {kind for dot in found for kind in dot.types} == {"bf16"}
     assert len(found) >= (9 if kind == "cnn" else 3 * 8)
@@ -104,12 +100,11 @@ def test_bfloat16_gradients_are_close_to_those_of_float32(datasets, kind, device
     assert 1e-4 < np.linalg.norm(gradient - rounded) / np.linalg.norm(gradient) < 0.05
 
 
-def whole_loss(config, dataset, platform="cpu", devices=1):
+def whole_loss(config, dataset, devices=1):
     """The loss of a batch, and its arguments."""
-    tuning = Tuning(platform)
     mesh = make_mesh(config.batch_size, devices)
-    graph, params = init_model(config, dataset, tuning)
-    terms = loss_terms(config, tuning=tuning)
+    graph, params = init_model(config, dataset)
+    terms = loss_terms(config)
     loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
     batch = pairs_loader(config, dataset, devices=devices).layout(0)
     held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
@@ -119,9 +114,8 @@ def whole_loss(config, dataset, platform="cpu", devices=1):
 def step_precisions(config, dataset, lowered_for):
     """The precision of each product of a whole step."""
     mesh = make_mesh(config.batch_size, 1)
-    tuning = Tuning(PLATFORMS[lowered_for])
-    graph, params = init_model(config, dataset, tuning)
-    loss = make_loss(graph, mesh, loss_terms(config, tuning=tuning))
+    graph, params = init_model(config, dataset)
+    loss = make_loss(graph, mesh, loss_terms(config))
     train = make_train_step(loss, 1e-3, seed=0)
     state = jax.device_put(init_state(params), replicated(mesh))
     batch = pairs_loader(config, dataset, devices=1).layout(0).placed(mesh)
@@ -136,43 +130,7 @@ def step_precisions(config, dataset, lowered_for):
         pytest.param("cnn", "tpu", marks=pytest.mark.slow),
     ],
 )
-def test_each_product_of_a_step_has_the_precision_of_its_setting(datasets, kind, lowered_for):
-    names = [*PRECISIONS] if kind == "cnn" and lowered_for == "cuda" else ["highest", "bf16"]
-    whole = step_precisions(config_of(kind), datasets[kind], lowered_for)
-    assert {*whole} == {"HIGHEST"}  # the default of both
-    for name in names[1:]:
-        counts = []
-        for setting in ("encoder.precision", "loss.precision"):
-            found = step_precisions(config_of(kind, **{setting: name}), datasets[kind], lowered_for)
-            assert {*found} == {"HIGHEST", ALGORITHMS[name]}
-            assert len(found) == len(whole)
-            counts.append(found.count(ALGORITHMS[name]))
-        assert sum(counts) == len(whole)
-        assert counts[1] < counts[0]  # a loss has a few products, an encoder many
-
-
-def test_a_training_says_what_the_platform_lacks(datasets, caplog):
-    config = config_of("cnn", **{"encoder.precision": "tf32", "loss.precision": "bf16"})
-    build_plan(config, datasets["cnn"])
-    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert warnings == [
-        "`encoder.precision=tf32`: cpu has no such products; they are computed at highest",
-        "`loss.precision=bf16`: cpu has no such products; they are computed at highest",
-    ]
-    caplog.clear()
-    build_plan(config_of("cnn"), datasets["cnn"])
-    assert not [r for r in caplog.records if r.levelname == "WARNING"]
-
-
-def test_settings_of_products_that_nothing_reads():
-    def unused(**changes):
-        return unused_settings(config_of("cnn", **changes))
-
-    assert unused(**{"encoder.precision": "tf32", "loss.precision": "tf32"}) == []
-    half = {"encoder.compute_dtype": "bfloat16", "encoder.precision": "tf32"}
-    assert unused(**half) == ["encoder.precision"]
-    triplets = {"loss.names": ("triplet",), "loss.precision": "tf32"}
-    assert unused(**triplets) == ["loss.precision"]
-    assert unused(**triplets, **{"loss.negatives": "hard"}) == []
-    labeled = {"loss.names": ("contrastive",), "loss.precision": "tf32"}
-    assert unused(**labeled) == ["loss.precision"]
+def test_each_product_of_a_step_has_the_precision_of_the_setting(datasets, kind, lowered_for):
+    for name in ("highest", "high"):
+        found = step_precisions(config_of(kind, precision=name), datasets[kind], lowered_for)
+        assert {*found} == {name.upper()}

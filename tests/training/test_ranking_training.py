@@ -31,7 +31,6 @@ def config_of(**changes):
         {"loss.mask_own_cluster": True, "loss.symmetric": True, "batch.sampling": "clusters"},
         pytest.param(
             {
-                "loss.similarity": "dot",
                 "loss.similarity_scale": 20.0,
                 "loss.smoothing": 0.1,
                 "devices": 4,

@@ -11,10 +11,7 @@ from flax import nnx
 from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.batch_layout import lay_out, plan_shapes
-from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.distributed import make_mesh, replicated
-from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import BatchIndices
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
@@ -252,22 +249,6 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     assert exported.platforms == ("cpu", "cuda", "tpu")
     assert exported.nr_devices == devices
     assert "stablehlo.all_gather" in exported.mlir_module() or devices == 1
-
-
-@pytest.mark.parametrize("devices", [1, 8])
-def test_the_whole_step_lowers_for_a_gpu_with_the_fused_kernel(devices):
-    changed = {"loss.implementation": "pallas", "loss.precision": "bf16", "loss.symmetric": True}
-    config = override(TrainConfig(), changed | {"loss.mask_own_cluster": True})
-    mesh = make_mesh(PAIRS, devices)
-    batches = case(devices, steps=1)[-1]
-    graph, params = nnx.split(encoder())
-    state = jax.device_put(init_state(params), replicated(mesh))
-    train = make_train_step(make_loss(graph, mesh, loss_terms(config)), 1e-3, seed=0)
-    exported = jax.export.export(train.step.jitted, platforms=["cuda"], disabled_checks=[KERNEL])(
-        state, batches[0].placed(mesh)
-    )
-    assert exported.nr_devices == devices
-    assert exported.mlir_module().count("__gpu$xla.gpu.triton") == 4
 
 
 def test_the_state_is_donated():
