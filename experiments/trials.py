@@ -6,7 +6,7 @@ import logging
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qpr_jax.errors import UserError
@@ -27,7 +27,7 @@ MakeSearch = Callable[[list[str]], tuple[RankFn, dict[str, Any]]]
 
 def load(name: str, changes: Mapping[str, Any] | None = None, **more: Any) -> TrainConfig:
     """The config of that name, with changes by the dotted names of settings; of one stage."""
-    config = replace(load_config(name), rerank=RerankConfig())
+    config = load_config(name).model_copy(update={"rerank": RerankConfig()})
     return override(config, {**(changes or {}), **more})
 
 

@@ -1,4 +1,4 @@
-"""Checks of a config: what cannot be, and which settings nothing reads."""
+"""Checks of settings against each other and against the registries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from qpr_jax.errors import UserError
 from qpr_jax.index.recipe import Recipe, check_recipe
-from qpr_jax.training.config import TrainConfig, declarations, flatten, has_teacher, trains
-from qpr_jax.training.data_checks import learns_translations, unused_data_settings
-from qpr_jax.training.losses_config import LOSSES, loss_names
+from qpr_jax.training.config import TrainConfig, has_teacher
+from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
 
@@ -27,66 +26,6 @@ def validate(config: TrainConfig) -> None:
         _check_translations(config)
     _check_rerank(config)
     _check_distributed(config)
-
-
-# What a cross-encoder's training reads, beside the sections `data` and `cross_encoder`.
-_OF_CROSS_ENCODER = {
-    *("job", "seed", "batch_size", "max_steps", "overwrite", "log_every", "checkpoint_every"),
-    *("text.max_tokens", "encoder.kind", "encoder.pretrained", "encoder.compute_dtype"),
-    *("precision", "optimizer.learning_rate", "optimizer.learning_rate_scaling"),
-    *("optimizer.learning_rate_decay", "optimizer.warmup_steps", "optimizer.weight_decay"),
-}
-# What is read only with `data.parallel`.
-_OF_TRANSLATIONS = {
-    *("data.parallel_tests", "data.teacher_language", "data.glossed"),
-    "data.held_out_translations",
-}
-# What a cross-encoder does not read of `data`.
-_ONLY_OF_ENCODERS = {
-    *("data.negatives", "data.spliced", "data.unlabeled", "data.parallel"),
-    *_OF_TRANSLATIONS,
-}
-
-
-def unused_settings(config: TrainConfig) -> list[str]:
-    """Names of the settings that differ from their default but that nothing reads, in order."""
-    given, default = flatten(config), flatten(TrainConfig())
-    if config.job == "cross_encoder":
-        used = _OF_CROSS_ENCODER | _of_section("data") | _of_section("cross_encoder")
-        unused = {*declarations()} - used | unused_data_settings(config) | _ONLY_OF_ENCODERS
-    else:
-        unused = _unused_encoder_settings(config) | _of_section("cross_encoder")
-    return [name for name in given if name in unused and given[name] != default[name]]
-
-
-def _unused_encoder_settings(config: TrainConfig) -> set[str]:
-    of_losses = _unused_loss_settings(config)
-    unused = of_losses | unused_data_settings(config)
-    if not has_teacher(config):
-        unused |= {"data.unlabeled", "data.spliced"} | _of_section("teacher")
-    if not config.batch.hard_negatives or "batch.hard_negatives" in unused:
-        unused.add("data.negatives")
-    if not config.data.parallel:
-        unused |= _OF_TRANSLATIONS
-    elif not learns_translations(config, of_losses):
-        unused.add("data.parallel")
-    if not trains(config):
-        unused |= {"max_steps", "batch.token_dropout", "batch.subword_dropout"}
-        unused |= {f"optimizer.{name}" for name in ("warmup_steps", "weight_decay", "ema_steps")}
-    known = frozenset[str]().union(*(family.settings for family in MODEL_FAMILIES.values()))
-    family = MODEL_FAMILIES[config.encoder.kind]
-    unused |= known - family.settings
-    if config.encoder.pretrained:
-        unused |= family.of_start
-    if config.text.added_words:
-        unused = (unused | {"optimizer.weight_decay"}) - {"text.min_count"}
-    if config.rerank.kind == "none":
-        unused |= _of_section("rerank") - {"rerank.candidates"}  # which presets set
-    return unused
-
-
-def _of_section(section: str) -> set[str]:
-    return {name for name in declarations() if name.startswith(f"{section}.")}
 
 
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
@@ -268,25 +207,3 @@ def _check_distributed(config: TrainConfig) -> None:
             setting="devices",
             remedy="set `devices=0`",
         )
-
-
-def _unused_loss_settings(config: TrainConfig) -> set[str]:
-    """Settings of losses, and of how pairs are sampled for them, that no loss of these reads."""
-    of_pairs = {"batch.sampling", "loss.mask_own_cluster", "batch.hard_negatives"}
-    of_pairs.add("batch.translations")
-    if not config.max_epochs:
-        return of_pairs | _of_section("loss") | {"optimizer.learning_rate"}
-    specs = [LOSSES[name] for name in config.loss.names]
-    known, used = {"scale"}, set[str]()
-    for name in loss_names():
-        known |= {*LOSSES[name].settings}
-    for spec in specs:
-        used |= {"scale", *spec.settings}
-    unused = {f"loss.{name}" for name in known - used}
-    if all(spec.reads == "labeled" for spec in specs):
-        unused |= of_pairs
-    if len(specs) == 1:
-        unused |= (
-            {"loss.alternate"} if config.teacher.weight else {"loss.alternate", "loss.weights"}
-        )
-    return unused

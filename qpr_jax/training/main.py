@@ -22,7 +22,7 @@ from qpr_jax.index.folder import FolderStore
 from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.retriever import Retriever, run_encoder, run_recipe
 from qpr_jax.training import distributed
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, identity, trains
 from qpr_jax.training.cross_encoder import train_cross_encoder
 from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
@@ -66,9 +66,6 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
       Interrupted: SIGTERM or Ctrl-C came; the state is saved.
     """
     validate(config)
-    if unused := unused_settings(config):
-        names = ", ".join(f"`{name}`" for name in unused)
-        log.warning("no effect with the other settings: %s", names)
     angular = [name for name in config.loss.names if LOSSES[name].angular]
     if angular and config.max_epochs and MODEL_FAMILIES[config.encoder.kind].lengths_vary(config):
         log.warning(

@@ -64,9 +64,6 @@ class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder.
 
     Attributes:
-      settings: dotted names of those that it reads and another may not. With
-        `encoder.pretrained` it starts from an encoder; else vectors have `encoder.output_dim`.
-      of_start: those of them that are not read with `encoder.pretrained`, which has its own.
       needs_start: whether there must be one.
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
@@ -77,8 +74,6 @@ class ModelFamily:
       export: the encoder of trained parameters.
     """
 
-    settings: frozenset[str]
-    of_start: frozenset[str]
     needs_start: bool
     length_blocks: int
     check: Callable[[TrainConfig], None]
@@ -302,10 +297,6 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
-        settings=_OF_CNN
-        | {"text.added_words", "encoder.stored_dtype"}
-        | {"encoder.pretrained", "batch.encode_chunk", "encoder.compute_dtype"},
-        of_start=_OF_CNN,
         needs_start=False,
         length_blocks=8,
         check=_check_cnn,
@@ -320,8 +311,6 @@ MODEL_FAMILIES = {
         ),
     ),
     "bert": ModelFamily(
-        settings=frozenset({"encoder.pretrained", "batch.encode_chunk", "encoder.compute_dtype"}),
-        of_start=frozenset(),
         needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         check=_check_bert,

@@ -13,7 +13,7 @@ from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words, trainer, translations
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
@@ -292,12 +292,6 @@ BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
 def test_settings_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         validate(override(load_config("add_language"), BASE | changes))
-
-
-def test_settings_that_are_read_or_not():
-    config = override(load_config("add_language"), BASE | {"optimizer.weight_decay": 0.1})
-    validate(config)
-    assert unused_settings(config) == ["optimizer.weight_decay"]
 
 
 def test_files_without_a_new_word_are_refused(folder, tmp_path):

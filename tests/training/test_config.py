@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity
 from qpr_jax.training.overrides import override
 
@@ -128,82 +128,3 @@ def test_several_processes_use_all_their_devices():
     settings.devices = 2
     with pytest.raises(UserError, match=r"`devices`: expected 0 with several processes, .* got 2"):
         validate(settings)
-
-
-@pytest.mark.parametrize(
-    ("changed", "unread"),
-    [
-        ({}, []),
-        ({"loss.smoothing": 0.1, "loss.symmetric": True}, []),
-        ({"loss.margin": 1.0}, ["loss.margin"]),
-        ({"loss.names": ("triplet",), "loss.margin": 1.0}, []),
-        (
-            {"loss.names": ("triplet",), "loss.symmetric": True, "loss.smoothing": 0.0},
-            ["loss.smoothing", "loss.symmetric"],
-        ),
-        (
-            {
-                "loss.names": ("ranking",),
-                "loss.similarity_scale": 5.0,
-                "loss.smoothing": 0.0,
-                "loss.symmetric": True,
-            },
-            [],
-        ),
-        (
-            {
-                "loss.names": ("ranking",),
-                "loss.distance": "euc",
-                "loss.prior": "distance",
-                "loss.margin": 1.0,
-            },
-            ["loss.distance", "loss.prior", "loss.margin"],
-        ),
-        (
-            {
-                "loss.names": ("sdml", "contrastive"),
-                "loss.scale": 3.0,
-                "loss.margin": 1.0,
-                "loss.smoothing": 0.0,
-            },
-            [],
-        ),
-        ({"loss.names": ("contrastive",), "batch.sampling": "clusters"}, ["batch.sampling"]),
-        (
-            {
-                "loss.names": ("sdml", "contrastive"),
-                "loss.alternate": True,
-                "loss.weights": (1.0, 2.0),
-            },
-            [],
-        ),
-        ({"loss.alternate": True, "loss.weights": (2.0,)}, ["loss.alternate", "loss.weights"]),
-        ({"data.coherence": "paper"}, ["data.coherence"]),
-        ({"data.source": "qa_logs", "data.coherence": "paper"}, []),
-        ({"data.source": "qa_logs", "data.max_rows": 5}, ["data.max_rows"]),
-        ({"data.source": "synthetic", "data.path": "a.tsv"}, ["data.path"]),
-        ({"data.negatives": "a.tsv", "batch.hard_negatives": 8}, []),
-        ({"data.negatives": "a.tsv"}, ["data.negatives"]),
-        (
-            {
-                "data.source": "synthetic",
-                "data.negatives": "a.tsv",
-                "batch.hard_negatives": 8,
-                "data.skip_bad_rows": True,
-            },
-            [],
-        ),
-        (
-            {
-                "data.negatives": "a.tsv",
-                "batch.hard_negatives": 8,
-                "loss.names": ("contrastive",),
-            },
-            ["batch.hard_negatives", "data.negatives"],
-        ),
-    ],
-)
-def test_what_nothing_reads_is_named(changed, unread):
-    settings = TrainConfig()
-    settings = override(settings, changed)
-    assert sorted(unused_settings(settings)) == sorted(unread)

@@ -8,7 +8,6 @@ import pytest
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import unused_settings
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import _content
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -43,7 +42,6 @@ def test_a_cnn_starts_from_the_encoder_of_a_run(config, tmp_path):
     assert second.identity == first.identity
     questions = dataset.data.questions[:20]
     np.testing.assert_array_equal(second.encode(questions), first.encode(questions))
-    assert "text.vocabulary_size" in unused_settings(changed)
     assert _content(changed, start, None) == {"pretrained.identity": first.identity}
 
 
@@ -75,7 +73,6 @@ def test_labels_are_trained_on_and_count_to_the_identity(tmp_path):
     for name in ("validation", "test"):
         np.testing.assert_array_equal(dataset.splits.pairs[name], plain.splits.pairs[name])
     assert [*_content(config, None, None)] == ["data.labels.sha256"]
-    assert unused_settings(config) == []
 
 
 def test_labels_that_are_no_file():

@@ -11,7 +11,7 @@ from qpr_jax.files import read_json
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
 from qpr_jax.training import cross_encoder, cross_pairs
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.checks import validate
 from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
 from qpr_jax.training.cross_pairs import batches_by_length, draw_pairs, lay_out_pairs
 from qpr_jax.training.cross_step import make_cross_step
@@ -255,11 +255,3 @@ def test_a_missing_first_stage_and_too_few_pairs_are_named(tmp_path):
 
 def test_each_job_reads_its_own_settings():
     assert {*JOBS} == {"encoder", "cross_encoder"}
-    assert unused_settings(load_config("quora_cross_encoder")) == []
-    config = override(load_config("quora_sdml"), {"cross_encoder.pairs": 7})
-    assert unused_settings(config) == ["cross_encoder.pairs"]
-    config = override(load_config("quora_cross_encoder"), {"loss.scale": 2.0, "max_steps": 5})
-    assert unused_settings(config) == ["loss.scale"]
-    others = {"data.negatives": "n.tsv", "data.unlabeled": "q.txt", "data.spliced": 5}
-    config = load_config("quora_cross_encoder", {**others, "batch.hard_negatives": 8})
-    assert {*unused_settings(config)} == {*others, "batch.hard_negatives"}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import unused_settings, validate
+from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.overrides import load_config, override
 
@@ -70,81 +70,8 @@ def test_what_can_be_passes(changed):
     validate(override(TrainConfig(), TAUGHT | changed))
 
 
-@pytest.mark.parametrize(
-    ("changed", "unread"),
-    [
-        ({"batch.translations": 0.25, "batch.subword_dropout": 0.1, "data.glossed": 2}, []),
-        (
-            {
-                "data.parallel": (),
-                "data.parallel_tests": ("t.tsv",),
-                "data.glossed": 1,
-                "data.held_out_translations": 5,
-                "data.teacher_language": "de",
-            },
-            [
-                "data.glossed",
-                "data.held_out_translations",
-                "data.parallel_tests",
-                "data.teacher_language",
-            ],
-        ),
-        ({"batch.translations": 0.25, "loss.names": ("contrastive",)}, ["batch.translations"]),
-        ({"teacher.epochs": 0}, ["data.parallel"]),
-        ({"teacher.epochs": 0, "teacher.weight": 1.0}, ["data.parallel"]),  # on questions alone
-        ({"teacher.epochs": 0, "batch.translations": 0.25}, []),
-        (
-            {"teacher.epochs": 0, "batch.translations": 0.25, "loss.names": ("contrastive",)},
-            ["batch.translations", "data.parallel"],
-        ),
-        ({"data.source": "synthetic", "data.max_rows": 9}, []),
-        ({"data.source": "synthetic", "data.max_rows": 9, "data.parallel": ()}, ["data.max_rows"]),
-        ({"data.source": "synthetic", "data.skip_bad_rows": True}, []),
-        (
-            {"data.source": "synthetic", "data.skip_bad_rows": True, "data.parallel": ()},
-            ["data.skip_bad_rows"],
-        ),
-        ({"encoder.pretrained": "c"}, ["text.subwords"]),
-        ({"encoder.kind": "bert", "encoder.pretrained": "c"}, ["text.subwords"]),
-    ],
-    ids=str,
-)
-def test_what_nothing_reads_is_named(changed, unread):
-    config = override(TrainConfig(), TAUGHT | changed)
-    assert sorted(unused_settings(config)) == unread
-
-
-def test_without_pairs_translations_are_no_part_of_a_batch():
-    changes = {"max_epochs": 0, "batch.translations": 0.25, "batch.subword_dropout": 0.1}
-    config = override(TrainConfig(), TAUGHT | changes)
-    validate(config)
-    assert unused_settings(config) == ["batch.translations"]
-
-
-def test_without_training_no_word_is_spelled():
-    changes = {"encoder.pretrained": "c", "max_epochs": 0, "batch.subword_dropout": 0.1}
-    assert unused_settings(override(TrainConfig(), changes)) == ["batch.subword_dropout"]
-
-
-def test_a_cross_encoder_reads_no_translations():
-    changes = {
-        "job": "cross_encoder",
-        "encoder.kind": "bert",
-        "encoder.pretrained": "minilm",
-        "data.parallel": ("b.tsv",),
-        "data.parallel_tests": ("c.tsv",),
-        "data.glossed": 1,
-    }
-    config = override(TrainConfig(), changes)
-    validate(config)
-    assert sorted(unused_settings(config)) == sorted([*changes][3:])
-    metric = {"data.parallel": (), "early_stopping.metric": "translation"}
-    validate(override(config, metric))  # which no cross-encoder reads
-
-
 @pytest.mark.parametrize("variant", ["", ":smoke"])
 def test_the_preset_is_whole(variant):
     name = "multilingual_distilled"
     config = load_config(name + variant)
     validate(config)
-    assert unused_settings(config) == []
