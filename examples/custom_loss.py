@@ -48,7 +48,7 @@ register_loss("hinge", LossSpec(hinge_loss, "pairs"))
 if __name__ == "__main__":
     config = load_config("synthetic_sdml:smoke")  # a few seconds; "quora_best" for a real training
     config.loss.names, config.loss.margin = ("hinge",), 0.5
-    config.rerank.kind = "none"
+    config.rerank.candidates = 0
     report = train_and_evaluate(config, sys.argv[1] if sys.argv[1:] else "runs/hinge")
     scores = report["test"]["exact"]["per_query"]
     print(f"test: hits@1 {scores['hits@1']:.3f}, hits@10 {scores['hits@10']:.3f}")

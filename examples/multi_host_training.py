@@ -30,7 +30,7 @@ def command(run: str, coordinator: str, count: int, process: int) -> list[str]:
         "distributed.coordinator": coordinator,
         "distributed.num_processes": count,
         "distributed.process_id": process,
-        "rerank.kind": "none",
+        "rerank.candidates": 0,
     }
     changes = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     return ["qpr", "train", run, "--config", "synthetic_sdml:smoke", *changes]

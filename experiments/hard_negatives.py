@@ -119,7 +119,7 @@ def mine(flags: Flags) -> Data:
         left |= {n: r for n, r in counted.items() if n not in known}
         if not left or not path:
             return path, sha256
-        config = load("quora_sdml", {"rerank.kind": "light"})
+        config = load("quora_sdml", {"rerank.candidates": 50})
         config = shrink(config) if flags.smoke else config
         data, clusters, splits = SOURCES["quora"].read(config, path)
         groups, split_of = group_questions(data.questions, clusters), splits.split_of

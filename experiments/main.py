@@ -22,6 +22,7 @@ log = logging.getLogger("qpr_jax")
 _WORKDIR = flags.DEFINE_string(
     "workdir", "", "Where the run is kept, and resumed from. Default: runs/NAME of the config."
 )
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the run in the folder.")
 _HELP = {"--help", "-help", "--helpfull", "--helpshort"}
 
 
@@ -93,7 +94,7 @@ def train(config: TrainConfig) -> int:
     from qpr_jax.training.main import train_and_evaluate
 
     try:
-        train_and_evaluate(config, _WORKDIR.value)
+        train_and_evaluate(config, _WORKDIR.value, overwrite=_OVERWRITE.value)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return 0

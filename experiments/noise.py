@@ -31,6 +31,7 @@ from qpr_jax.evaluation.bootstrap import SCORE_NAMES, Scores
 from qpr_jax.files import write_atomically
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.sampler import permuted_pairs, steps_per_epoch
+from qpr_jax.training.sources import SYNTHETIC_CLUSTERS
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 # name -> what the page calls it, its settings
@@ -90,10 +91,8 @@ def page(done: Trials) -> list[str]:
 
 def measured_rate(rate: float, settings: dict[str, Any]) -> float:
     """The share of rows with an unlabelled paraphrase, over all batches of a training's epochs."""
-    batch_size, pairs = settings["batch_size"], settings["data.synthetic_clusters"]
-    log = generate_noisy_log(
-        rate, pairs=pairs, batch_size=batch_size, seed=settings["data.split_seed"]
-    )
+    batch_size, pairs = settings["batch_size"], settings["data.max_rows"] or SYNTHETIC_CLUSTERS
+    log = generate_noisy_log(rate, pairs=pairs, batch_size=batch_size)
     training = log.splits.pairs[SPLITS[TRAIN]]
     at = permuted_pairs(training, batch_size, seed=0)
     steps = settings["max_epochs"] * steps_per_epoch(len(training), batch_size)

@@ -56,7 +56,7 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
     path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
     given = {
         "data.source": "synthetic",
-        "data.synthetic_clusters": 300,
+        "data.max_rows": 1600,
         "data.held_out_pairs": 200,
         "data.held_out_translations": 50,
         "data.parallel": (f"en-{'xyz'[times - 1] * 2}:{path}",),

@@ -32,7 +32,7 @@ COMMAND = (
     "--config.batch.hard_negatives=8",
     "--config.optimizer.ema_steps=20",
     "--config.batch.encode_chunk=3",
-    "--config.rerank.kind=none",
+    "--config.rerank.candidates=0",
 )
 
 

@@ -159,7 +159,7 @@ def test_early_stopping_scores_what_it_watches_and_roc_auc_always(
     config = load_config("synthetic_sdml_smoke")
     if metric != config.early_stopping.metric:
         config.early_stopping.metric = metric
-        config.rerank.kind = "none"
+        config.rerank.candidates = 0
         workdir = tmp_path
         train_and_evaluate(config, workdir)
     rows = [json.loads(s) for s in (workdir / "evaluations.jsonl").read_text().splitlines()]
@@ -235,7 +235,7 @@ def test_a_mistake_is_one_line(tmp_path, flags, message):
 @pytest.mark.slow
 def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_path):
     config = load_config("quora_sdml_smoke")
-    config.rerank.kind = "none"
+    config.rerank.candidates = 0
     config.data.path = str(quora_file)
     report = train_and_evaluate(config, tmp_path)
     assert report["data"]["rows"] == 3000
@@ -245,16 +245,15 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
 @pytest.mark.slow
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = load_config("openqa_sdml_smoke")
-    config.rerank.kind = "none"
+    config.rerank.candidates = 0
     rows = [{"asked": question, "said": answer} for question, answer in log_rows()]
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config.data.path = str(tmp_path / "logs.jsonl")
     config.data.question_column, config.data.answer_column = "asked", "said"
-    config.data.min_coherence = 0.2
     report = train_and_evaluate(config, tmp_path / "run")
     counts = report["data"]["distant_supervision"]
     assert report["data"]["questions"] == counts["questions"]
-    assert counts["method"]["least"] == 0.2
+    assert counts["method"]["coherence"] == "pairwise"
     for split, numbers in counts["splits"].items():
         assert report["data"]["splits"][split]["pairs"] == numbers["pairs"] > 0
     # A folder that was made before gives the same, and no second one is made.
@@ -274,8 +273,7 @@ def test_logs_of_questions_and_answers_train(tmp_path):
         [(f"OTHER {question}", answer) for question, answer in log_rows()],
     )
     config.data.question_column, config.data.answer_column = "question", "answer"
-    config.overwrite = True
-    train_and_evaluate(config, tmp_path / "run")
+    train_and_evaluate(config, tmp_path / "run", overwrite=True)
     assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()
     config.data.path = str(tmp_path / "none")
     with pytest.raises(UserError, match="expected logs of questions and answers, found none at"):
@@ -285,8 +283,8 @@ def test_logs_of_questions_and_answers_train(tmp_path):
 def test_a_rate_of_false_negatives_trains(tmp_path):
     config = load_config("synthetic_sdml_smoke")
     config.data.false_negatives = 0.3
-    config.rerank.kind = "none"
-    config.data.synthetic_clusters = 500
+    config.rerank.candidates = 0
+    config.data.max_rows = 500
     report = train_and_evaluate(config, tmp_path / "run")
     assert report["data"]["splits"]["train"]["pairs"] == 500
     assert report["data"]["splits"]["test"]["pairs"] > 50

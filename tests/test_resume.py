@@ -43,7 +43,7 @@ COMMAND = (
     "--config.teacher.weight=0.5",
     "--config.optimizer.learning_rate_decay=linear",
     "--config.encoder.normalize=True",
-    "--config.rerank.kind=none",  # tests/test_second_stage_of_a_run.py kills that
+    "--config.rerank.candidates=0",  # tests/test_second_stage_of_a_run.py kills that
 )
 
 

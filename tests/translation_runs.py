@@ -43,7 +43,7 @@ def translated_config(
     config = load_config("synthetic_sdml:smoke")
     pairs = made_up_pairs(sentences, seed=1)
     english = [source for source, _ in pairs]
-    questions = synthetic_pairs(clusters=config.data.synthetic_clusters).questions
+    questions = synthetic_pairs(clusters=config.data.max_rows).questions
     folder.mkdir(parents=True, exist_ok=True)
     write_teacher(folder / "teacher", [*questions, *english])
     files = [write_tsv(folder / "sentences.tsv", pairs)]
@@ -64,7 +64,7 @@ def translated_config(
         "encoder.normalize": True,
         "early_stopping.every_steps": 1000,
         "checkpoint_every": 1000,
-        "rerank.kind": "none",
+        "rerank.candidates": 0,
         "devices": 1,
     }
     return override(config, settings | changes)

@@ -19,7 +19,7 @@ from qpr_jax.training.presets import PRESETS
 log = logging.getLogger("qpr_jax")
 
 
-@click.command(cls=Command, stopped="the same command, without overwrite, resumes {workdir}")
+@click.command(cls=Command, stopped="the same command, without --overwrite, resumes {workdir}")
 @click.argument("workdir", metavar="RUN", type=NamedPath(file_okay=False))
 @click.argument("pairs", required=False, type=NamedPath())
 @click.option(
@@ -38,6 +38,7 @@ log = logging.getLogger("qpr_jax")
 )
 @click.option("--labels", type=NamedPath(), help="Verdicts of `qpr review`, to be trained on, too.")
 @click.option("--from", "start", type=NamedPath(), help="A run whose encoder training starts from.")
+@click.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
     workdir: str,
     pairs: str | None,
@@ -45,6 +46,7 @@ def train(
     changes: tuple[str, ...],
     labels: str | None,
     start: str | None,
+    overwrite: bool,
 ) -> int | dict[str, Any]:
     """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
 
@@ -83,7 +85,7 @@ def train(
         from qpr_jax.training.main import train_and_evaluate
 
     try:
-        report = train_and_evaluate(settings, workdir)
+        report = train_and_evaluate(settings, workdir, overwrite=overwrite)
     except Interrupted as interrupted:
         return 128 + int(interrupted.args[0])
     return {"run": workdir, "report": report}

@@ -68,7 +68,7 @@ def split_by_cluster(
     cluster are split 80:10:10 by normalized text. UserError where a split gets no pair.
     """
     if seed < 0:
-        raise UserError(f"expected 0 or more, got {seed}", setting="data.split_seed")
+        raise UserError(f"expected 0 or more, got {seed}", setting="seed")
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
     of_cluster = np.zeros(len(sizes), np.int64)
@@ -99,8 +99,7 @@ def split_by_cluster(
         if not len(splits.pairs[name]):
             raise UserError(
                 f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all",
-                remedy="set `data.held_out_pairs` to about a tenth of them, raise "
-                "`data.max_held_out_cluster`, or give more pairs",
+                remedy="set `data.held_out_pairs` to about a tenth of them, or give more pairs",
             )
     return splits
 

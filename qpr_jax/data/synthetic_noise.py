@@ -105,7 +105,7 @@ def _pairs_of_a_meaning(rate: float, pairs: int, batch_size: int) -> int:
         if meeting_chance(each - 1, pairs, batch_size) >= rate:
             return each
     what = f"expected a rate that {pairs} pairs allow with batches of {batch_size}, got {rate:g}"
-    remedy = "raise `data.synthetic_clusters`, or lower the rate"
+    remedy = "raise `data.max_rows`, or lower the rate"
     raise UserError(what, setting="data.false_negatives", remedy=remedy)
 
 
@@ -139,6 +139,6 @@ def _meanings(count: int, rng: random.Random) -> list[Meaning]:
     if each**3 < count:
         got = f"one that needs {count:,}"
         what = f"expected a number that needs at most {each**3:,} meanings, got {got}"
-        raise UserError(what, setting="data.synthetic_clusters")
+        raise UserError(what, setting="data.max_rows")
     codes = rng.sample(range(each**3), count)
     return [(code // each**2, code // each % each, code % each) for code in codes]

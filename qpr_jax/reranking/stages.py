@@ -189,7 +189,7 @@ class Stages:
             raise UserError(
                 f"expected an encoder with a folder {LIGHT}/, found none",
                 setting="rerank",
-                remedy="train a run with rerank.kind=light, or search without",
+                remedy="train a run with `rerank.candidates=50`, or search without",
             )
         if not readable:
             raise UserError(

@@ -124,7 +124,7 @@ class Checkpoints:
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise UserError(
                 f"{folder}: expected a checkpoint of this run, got {_reason(error)}",
-                remedy="start again with `overwrite=True`",
+                remedy="start again with `--overwrite`",
             ) from error
         return type(like)(**saved["state"]), EarlyStopping(**saved["stopping"])
 
@@ -192,7 +192,7 @@ def _remove_damaged(folder: pathlib.Path) -> None:
         if damage:
             raise UserError(
                 f"{folder}: expected a whole checkpoint, got none ({damage[steps[0]]})",
-                remedy="start again with `overwrite=True`",
+                remedy="start again with `--overwrite`",
             )
         return
     for damaged, reason in damage.items():

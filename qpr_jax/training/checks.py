@@ -178,12 +178,12 @@ def _check_translations(config: TrainConfig) -> None:
 
 def _check_rerank(config: TrainConfig) -> None:
     has_pairs = SOURCES[config.data.source].has_pairs
-    if config.rerank.kind != "none" and not (has_pairs or has_teacher(config)):
+    if config.rerank.candidates and not (has_pairs or has_teacher(config)):
         raise UserError(
-            "expected none, since there are neither pairs nor a teacher to learn from, got "
-            f"{config.rerank.kind}",
-            setting="rerank.kind",
-            remedy="set `rerank.kind=none`, or `teacher.model`",
+            "must be 0: there are neither pairs nor a teacher to learn from, got "
+            f"{config.rerank.candidates}",
+            setting="rerank.candidates",
+            remedy="set it to 0, or set `teacher.model`",
         )
 
 

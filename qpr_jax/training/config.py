@@ -212,11 +212,8 @@ class IndexConfig(Section):
 class RerankConfig(Section):
     """The re-ranker of a run, trained after the index."""
 
-    kind: Literal["none", "light"] = Field(
-        default="none", description="none, or light: a small model over features of query and hit."
-    )
     candidates: int = Field(
-        default=50, ge=2, le=1000, description="Hits that the re-ranker reorders."
+        default=0, ge=0, le=1000, description="Hits that the re-ranker reorders; 0: no re-ranker."
     )
     cross_encoder: MayChange[str] = Field(
         default="", description="Folder of a cross-encoder whose score a second re-ranker reads."
@@ -286,7 +283,6 @@ class TrainConfig(Section):
         "computes in float32.",
     )
     devices: MayChange[int] = Field(default=0, ge=0, description="Devices to use; 0: all.")
-    overwrite: MayChange[bool] = Field(default=False, description="Replace the run in the folder.")
     log_every: int = Field(default=20, ge=1, description="Steps between two writes of the metrics.")
     checkpoint_every: int = Field(default=200, ge=1, description="Steps between two checkpoints.")
     data: DataConfig = DataConfig()

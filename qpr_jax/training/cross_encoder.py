@@ -67,7 +67,9 @@ class Batches(NamedTuple):
         return *laid_out, self.pairs.labels[chosen]
 
 
-def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+def train_cross_encoder(
+    config: TrainConfig, workdir: StrPath, overwrite: bool = False
+) -> dict[str, Any]:
     """Train a cross-encoder in `workdir`, write `export/` there, and return the report.
 
     The same call resumes after a kill. Uses one process and one device.
@@ -79,7 +81,7 @@ def train_cross_encoder(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
         run["data.sha256"] = source.digest(config, path)
     first_stage, start = _read_first_stage(config), read_start(config)
     run |= {"first_stage.identity": first_stage.identity, "pretrained.identity": start.identity}
-    with open_workdir(workdir, run, overwrite=config.overwrite) as folder:
+    with open_workdir(workdir, run, overwrite=overwrite) as folder:
         if (folder / "report.json").exists():
             log.info("%s is finished; see its report.json", folder)
             return dict(read_json(folder / "report.json"))
@@ -207,7 +209,7 @@ def _refuse(step: int, what: str) -> NoReturn:
     raise UserError(
         f"expected finite numbers, got {what} at step {step}",
         setting="optimizer.learning_rate",
-        remedy="lower it, and start again with `overwrite=True`",
+        remedy="lower it, and start again with `--overwrite`",
     )
 
 

@@ -17,18 +17,11 @@ class DataConfig(Section):
         default="", description="File or folder; empty: $QPR_DATA_DIR, the cache or the web."
     )
     skip_bad_rows: bool = Field(default=False, description="Count and skip malformed rows.")
-    max_rows: int = Field(default=0, ge=0, description="Rows to read of each file; 0: all.")
-    split_seed: int = Field(
-        default=0, ge=0, lt=2**32, description="Seed of splits and generated data."
+    max_rows: int = Field(
+        default=0, ge=0, description="Rows to read of each file, or clusters to generate; 0: all."
     )
     held_out_pairs: int = Field(
         default=5000, ge=1, description="Most pairs of the validation split, and of the test split."
-    )
-    max_held_out_cluster: int = Field(
-        default=20, ge=1, description="Train on larger clusters always."
-    )
-    synthetic_clusters: int = Field(
-        default=6000, ge=1, description="Clusters of the generated log."
     )
     false_negatives: float = Field(
         default=-1.0,
@@ -41,15 +34,6 @@ class DataConfig(Section):
     answer_column: str = Field(default="answer", description="Column of the answer, in logs.")
     coherence: Literal["pairwise", "paper"] = Field(
         default="pairwise", description="How to filter the clusters of logs."
-    )
-    min_coherence: float = Field(
-        default=-1.0,
-        ge=-1,
-        le=1,
-        description="Minimum coherence of a cluster of logs; below 0: 0.3 (paper: 0.1).",
-    )
-    pairs_per_cluster: int = Field(
-        default=100, ge=1, description="Most pairs of a cluster of logs."
     )
     unlabeled: MayChange[str] = Field(
         default="", description="Further questions for the teacher to encode: a file or a folder."

@@ -198,7 +198,7 @@ def load_dataset(
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(
-                trained + unlabeled, config.data.glossed, config.data.split_seed
+                trained + unlabeled, config.data.glossed, seed=0
             )
         more = translations.sources + translations.targets
         corpora = translations.corpora(itertools.chain(trained, given))

@@ -52,14 +52,17 @@ log = logging.getLogger(__name__)
 _WARMED = 256  # questions
 
 
-def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+def train_and_evaluate(
+    config: TrainConfig, workdir: StrPath, *, overwrite: bool = False
+) -> dict[str, Any]:
     """Run the experiment of `config` in `workdir`, or resume it, and return its report.json.
 
     A run can be killed at any moment: the same call resumes it; a finished run is not repeated.
     Several processes (`config.distributed`) share a work directory: process 0 writes it and returns
     the report, the others return an empty dictionary.
 
-    The work directory is new, empty or holds this run; docs/runs.md lists what is written there.
+    The work directory is new, empty or holds this run, or another one if `overwrite`, which is
+    replaced; docs/runs.md lists what is written there.
 
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.
@@ -75,7 +78,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
         )
     with distributed.connect_processes(config.distributed):
         try:
-            return JOBS[config.job](config, workdir)
+            return JOBS[config.job](config, workdir, overwrite)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
@@ -85,7 +88,7 @@ def train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
             ) from error
 
 
-def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]:
+def _train_and_evaluate(config: TrainConfig, workdir: StrPath, overwrite: bool) -> dict[str, Any]:
     first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
     source = SOURCES[config.data.source]
     run, path = identity(config), _find_data(source, config)
@@ -97,7 +100,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath) -> dict[str, Any]
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(workdir)
         if first:
-            folder = stack.enter_context(open_workdir(workdir, run, overwrite=config.overwrite))
+            folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
         # These are no part of a run's identity, but processes must compile one program.
         ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
         _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
@@ -249,7 +252,7 @@ def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
 
 
 # What a config trains: `job` -> the whole of it, from the settings to the report.
-JOBS: dict[str, Callable[[TrainConfig, StrPath], dict[str, Any]]] = {
+JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
     "encoder": _train_and_evaluate,
     "cross_encoder": train_cross_encoder,
 }

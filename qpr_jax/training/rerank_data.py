@@ -118,8 +118,8 @@ def relevant_hits(dataset: TrainDataset, lists: Candidates) -> np.ndarray:
         if dataset.teacher is None:
             raise UserError(
                 "expected clusters or a teacher to learn from, got neither",
-                setting="rerank.kind",
-                remedy="set it to none, or name a teacher by teacher.model",
+                setting="rerank.candidates",
+                remedy="set it to 0, or name a teacher by `teacher.model`",
             )
         nearest = neighbors(dataset.teacher, len(dataset.data.questions), lists.queries)[:, 0]
         labels = nearest[lists.owners] == lists.rows

@@ -107,7 +107,7 @@ class TrainedReranker:
 
 def read_scorer(config: TrainConfig) -> CrossEncoder | None:
     """Read the cross-encoder that the config names, if any; UserError if it cannot be read."""
-    if config.rerank.kind == "none" or not config.rerank.cross_encoder:
+    if not (config.rerank.candidates and config.rerank.cross_encoder):
         return None
     try:
         return read_cross_encoder(os.path.expanduser(config.rerank.cross_encoder))
@@ -150,9 +150,9 @@ def train_light(
       encoder: the encoder of the run.
       vectors: float32 [Q, d], of all questions.
     """
-    if config.rerank.kind == "none":
-        return None
     candidates = config.rerank.candidates
+    if not candidates:
+        return None
     finder = Finder(encoder, dataset.data.questions, vectors, candidates=candidates)
     return _train(folder, config, dataset, encoder.identity, vectors, finder)
 
@@ -203,7 +203,7 @@ def _train(
         log.warning(
             "no re-ranker: expected %s validation questions or more, of several clusters, with a "
             "relevant and another question among their hits, got %s of %s clusters; raise "
-            "data.held_out_pairs, or set rerank.kind=none",
+            "data.held_out_pairs, or set rerank.candidates=0",
             *(rerank_data.MIN_QUERIES, useful.sum(), len(np.unique(groups[useful]))),
         )
         return None

@@ -30,6 +30,7 @@ from qpr_jax.training.lists import listed_files, read_listed
 
 log = logging.getLogger(__name__)
 
+SYNTHETIC_CLUSTERS = 6_000
 CLUSTERS = "clusters"  # the folder of clusters of logs, in a work directory
 
 
@@ -69,29 +70,17 @@ def _read_pairs(config: TrainConfig, path: pathlib.Path) -> SplitData:
 
 
 def _generate(config: TrainConfig, _: pathlib.Path) -> SplitData:
-    settings = config.data
-    if settings.false_negatives < 0:
-        data = synthetic_pairs(seed=settings.split_seed, clusters=settings.synthetic_clusters)
-        return _split(config, data)
-    made = generate_noisy_log(
-        settings.false_negatives,
-        pairs=settings.synthetic_clusters,
-        batch_size=config.batch_size,
-        seed=settings.split_seed,
-    )
+    clusters, rate = config.data.max_rows or SYNTHETIC_CLUSTERS, config.data.false_negatives
+    if rate < 0:
+        return _split(config, synthetic_pairs(clusters=clusters))
+    made = generate_noisy_log(rate, pairs=clusters, batch_size=config.batch_size)
     return SplitData(made.data, made.clusters, made.splits)
 
 
 def _split(config: TrainConfig, data: QuestionPairs) -> SplitData:
     """Cluster labeled pairs by transitivity, and split them by cluster."""
     clusters = transitive_clusters(len(data.questions), data.pairs[data.is_duplicate])
-    splits = split_by_cluster(
-        data,
-        clusters,
-        seed=config.data.split_seed,
-        held_out_pairs=config.data.held_out_pairs,
-        max_held_out_cluster=config.data.max_held_out_cluster,
-    )
+    splits = split_by_cluster(data, clusters, held_out_pairs=config.data.held_out_pairs)
     if config.data.labels:
         return SplitData(*add_labels(data, splits, read_labeled(str(labels_file(config)))))
     return SplitData(data, clusters, splits)
@@ -124,7 +113,7 @@ def _read_clusters(_: TrainConfig, path: pathlib.Path) -> SplitData:
         if not len(made.pairs[split]):
             raise UserError(
                 f"expected pairs in each split, got none for {split}",
-                remedy="give more logs, or lower `data.min_coherence`",
+                remedy="give more logs",
             )
     none = np.zeros((0, 2), np.int32)
     report = {"skipped_rows": made.report["bad_rows"], "distant_supervision": made.report}
@@ -159,8 +148,7 @@ def _read_list(config: TrainConfig, _: pathlib.Path) -> SplitData:
     none = np.zeros((0, 2), np.int32)
     ids = np.arange(len(questions))
     data = QuestionPairs(questions, ids, none, np.zeros(0, np.bool_), {"skipped_rows": 0})
-    seed, most = config.data.split_seed, config.data.held_out_pairs
-    split_of = split_by_text(questions, seed=seed, most=most)
+    split_of = split_by_text(questions, most=config.data.held_out_pairs)
     pairs = dict.fromkeys(SPLITS, none)
     return SplitData(data, np.full(len(questions), -1, np.int32), Splits(split_of, pairs, pairs))
 
@@ -173,29 +161,21 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
     folder = workdir / CLUSTERS
     if not folder.exists():
         data = config.data
-        least = LEAST[data.coherence] if data.min_coherence < 0 else data.min_coherence
-        method = Method(data.coherence, least, data.pairs_per_cluster, data.split_seed)
+        method = Method(data.coherence, LEAST[data.coherence])
         given = Logs(log_files([str(logs)]), data.question_column, data.answer_column)
         make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
     return folder
 
 
 def _require_method(config: TrainConfig, folder: pathlib.Path) -> None:
-    """Raise UserError where a setting is not its default, nor that of the clusters."""
-    method = read_report(folder)["method"]
-    for name, made in (
-        ("coherence", method["coherence"]),
-        ("min_coherence", method["least"]),
-        ("pairs_per_cluster", method["pairs_of_a_cluster"]),
-        ("split_seed", method["seed"]),
-    ):
-        value = getattr(config.data, name)
-        if value not in (getattr(TrainConfig().data, name), made):
-            raise UserError(
-                f"{folder}: expected clusters made with {value}, got {made}",
-                setting=f"data.{name}",
-                remedy="make them again with `qpr clusters`, or leave the setting out",
-            )
+    """Raise UserError where `data.coherence` is not its default, nor that of the clusters."""
+    value, made = config.data.coherence, read_report(folder)["method"]["coherence"]
+    if value not in (TrainConfig().data.coherence, made):
+        raise UserError(
+            f"{folder}: expected clusters made with {value}, got {made}",
+            setting="data.coherence",
+            remedy="make them again with `qpr clusters`, or leave the setting out",
+        )
 
 
 SOURCES = {
@@ -206,8 +186,7 @@ SOURCES = {
     ),
     "qa_logs": Source(
         _read_clusters,
-        frozenset({"path", "skip_bad_rows", "question_column", "answer_column"})
-        | {"coherence", "min_coherence", "pairs_per_cluster"},
+        frozenset({"path", "skip_bad_rows", "question_column", "answer_column"}) | {"coherence"},
         find=lambda config: find_logs(config.data.path),
         digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
@@ -219,5 +198,5 @@ SOURCES = {
         digest=_list_digest,
         has_pairs=False,
     ),
-    "synthetic": Source(_generate, frozenset({"synthetic_clusters", "false_negatives", "labels"})),
+    "synthetic": Source(_generate, frozenset({"max_rows", "false_negatives", "labels"})),
 }

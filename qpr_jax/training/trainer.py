@@ -109,8 +109,7 @@ def train(
             log.info("the device waited for batches at most %.1f %% of its time", share)
         checkpoints.wait()
         if distributed.any_process(bool(signals)):
-            without = " without overwrite" if config.overwrite else ""
-            log.info("stopped at step %d, saved; the same command%s resumes", done, without)
+            log.info("stopped at step %d, saved; the same command resumes", done)
             raise Interrupted(*(signals or [signal.SIGTERM]))
         log.info("best %s at step %d", stops.metric, stopping.best_step)
         best, _ = checkpoints.restore(state, stopping.best_step)
@@ -232,7 +231,7 @@ def _refuse(dataset: TrainDataset, plan: Plan, workdir: Path, step: int, what: s
         f"expected finite numbers, got {what} at step {step}; the question ids of its batch "
         f"are in {path}",
         setting=plan.stage_at(step - 1).rate,
-        remedy="lower it, and start again with `overwrite=True`",
+        remedy="lower it, and start again with `--overwrite`",
     )
 
 

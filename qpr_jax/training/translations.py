@@ -159,7 +159,7 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
             )
     with _naming("data.parallel"):
         splits = split_translations(
-            files, tests, held_out=config.data.held_out_translations, seed=config.data.split_seed
+            files, tests, held_out=config.data.held_out_translations, seed=0
         )
     if config.early_stopping.metric == "translation" and not splits.held_out["validation"]:
         raise UserError(

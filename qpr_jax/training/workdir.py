@@ -93,7 +93,7 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     if not isinstance(known, dict) or REMOVAL in known:
         raise UserError(
             f"{folder}: the removal of a run was interrupted here",
-            remedy="finish it with `overwrite=True`, or give another work directory",
+            remedy="finish it with `--overwrite`, or give another work directory",
         )
     missing = "(none)"
     differences = [
@@ -104,7 +104,7 @@ def _refuse_other_settings(folder: pathlib.Path, run: dict[str, Any]) -> None:
     if differences:
         raise UserError(
             f"{folder} holds a run with other settings: {', '.join(differences)}",
-            remedy="use those, or another work directory, or replace it with `overwrite=True`",
+            remedy="use those, or another work directory, or replace it with `--overwrite`",
         )
 
 

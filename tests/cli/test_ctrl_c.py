@@ -122,5 +122,5 @@ def test_while_modules_are_imported(start, module):
     for line in process.stderr:
         if line.endswith(f" {module}\n"):
             break
-    kept = ("nothing was changed", "the same command, without overwrite, resumes run")
+    kept = ("nothing was changed", "the same command, without --overwrite, resumes run")
     assert interrupt(process) in {f"stopped: {what}" for what in kept}

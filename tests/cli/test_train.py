@@ -105,7 +105,7 @@ def test_without_pairs_a_preset_reads_its_own_data(qpr, finished, tmp_path):
     assert json.loads(stdout) == {"run": "run", "report": report}
     status, _, stderr = qpr(*arguments, "--set", "seed=1")
     assert status == 1
-    assert "replace it with `overwrite=True`" in stderr
+    assert "replace it with `--overwrite`" in stderr
 
 
 def test_data_that_is_missing_is_named_as_it_was_given(qpr):

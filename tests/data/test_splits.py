@@ -142,7 +142,7 @@ def test_no_duplicates_and_a_negative_seed_are_refused():
     data, clusters = log_of([(1, 2, "a", "b", False)])
     with pytest.raises(UserError, match="none for train, of 0 in all"):
         split_by_cluster(data, clusters)
-    with pytest.raises(UserError, match=r"`data\.split_seed`: expected 0 or more, got -1"):
+    with pytest.raises(UserError, match=r"`seed`: expected 0 or more, got -1"):
         split_by_cluster(data, clusters, seed=-1)
 
 

@@ -15,8 +15,7 @@ PAIRS, BATCH = 1500, 64
 def settings(**changes):
     return {
         "batch_size": BATCH,
-        "data.synthetic_clusters": PAIRS,
-        "data.split_seed": 0,
+        "data.max_rows": PAIRS,
         "max_epochs": 20,
     } | changes
 

@@ -20,7 +20,7 @@ def test_curves_are_means_over_seeds_with_what_each_loss_loses(tmp_path):
             for seed in range(2):
                 keep_row(tmp_path, f"{loss}_{rate}", share + 0.02 * seed, seed)
                 config = noise.row_config(loss, rate, seed)
-                config.data.synthetic_clusters = 1000
+                config.data.max_rows = 1000
                 folder = tmp_path / seeded(f"{loss}_{rate}", seed)
                 write_json(folder / "run.json", flatten(config))
     page = page_of(noise.STUDY, tmp_path)
@@ -39,7 +39,7 @@ def test_curves_are_means_over_seeds_with_what_each_loss_loses(tmp_path):
 
 def test_the_measured_rate_is_that_of_the_batches_drawn():
     settings = flatten(noise.row_config("sdml", 0.0))
-    settings["data.synthetic_clusters"] = 1000
+    settings["data.max_rows"] = 1000
     measured = [noise.measured_rate(rate, settings) for rate in (0.0, 0.25, 0.5)]
     np.testing.assert_allclose(measured, [0, 0.25, 0.5], atol=0.02)
 
@@ -51,7 +51,7 @@ def test_every_row_has_valid_settings():
 
 
 def test_the_page_has_every_finished_row(tmp_path):
-    settings = flatten(noise.row_config("sdml", 0.0)) | {"data.synthetic_clusters": 1000}
+    settings = flatten(noise.row_config("sdml", 0.0)) | {"data.max_rows": 1000}
     for name in ("sdml_0.0", "sdml_0.3", "tl_hard_0.0", "tl_hard_0.3"):
         keep_row(tmp_path, name, 0.5)
         write_json(tmp_path / name / "run.json", settings)

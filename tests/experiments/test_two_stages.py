@@ -14,7 +14,7 @@ def test_every_row_has_settings_that_are_read():
     assert len(trials) == 7
     for trial in trials:
         validate(trial.config)
-        assert trial.config.rerank.kind == "light"
+        assert trial.config.rerank.candidates
         crossed = trial.name.startswith(study.CROSSED)
         assert trial.config.rerank.cross_encoder == ("judge" if crossed else "")
 

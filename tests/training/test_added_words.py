@@ -267,7 +267,7 @@ def test_an_untrained_copy_still_extends(folder, encoders, limit):
     family, english = MODEL_FAMILIES["cnn"], encoders[0]
     changes = {"encoder.pretrained": str(folder / "one"), "max_epochs": 0}
     config = override(load_config("synthetic_sdml"), changes | {"text.max_tokens": limit})
-    few = override(config, {"data.synthetic_clusters": 300, "data.held_out_pairs": 200})
+    few = override(config, {"data.max_rows": 300, "data.held_out_pairs": 200})
     data = load_dataset(few, None, family.start(config))
     _, params = init_model(config, data)
     copy = family.export(config, data.start, data.tokenizer, params)

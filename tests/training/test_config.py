@@ -50,9 +50,9 @@ def test_assigning_a_wrong_value_or_name_is_refused():
 def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     settings = TrainConfig()
     before = identity(settings)
-    settings.overwrite, settings.devices, settings.data.path = True, 4, "elsewhere.tsv"
+    settings.devices, settings.data.path = 4, "elsewhere.tsv"
     assert identity(settings) == before
-    settings.data.split_seed = 1
+    settings.seed = 1
     assert identity(settings) != before
 
 

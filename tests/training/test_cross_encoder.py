@@ -30,7 +30,7 @@ def config_of(**changes):
     config = load_config("quora_cross_encoder:smoke")
     fixed = {
         "data.source": "synthetic",
-        "data.synthetic_clusters": 100,
+        "data.max_rows": 100,
         "data.held_out_pairs": 60,
         "encoder.pretrained": str(TINY),
         "encoder.compute_dtype": "float32",

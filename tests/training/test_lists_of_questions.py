@@ -46,7 +46,7 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
             "max_steps": 0,
             "early_stopping.every_steps": 100,
             "checkpoint_every": 100,
-            "rerank.kind": "light",
+            "rerank.candidates": 50,
             "devices": 2,
         },
     )

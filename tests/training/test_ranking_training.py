@@ -18,7 +18,7 @@ def config_of(**changes):
             "loss.names": ("ranking",),
             "encoder.normalize": True,
             "loss.smoothing": 0.0,
-            "rerank.kind": "none",
+            "rerank.candidates": 0,
         }
         | changes,
     )

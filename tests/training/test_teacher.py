@@ -40,7 +40,7 @@ def config(cache):
             "teacher.batch_size": 64,
             "encoder.output_dim": 16,
             "encoder.normalize": True,
-            "rerank.kind": "none",
+            "rerank.candidates": 0,
         },
     )
     return config

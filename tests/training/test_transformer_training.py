@@ -40,7 +40,7 @@ def config_of(**changes):
             "optimizer.learning_rate": 1e-3,
             "optimizer.weight_decay": 0.01,
             "max_steps": 6,
-            "rerank.kind": "none",
+            "rerank.candidates": 0,
         }
         | changes,
     )
