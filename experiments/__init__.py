@@ -5,6 +5,6 @@ from qpr_jax.extras import needs
 
 try:  # here, since each program imports it before it could print an error as one line
     with needs("experiments", "qpr_jax[train]"):
-        import ml_collections  # noqa: F401
+        import absl  # noqa: F401
 except UserError as error:
     raise SystemExit(f"error: {error}") from None

@@ -203,11 +203,6 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
             r"no setting `bach_size`; did you mean `batch_size`",
         ),
         (("--config=synthetic_sdml", "--config.batch_size=many"), r"batch_size.*many"),
-        pytest.param(
-            ("--config=synthetic_sdml", "--config.batch_size=0"),
-            r"expected at least 1, got 0",
-            marks=pytest.mark.slow,
-        ),
         (("--config=synthetic_sdml", "quora_sdml"), r"expected flags only, got 'quora_sdml'"),
         (("--config=quora_sdml", "--config.data.path=no.tsv"), r"data\.path`.*'no\.tsv'"),
         (

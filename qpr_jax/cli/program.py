@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import sys
 import threading
@@ -91,11 +90,8 @@ def _parse_flags(arguments: list[str]) -> list[str]:
 
     try:
         return flags.FLAGS(arguments)
-    except (flags.Error, AttributeError, TypeError, ValueError) as error:
-        # ml_collections puts a message of several lines into quotes, once or twice, which turns its
-        # line ends into `\n` behind any number of backslashes.
-        text = re.sub(r"[\\'\"]", "", re.sub(r"\\+n", ". ", str(error)))
-        raise UserError(f"cannot read the flags: {' '.join(text.split())}") from error
+    except flags.Error as error:
+        raise UserError(f"cannot read the flags: {' '.join(str(error).split())}") from error
 
 
 def use_huge_pages(**variables: str) -> None:

@@ -5,9 +5,8 @@ import signal
 import time
 
 import pytest
-from absl import flags
 
-from qpr_jax.cli.program import run_absl, run_program
+from qpr_jax.cli.program import run_program
 from qpr_jax.errors import UserError
 
 
@@ -63,13 +62,3 @@ def test_the_status_of_a_program_that_ends_well_is_its_own():
 def test_a_bug_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         run_program(failing(ZeroDivisionError()))
-
-
-def test_an_error_of_several_lines_in_quotes_is_one_line(monkeypatch, capsys):
-    message = "'\\'batchsize\\'\\nDid you mean \"batch_size\" instead of \"batchsize\"?'"
-    monkeypatch.setattr(flags, "FLAGS", lambda arguments: failing(AttributeError(message))())
-    assert run_absl(lambda: 0, ["program"]) == 1
-    said = capsys.readouterr().err
-    assert said == (
-        "error: cannot read the flags: batchsize. Did you mean batch_size instead of batchsize?\n"
-    )
