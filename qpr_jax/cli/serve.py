@@ -126,7 +126,7 @@ def serve(
 
 def _serve_alone(settings: Settings, host: str, listening: socket.socket) -> None:
     """Serve in this process."""
-    from qpr_jax.serving.app import serve_settings
+    from qpr_jax.serving.app import make_app
 
     def on_ready(count: int) -> None:
         gc.freeze()  # the index stays, so the collector need not scan it
@@ -134,7 +134,13 @@ def _serve_alone(settings: Settings, host: str, listening: socket.socket) -> Non
 
     if hangup := getattr(signal, "SIGHUP", 0):  # Windows has none
         signal.signal(hangup, signal.SIG_IGN)  # until there is something to reload
-    app = serve_settings(settings, reload_signal=hangup, on_ready=on_ready)
+    app = make_app(
+        settings.open_index(),
+        settings,
+        open_again=settings.open_index,
+        reload_signal=hangup,
+        on_ready=on_ready,
+    )
     run_app(app, listening)
 
 

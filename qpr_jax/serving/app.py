@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Any
 
 import anyio
@@ -27,13 +27,7 @@ from qpr_jax.serving import models
 from qpr_jax.serving.failures import HANDLERS, RESPONSES
 from qpr_jax.serving.live import LiveIndex
 from qpr_jax.serving.metrics import ServerMetrics
-from qpr_jax.serving.middleware import (
-    LOOPBACK,
-    AllowedHosts,
-    BodyChecks,
-    RequestLog,
-    open_access_log,
-)
+from qpr_jax.serving.middleware import LOOPBACK, RequestChecks, RequestLog, open_access_log
 from qpr_jax.serving.models import shorten
 
 SETTINGS = "QPR_SERVE"  # environment variable of `create_app`
@@ -52,25 +46,31 @@ PathId = Annotated[models.Id, Path(description="The id, percent-encoded.")]
 
 
 class Settings(BaseModel):
-    """What `create_app` serves, and to whom: a JSON object in the environment variable QPR_SERVE.
+    """What is served, and to whom; a JSON object in the environment variable QPR_SERVE.
 
     Attributes:
       folder: of the index; or the address of a collection.
-      token, max_body, allowed_hosts, allowed_origins: as of `make_app`; hosts in addition to the
-        loopback ones.
-      access_log: path of a file; "-" is standard output, "" is none.
       cross_encoder: folder of a cross-encoder; None for none.
+      token: clients must send it to write and to reload; "" refuses all of them.
+      max_body: most bytes of a body.
+      max_waiting: most queries that wait for a search.
+      allowed_hosts: names allowed in the `Host` header besides the loopback ones, without port; "*"
+        allows all.
+      allowed_origins: web pages that may read answers in a browser (CORS), such as
+        https://shop.example.
+      access_log: file for one line of JSON for each request; "-" is standard output, "" is none.
     """
 
     model_config = ConfigDict(extra="forbid")
 
-    folder: str
+    folder: str = ""
+    cross_encoder: str | None = None
     token: str = ""
     max_body: int = MAX_BODY
+    max_waiting: int = 4096
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
     access_log: str = ""
-    cross_encoder: str | None = None
 
     def open_index(self) -> Retriever:
         """Open the index of the folder."""
@@ -87,35 +87,16 @@ def create_app() -> FastAPI:
     """
     try:
         settings = Settings.model_validate_json(os.environ.get(SETTINGS, "{}"))
-        return serve_settings(settings)
+        return make_app(settings.open_index(), settings, open_again=settings.open_index)
     except (UserError, OSError, ValidationError) as error:
         print(f"error: ${SETTINGS}: {error}", file=sys.stderr)
         sys.exit(3)
 
 
-def serve_settings(settings: Settings, **options: Any) -> FastAPI:
-    """Make the application of an index in a folder; `options` are further ones of `make_app`."""
-    return make_app(
-        settings.open_index(),
-        token=settings.token,
-        max_body=settings.max_body,
-        allowed_hosts=[*LOOPBACK, *settings.allowed_hosts],
-        allowed_origins=settings.allowed_origins,
-        access_log=open_access_log(settings.access_log) if settings.access_log else None,
-        open_again=settings.open_index,
-        **options,
-    )
-
-
 def make_app(
     retriever: Retriever,
+    settings: Settings | None = None,
     *,
-    token: str = "",
-    max_body: int = MAX_BODY,
-    max_waiting: int = 4096,
-    allowed_hosts: Collection[str] = LOOPBACK,
-    allowed_origins: Collection[str] = (),
-    access_log: Callable[[str], object] | None = None,
     open_again: Callable[[], Retriever] | None = None,
     reload_signal: int = 0,
     on_ready: Callable[[int], object] = lambda count: None,
@@ -124,19 +105,13 @@ def make_app(
 
     Args:
       retriever: the index to serve.
-      token: clients must send it to write and to reload; "" refuses all of them.
-      max_body: most bytes of a body.
-      max_waiting: most queries that wait for a search.
-      allowed_hosts: names allowed in the `Host` header, without port; "*" allows all.
-      allowed_origins: web pages that may read answers in a browser (CORS), such as
-        https://shop.example.
-      access_log: gets one line of JSON for each request.
       open_again: opens the index of the folder, to reload it; None if there is no folder.
       reload_signal: a signal that reloads the index; the server must run in the main thread then.
       on_ready: called with the number of questions once the index is warm.
     """
+    settings = settings or Settings()
     metrics = ServerMetrics()
-    live = LiveIndex(retriever, open_again, max_waiting=max_waiting, metrics=metrics)
+    live = LiveIndex(retriever, open_again, max_waiting=settings.max_waiting, metrics=metrics)
     app = FastAPI(
         title="qpr_jax",
         version=qpr_jax.__version__,
@@ -148,16 +123,17 @@ def make_app(
         responses=RESPONSES,
         lifespan=_lifespan(live, reload_signal, on_ready),
     )
-    needs_token = [Depends(_token_check(token))]
+    needs_token = [Depends(_token_check(settings.token))]
     _add_searches(app, live)
     _add_questions(app, live, needs_token)
     _add_operations(app, live, needs_token)
-    app.add_middleware(BodyChecks, largest=max_body)
-    app.add_middleware(AllowedHosts, hosts=allowed_hosts)
-    if allowed_origins:
+    app.add_middleware(
+        RequestChecks, hosts=[*LOOPBACK, *settings.allowed_hosts], largest=settings.max_body
+    )
+    if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=[*allowed_origins],
+            allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-QPR-Version", "X-Request-ID"],
@@ -169,7 +145,7 @@ def make_app(
 
     instrumentator = metrics.instrumentator().instrument(app)
     instrumentator.expose(app, dependencies=[Depends(refresh)], summary="Metrics for Prometheus.")
-    app.add_middleware(RequestLog, access_log=access_log)
+    app.add_middleware(RequestLog, access_log=open_access_log(settings.access_log))
     return app
 
 

@@ -10,7 +10,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -43,7 +43,7 @@ class RequestLog:
     has 1 to 128 printable ASCII characters without blanks, else a new one.
     """
 
-    def __init__(self, app: ASGIApp, access_log: Callable[[str], object] | None = None) -> None:
+    def __init__(self, app: ASGIApp, access_log: logging.Handler | None = None) -> None:
         """access_log: gets one line of JSON for each request."""
         self._app, self._access_log = app, access_log
 
@@ -51,6 +51,8 @@ class RequestLog:
         """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            if self._access_log:  # the application has shut down
+                self._access_log.close()
             return
         start, status, size = time.perf_counter(), None, 0
         name = _request_id(scope)
@@ -78,7 +80,8 @@ class RequestLog:
         finally:
             if self._access_log:
                 seconds = time.perf_counter() - start
-                self._access_log(_line(scope, name, status, seconds, size))
+                line = _line(scope, name, status, seconds, size)
+                self._access_log.handle(logging.makeLogRecord({"msg": line}))
 
 
 def _request_id(scope: Scope) -> str:
@@ -102,61 +105,42 @@ def _line(scope: Scope, name: str, status: int | None, seconds: float, size: int
     return json.dumps(facts)
 
 
-def open_access_log(path: str) -> Callable[[str], object]:
-    """Return what writes a line to a file, "-" for standard output; logrotate may rename it."""
-    handler: logging.Handler
+def open_access_log(path: str) -> logging.Handler | None:
+    """Open a file, which logrotate may rename; "-" is standard output, "" is none."""
+    if not path:
+        return None
     try:
         if path == "-":
-            handler = logging.StreamHandler(sys.stdout)
-        else:
-            handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
+            return logging.StreamHandler(sys.stdout)
+        return logging.handlers.WatchedFileHandler(path, encoding="utf-8")
     except OSError as error:
         what = f"expected a file that can be written, got {path} ({error.strerror})"
         raise UserError(what, setting="access_log") from None
-    access = logging.Logger("qpr_jax.access")
-    access.addHandler(handler)
-    return access.info
 
 
-class AllowedHosts:
-    """Refuse a `Host` header that is not allowed.
+class RequestChecks:
+    """Refuse hosts that are not allowed, and bodies that are too large, compressed or not JSON.
 
     A web page whose domain name was pointed at this server (DNS rebinding) could otherwise read
     answers through a visitor's browser.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] = LOOPBACK) -> None:
-        """hosts: allowed names, without ports; "*" allows all."""
-        self._app = app
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] = LOOPBACK, largest: int) -> None:
+        """hosts: allowed names, without ports; "*" allows all. largest: bytes of a body."""
+        self._app, self._largest = app, largest
         self._hosts = None if "*" in hosts else {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer 400."""
-        if scope["type"] == "http" and self._hosts is not None:
-            given = Headers(scope=scope).getlist("host")
-            match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
-            if match is None or match[1] not in self._hosts:
-                got = shorten(", ".join(given)) or "none"
-                line = f"host not allowed: {got}; start the server with --allowed-host NAME"
-                await error_response(400, line)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-class BodyChecks:
-    """Refuse bodies that are too large, compressed, or not JSON, by 413 and 415."""
-
-    def __init__(self, app: ASGIApp, largest: int) -> None:
-        """largest: bytes of a body."""
-        self._app, self._largest = app, largest
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or refuse its body."""
+        """Pass on a request, or answer 400, 413 or 415."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if wrong := _wrong_body(Headers(scope=scope)):
-            await error_response(415, wrong)(scope, receive, send)
+        headers = Headers(scope=scope)
+        if line := self._wrong_host(headers.getlist("host")):
+            await error_response(400, line)(scope, receive, send)
+            return
+        if line := _wrong_body(headers):
+            await error_response(415, line)(scope, receive, send)
             return
         size = 0
 
@@ -165,11 +149,18 @@ class BodyChecks:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self._largest:
-                line = f"expected a body of at most {self._largest:,} bytes"
-                raise HTTPException(413, line)
+                raise HTTPException(413, f"expected a body of at most {self._largest:,} bytes")
             return message
 
         await self._app(scope, receive_and_count, send)
+
+    def _wrong_host(self, given: list[str]) -> str:
+        """Say why a request to these hosts is refused; "" if it is not."""
+        match = _HOST.fullmatch(given[0].lower()) if len(given) == 1 else None
+        if self._hosts is None or (match is not None and match[1] in self._hosts):
+            return ""
+        got = shorten(", ".join(given)) or "none"
+        return f"host not allowed: {got}; start the server with --allowed-host NAME"
 
 
 def _wrong_body(headers: Headers) -> str:

@@ -15,13 +15,7 @@ from starlette.responses import Response
 
 from qpr_jax.duplicates.review import Review, describe_review
 from qpr_jax.serving.failures import HANDLERS
-from qpr_jax.serving.middleware import (
-    LOOPBACK,
-    AllowedHosts,
-    BodyChecks,
-    RequestLog,
-    error_response,
-)
+from qpr_jax.serving.middleware import LOOPBACK, RequestChecks, RequestLog, error_response
 from qpr_jax.serving.models import Model
 from qpr_jax.serving.page import page_headers
 
@@ -99,8 +93,7 @@ def make_review_app(
             raise HTTPException(409, "there is no verdict to take back")
         return _state(review)
 
-    app.add_middleware(BodyChecks, largest=10_000)
-    app.add_middleware(AllowedHosts, hosts=allowed_hosts)
+    app.add_middleware(RequestChecks, hosts=allowed_hosts, largest=10_000)
     app.add_middleware(RequestLog)
     return app
 

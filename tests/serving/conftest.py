@@ -11,7 +11,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from qpr_jax import Retriever
-from qpr_jax.serving.app import make_app
+from qpr_jax.serving.app import Settings, make_app
 from tests.runs import write_encoder, write_reranker
 
 TOKEN = "a-token"
@@ -57,14 +57,16 @@ def client_of(app):
 @pytest.fixture(scope="session")
 def client(folder):
     """A client of a server whose questions no test changes."""
-    with client_of(make_app(Retriever.load(folder), token=TOKEN, max_body=10_000)) as client:
+    with client_of(
+        make_app(Retriever.load(folder), Settings(token=TOKEN, max_body=10_000))
+    ) as client:
         yield client
 
 
 @pytest.fixture
 def own_client(mine):
     """A client of a server of the folder `mine`."""
-    app = make_app(Retriever.load(mine), token=TOKEN, max_body=10_000)
+    app = make_app(Retriever.load(mine), Settings(token=TOKEN, max_body=10_000))
     with client_of(app) as client:
         yield client
 

@@ -14,7 +14,7 @@ import yaml
 import qpr_jax
 from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.serving.app import make_app
+from qpr_jax.serving.app import Settings, make_app
 from tests.serving.conftest import BEARER, QUESTIONS, TOKEN, client_of, running
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -73,7 +73,7 @@ def test_ids_and_payload(mine):
     texts = [f"rice {i}" for i in range(len(ids))]
     body = {"questions": texts, "ids": ids, "payload": payload}
     with (
-        running(make_app(Retriever.load(mine), token=TOKEN)) as address,
+        running(make_app(Retriever.load(mine), Settings(token=TOKEN))) as address,
         httpx.Client(base_url=address, headers=BEARER) as client,
     ):
         assert client.post("/questions", json=body).json() == {"ids": ids}
@@ -186,7 +186,7 @@ def test_hosts(client):
 
 def test_what_the_operator_allows(folder):
     origin = "https://shop.example"
-    app = make_app(Retriever.load(folder), allowed_hosts=["*"], allowed_origins=[origin])
+    app = make_app(Retriever.load(folder), Settings(allowed_hosts=["*"], allowed_origins=[origin]))
     with client_of(app) as client:
         for sent, allowed in [(origin, origin), ("https://evil.example", None)]:
             headers = {"Origin": sent, "Host": "any.example"}
@@ -214,7 +214,7 @@ def test_faults_of_the_server(folder, monkeypatch, caplog, error, status, line):
 
     retriever = Retriever.load(folder)
     monkeypatch.setattr(retriever, "add", add)
-    with client_of(make_app(retriever, token=TOKEN)) as client:
+    with client_of(make_app(retriever, Settings(token=TOKEN))) as client:
         answer = client.post("/questions", json={"questions": ["a"]}, headers=BEARER)
     assert (answer.status_code, line in answer.json()["error"]) == (status, True)
     assert "secret" not in answer.text
@@ -235,19 +235,19 @@ def test_the_openapi_document(client):
             assert "description" in str(said) or "examples" in said, field
 
 
-def test_the_access_log(folder):
-    lines = []
-    with client_of(make_app(Retriever.load(folder), access_log=lines.append)) as client:
-        lines.clear()
+def test_the_access_log(folder, tmp_path):
+    log = tmp_path / "access.jsonl"
+    with client_of(make_app(Retriever.load(folder), Settings(access_log=str(log)))) as client:
+        log.write_text("")
         asked = {"queries": ["a secret query"]}
         found = client.post("/search", json=asked, headers={"X-Request-ID": "mine"})
         client.get("/questions/a%0Ab%22")
-    first, second = map(json.loads, lines)
+    first, second = map(json.loads, log.read_text().splitlines())
     assert {*first} == {"time", "id", "client", "method", "path", "status", "seconds", "bytes"}
     assert (first["id"], first["method"], first["path"]) == ("mine", "POST", "/search")
     assert (first["status"], first["bytes"]) == (200, len(found.content))
     assert (second["path"], second["status"]) == ('/questions/a\nb"', 404)
-    assert "secret" not in "".join(lines)
+    assert "secret" not in log.read_text()
 
 
 def test_metrics_are_those_of_the_page_and_of_the_alerts(own_client):

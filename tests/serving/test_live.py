@@ -10,17 +10,16 @@ import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.errors import UnavailableError, UserError
-from qpr_jax.serving.app import create_app, make_app
+from qpr_jax.serving.app import Settings, create_app, make_app
 from tests.runs import write_encoder
 from tests.serving.conftest import BEARER, TOKEN, client_of, wait_until
 
 
-def serve(folder, **options):
+def serve(folder):
     """A client of a server that can open the index of the folder again."""
     retriever = Retriever.load(folder)
-    return client_of(
-        make_app(retriever, token=TOKEN, open_again=lambda: Retriever.load(folder), **options)
-    )
+    settings = Settings(token=TOKEN)
+    return client_of(make_app(retriever, settings, open_again=lambda: Retriever.load(folder)))
 
 
 def search(client, query="rice", k=4):
@@ -60,7 +59,7 @@ def test_too_many_searches_that_wait(folder, monkeypatch):
     retriever, go = Retriever.load(folder), threading.Event()
     go.set()
     slow_search(monkeypatch, retriever, go)
-    with client_of(make_app(retriever, max_waiting=2)) as client:
+    with client_of(make_app(retriever, Settings(max_waiting=2))) as client:
         go.clear()
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             running = [pool.submit(search, client) for _ in range(6)]
@@ -146,7 +145,7 @@ def test_stores_that_cannot_be_reloaded(folder):
         raise UnavailableError("milvus://inside:19530/q: Milvus does not answer")
 
     for open_again, status in [(gone, 503), (None, 409)]:
-        app = make_app(Retriever.load(folder), token=TOKEN, open_again=open_again)
+        app = make_app(Retriever.load(folder), Settings(token=TOKEN), open_again=open_again)
         with client_of(app) as client:
             answer = client.post("/reload", headers=BEARER)
         assert (answer.status_code, "inside" in answer.text) == (status, False)
@@ -175,7 +174,7 @@ def test_a_child_of_a_process_that_has_searched(reranked):
     """As under `gunicorn --preload`: the application is made, and has searched, before the fork."""
     retriever = Retriever.load(reranked)
     retriever.search(["rice"] * 20, k=4)
-    app = make_app(retriever, token=TOKEN)
+    app = make_app(retriever, Settings(token=TOKEN))
     context = multiprocessing.get_context("fork")
     answer = context.SimpleQueue()
     child = context.Process(target=_search_in_child, args=(app, answer))
