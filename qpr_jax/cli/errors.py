@@ -42,7 +42,6 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     """
     from qpr_jax.failures.analysis import (
         analyze,
-        query_counts,
         questions_of_pairs,
         require_same_questions,
     )
@@ -66,9 +65,8 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
     )
     write_failures(out, analysis, examples=examples)
     log.info("%s: %s", out, summarize(analysis))
-    every, *_ = query_counts(analysis)
-    failing = dict(zip(analysis.runs, every.failing, strict=True))
-    return {"out": out, "split": split, "queries": every.queries, "failing": failing}
+    failing = dict(zip(analysis.runs, analysis.failing(analysis.cases), strict=True))
+    return {"out": out, "split": split, "queries": len(analysis.cases), "failing": failing}
 
 
 def _load_other(folder: str) -> Retriever:

@@ -7,6 +7,7 @@ failing query with its first hit: this shows what it was mistaken for.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from qpr_jax.text.tokenizer import tokenize
 
 ALL, NONE = "all", "none"  # rows of a table besides the groups
 _SHORT, _LONG = 4, 20  # words
-_BLOCK = 1024  # questions that are compared at once
 
 
 class Group(NamedTuple):
@@ -32,6 +32,40 @@ class Group(NamedTuple):
     title: str
     meaning: str
     contains: Callable[[str, str], bool]
+
+
+_TIMES = f"{differences.MUCH_LONGER:g} times the words"
+GROUPS = (
+    Group("numbers", "Numbers", "their sets of numbers differ", differences.numbers_differ),
+    Group("negation", "Negation", "only one of them negates", differences.negation_differs),
+    Group("names", "Names", "only one of them has a certain name", differences.names_differ),
+    Group("order", "Word order", "the same words in another order", differences.order_differs),
+    Group("same", "Same words", "only case or marks differ", differences.same_words),
+    Group(
+        "longer",
+        "Query longer",
+        f"the query has at least {_TIMES} of the other question",
+        differences.much_longer,
+    ),
+    Group(
+        "shorter",
+        "Query shorter",
+        f"the other question has at least {_TIMES} of the query",
+        lambda query, other: differences.much_longer(other, query),
+    ),
+    Group(
+        "short",
+        "Short query",
+        f"the query has at most {_SHORT} words",
+        lambda query, other: len(tokenize(query)) <= _SHORT,
+    ),
+    Group(
+        "long",
+        "Long query",
+        f"the query has more than {_LONG} words",
+        lambda query, other: len(tokenize(query)) > _LONG,
+    ),
+)
 
 
 class Answer(NamedTuple):
@@ -75,58 +109,24 @@ class Analysis(NamedTuple):
     groups: tuple[Group, ...]
     cases: tuple[Case, ...]
 
+    def by_group(self, run: int | None = None) -> dict[str, list[Case]]:
+        """Return all cases, those of each group, and those of none, by name.
 
-class Count(NamedTuple):
-    """A row of a table: a group, its number of queries, and at how many of them each run fails."""
-
-    group: str
-    queries: int
-    failing: tuple[int, ...]
-
-
-def make_groups(vocabulary: Set[str] | None = None) -> tuple[Group, ...]:
-    """Return all groups; a pair may be in several. The group "unseen" needs a vocabulary."""
-    times = f"{differences.MUCH_LONGER:g}"
-    groups = (
-        ("numbers", "Numbers", "their sets of numbers differ", differences.numbers_differ),
-        ("negation", "Negation", "only one of them negates", differences.negation_differs),
-        ("names", "Names", "only one of them has a certain name", differences.names_differ),
-        ("order", "Word order", "the same words in another order", differences.order_differs),
-        ("same", "Same words", "only case or marks differ", differences.same_words),
-        (
-            "longer",
-            "Query longer",
-            f"the query has at least {times} times the words of the other question",
-            differences.much_longer,
-        ),
-        (
-            "shorter",
-            "Query shorter",
-            f"the other question has at least {times} times the words of the query",
-            lambda query, other: differences.much_longer(other, query),
-        ),
-        (
-            "short",
-            "Short query",
-            f"the query has at most {_SHORT} words",
-            lambda query, other: len(tokenize(query)) <= _SHORT,
-        ),
-        (
-            "long",
-            "Long query",
-            f"the query has more than {_LONG} words",
-            lambda query, other: len(tokenize(query)) > _LONG,
-        ),
-    )
-    found = tuple(Group(*group) for group in groups)
-    if vocabulary is None:
+        run: take the failing queries of this run, by the groups of query and first hit; None: all
+          queries, by the groups of query and paraphrase.
+        """
+        found: dict[str, list[Case]] = {ALL: []}
+        found |= {group.name: [] for group in self.groups} | {NONE: []}
+        for case in self.cases:
+            names = case.groups if run is None else case.answers[run].mistake
+            if names is not None:
+                for name in (ALL, *(names or (NONE,))):
+                    found[name].append(case)
         return found
-    words, meaning = vocabulary, "the query has a word that the vocabulary of the run lacks"
 
-    def is_unseen(query: str, other: str) -> bool:
-        return differences.has_unseen_words(query, words)
-
-    return (*found, Group("unseen", "Unseen words", meaning, is_unseen))
+    def failing(self, cases: Sequence[Case]) -> list[int]:
+        """Count at how many of these queries each run fails."""
+        return [sum(case.answers[run].failed for case in cases) for run in range(len(self.runs))]
 
 
 def analyze(
@@ -146,7 +146,15 @@ def analyze(
         that pairs link to it, directly or through others.
       vocabulary: words that the run knows; None leaves out the group of unseen words.
     """
-    known, groups = known_paraphrases(pairs), make_groups(vocabulary)
+    known = known_paraphrases(pairs)
+    groups: tuple[Group, ...] = GROUPS
+    if vocabulary is not None:
+        words, meaning = vocabulary, "the query has a word that the vocabulary of the run lacks"
+
+        def is_unseen(query: str, other: str) -> bool:
+            return differences.has_unseen_words(query, words)
+
+        groups = (*GROUPS, Group("unseen", "Unseen words", meaning, is_unseen))
 
     def names(query: str, other: str) -> tuple[str, ...]:
         return tuple(group.name for group in groups if group.contains(query, other))
@@ -173,13 +181,14 @@ def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     """Return the queries of pairs int64 [P, 2], by id, each with all questions linked to it."""
     ids, places = np.unique(pairs, return_inverse=True)
     clusters = connect(len(ids), places.reshape(-1, 2)).tolist()
-    cluster_of = dict(zip(ids.tolist(), clusters, strict=True))
-    members: dict[int, list[int]] = {}
-    for value, cluster in cluster_of.items():
-        members.setdefault(cluster, []).append(value)
+    members = collections.defaultdict(list)
+    for value, cluster in zip(ids.tolist(), clusters, strict=True):
+        members[cluster].append(value)
+    queries = {*pairs[:, 0].tolist()}
     return {
-        query: [other for other in members[cluster_of[query]] if other != query]
-        for query in np.unique(pairs[:, 0]).tolist()
+        value: [other for other in members[cluster] if other != value]
+        for value, cluster in zip(ids.tolist(), clusters, strict=True)
+        if value in queries
     }
 
 
@@ -211,75 +220,15 @@ def questions_of_pairs(store: Store, pairs: np.ndarray, source: str) -> dict[int
 
 def require_same_questions(store: Store, other: Store, folder: str) -> None:
     """Raise UserError, with the `folder` of `other`, unless both have the same ids and texts."""
-    remedy = "index the same questions there with `qpr index`"
-    if len(store) != len(other):
-        what = f"{folder}: expected the same {len(store):,} questions, got {len(other):,}"
-        raise UserError(what, remedy=remedy)
-    questions = [*store.questions()]
-    for start in range(0, len(questions), _BLOCK):
-        block = questions[start : start + _BLOCK]
-        for question, found in zip(block, other.get([q.id for q in block]), strict=True):
-            if found is None or found.text != question.text:
-                got = "none" if found is None else f"{found.text!r:.80}"
-                what = f"{folder}: expected the same questions, got {got} for id {question.id}"
-                raise UserError(what, remedy=remedy)
-
-
-def query_counts(analysis: Analysis) -> list[Count]:
-    """Count the queries and the failing ones: of all, of each group of query and paraphrase."""
-    counts = []
-    for name, cases in _by_group(analysis, [(case, case.groups) for case in analysis.cases]):
-        answers = zip(*(case.answers for case in cases), strict=True)
-        failing = [sum(answer.failed for answer in of_run) for of_run in answers]
-        counts.append(Count(name, len(cases), tuple(failing or [0] * len(analysis.runs))))
-    return counts
-
-
-def mistake_counts(analysis: Analysis) -> dict[str, tuple[int, ...]]:
-    """Count the failing queries of each run: all, and of each group of query and first hit."""
-    by_run = [dict(_by_group(analysis, _mistakes(analysis, i))) for i in range(len(analysis.runs))]
-    return {name: tuple(len(groups[name]) for groups in by_run) for name in by_run[0]}
-
-
-def examples_by_query(analysis: Analysis) -> dict[str, list[Case]]:
-    """Return the queries at which the first run fails, by group of query and paraphrase."""
-    failed = [(case, case.groups) for case in analysis.cases if case.answers[0].failed]
-    return dict(_by_group(analysis, failed)[1:])
-
-
-def examples_by_mistake(analysis: Analysis) -> dict[str, list[Case]]:
-    """Return the queries at which the first run fails, by group of query and first hit."""
-    return dict(_by_group(analysis, _mistakes(analysis, 0))[1:])
-
-
-def _mistakes(analysis: Analysis, run: int) -> list[tuple[Case, tuple[str, ...]]]:
-    mistakes = [(case, case.answers[run].mistake) for case in analysis.cases]
-    return [(case, groups) for case, groups in mistakes if groups is not None]
-
-
-def _by_group(
-    analysis: Analysis, cases: Sequence[tuple[Case, tuple[str, ...]]]
-) -> list[tuple[str, list[Case]]]:
-    """Return all cases, those of each group, and those of none, by name."""
-    names = (ALL, *(group.name for group in analysis.groups), NONE)
-    return [(n, [c for c, groups in cases if n in (ALL, *(groups or (NONE,)))]) for n in names]
-
-
-def compare_runs(analysis: Analysis) -> dict[str, list[Case]]:
-    """Return the queries at which only the first of two runs, only the second, and both fail."""
-    first, second = analysis.runs
-    titles = {
-        f"Only {first} fails": [True, False],
-        f"Only {second} fails": [False, True],
-        "Both fail": [True, True],
-    }
-    return {
-        title: [case for case in analysis.cases if [a.failed for a in case.answers] == failed]
-        for title, failed in titles.items()
-    }
-
-
-def sample_cases(cases: Sequence[Case], count: int) -> list[Case]:
-    """Sample at most `count` cases, the same ones at each call, in their order."""
-    chosen = np.random.default_rng(0).choice(len(cases), min(count, len(cases)), replace=False)
-    return [cases[i] for i in np.sort(chosen)]
+    got = f"{len(other):,}"
+    if len(store) == len(other):
+        texts = {id_key(question.id): question.text for question in other.questions()}
+        for question in store.questions():
+            found = texts.get(id_key(question.id))
+            if found != question.text:
+                got = f"{'none' if found is None else repr(found)[:80]} for id {question.id}"
+                break
+        else:
+            return
+    what = f"{folder}: expected the same {len(store):,} questions, got {got}"
+    raise UserError(what, remedy="index the same questions there with `qpr index`")

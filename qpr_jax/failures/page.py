@@ -7,28 +7,17 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH
-from qpr_jax.failures.analysis import (
-    ALL,
-    NONE,
-    Analysis,
-    Answer,
-    Case,
-    compare_runs,
-    examples_by_mistake,
-    examples_by_query,
-    mistake_counts,
-    query_counts,
-    sample_cases,
-)
+from qpr_jax.failures.analysis import ALL, NONE, Analysis, Answer, Case
 from qpr_jax.files import StrPath, write_atomically
 from qpr_jax.index.base import Hit
 from qpr_jax.rendering import render
 from qpr_jax.text.differences import mark_words, missing_words
 
-_TEMPLATES = {".html": "failures.html", ".md": "failures.md"}
-_ENDINGS = (*_TEMPLATES, ".json")
+_ENDINGS = (".html", ".md", ".json")
 _ABOUT = {
     "about": "A query is a held-out question with a known paraphrase: a question that the pairs of "
     "the split link to it. It fails if the first hit, without the query itself, is not a known "
@@ -37,6 +26,14 @@ _ABOUT = {
     "the first hit with its distance; the groups are in brackets. Words that the query lacks are "
     "marked; words that only the query has follow.",
 }
+_ABOUT_QUERIES = (
+    "The groups say how a query differs from the known paraphrase that shares most words with it, "
+    "whatever the index finds. The share of each group that fails, and the number."
+)
+_ABOUT_MISTAKES = (
+    "The groups say how a failing query differs from its first hit. The share of all failing "
+    "queries, and the number."
+)
 
 
 def write_failures(path: StrPath, analysis: Analysis, *, examples: int = 10) -> None:
@@ -46,10 +43,10 @@ def write_failures(path: StrPath, analysis: Analysis, *, examples: int = 10) -> 
     lone surrogate in a question becomes "?".
     """
     ending = check_ending(path)
-    if ending in _TEMPLATES:
-        text = render(_TEMPLATES[ending], **_page(analysis, examples))
+    if ending == ".json":
+        text = json.dumps(_as_json(analysis), indent=1, allow_nan=False) + "\n"
     else:
-        text = _as_json(analysis)
+        text = render(f"failures{ending}", **_page(analysis, examples))
     with write_atomically(path) as file:
         file.write(text.encode("utf-8", "replace"))
 
@@ -65,41 +62,67 @@ def check_ending(path: StrPath) -> str:
 
 def summarize(analysis: Analysis) -> str:
     """Return one line: the number of queries, and at how many of them each run fails."""
-    every, *_ = query_counts(analysis)
-    parts = [f"{every.queries:,} {analysis.split} queries; "]
-    for run, failing in zip(analysis.runs, every.failing, strict=True):
-        parts.append(f"{run} fails at {failing:,} ({_share(failing, every.queries)}), ")
+    count, failing = len(analysis.cases), analysis.failing(analysis.cases)
+    parts = [
+        f"{run} fails at {number:,} ({_share(number, count)})"
+        for run, number in zip(analysis.runs, failing, strict=True)
+    ]
     if len(analysis.runs) == 2:
-        parts.append(f"both at {len(compare_runs(analysis)['Both fail']):,}")
-    return "".join(parts).removesuffix(", ")
+        parts.append(f"both at {len(_compared(analysis)['Both fail']):,}")
+    return f"{count:,} {analysis.split} queries; {', '.join(parts)}"
 
 
-def _as_json(analysis: Analysis) -> str:
-    failing = [case for case in analysis.cases if any(a.failed for a in case.answers)]
-    mistakes = mistake_counts(analysis).items()
-    value = {
+def sample_cases(cases: Sequence[Case], count: int) -> list[Case]:
+    """Sample at most `count` cases, the same ones at each call, in their order."""
+    chosen = np.random.default_rng(0).choice(len(cases), min(count, len(cases)), replace=False)
+    return [cases[i] for i in np.sort(chosen)]
+
+
+def _as_json(analysis: Analysis) -> dict[str, Any]:
+    def hit(found: Hit | None) -> dict[str, Any] | None:
+        return found and {"id": found.id, "question": found.question, "distance": found.distance}
+
+    def answered(answer: Answer) -> dict[str, Any]:
+        hits = {"first": hit(answer.first), "paraphrase": hit(answer.paraphrase)}
+        return {"failed": answer.failed, "place": answer.place, **hits, "mistake": answer.mistake}
+
+    return {
         "runs": analysis.runs,
         "split": analysis.split,
         "queries": len(analysis.cases),
         "groups": {group.name: group.meaning for group in analysis.groups},
-        "by_query": [row._asdict() for row in query_counts(analysis)],
-        "by_mistake": [{"group": name, "failing": row} for name, row in mistakes],
+        "by_query": [
+            {"group": name, "queries": len(cases), "failing": analysis.failing(cases)}
+            for name, cases in analysis.by_group().items()
+        ],
+        "by_mistake": [
+            {"group": name, "failing": counts} for name, counts in _mistakes(analysis).items()
+        ],
         "failing": [
-            {**case._asdict(), "answers": [_json_answer(answer) for answer in case.answers]}
-            for case in failing
+            {**case._asdict(), "answers": [answered(answer) for answer in case.answers]}
+            for case in analysis.cases
+            if any(answer.failed for answer in case.answers)
         ],
     }
-    return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
-def _json_answer(answer: Answer) -> dict[str, Any]:
-    def hit(found: Hit | None) -> dict[str, Any] | None:
-        if found is None:
-            return None
-        return {"id": found.id, "question": found.question, "distance": found.distance}
+def _mistakes(analysis: Analysis) -> dict[str, list[int]]:
+    """Count the failing queries of each run, by the groups of query and first hit."""
+    by_run = [analysis.by_group(run) for run in range(len(analysis.runs))]
+    return {name: [len(groups[name]) for groups in by_run] for name in by_run[0]}
 
-    hits = {"first": hit(answer.first), "paraphrase": hit(answer.paraphrase)}
-    return {"failed": answer.failed, "place": answer.place, **hits, "mistake": answer.mistake}
+
+def _compared(analysis: Analysis) -> dict[str, list[Case]]:
+    """Return the queries at which only the first of two runs, only the second, and both fail."""
+    first, second = analysis.runs
+    titles = {(True, False): f"Only {first} fails", (False, True): f"Only {second} fails"}
+    titles[True, True] = "Both fail"
+    found: dict[str, list[Case]] = {title: [] for title in titles.values()}
+    for case in analysis.cases:
+        one, other = (answer.failed for answer in case.answers)
+        if one or other:
+            found[titles[one, other]].append(case)
+    return found
 
 
 def _page(analysis: Analysis, examples: int) -> dict[str, Any]:
@@ -107,61 +130,64 @@ def _page(analysis: Analysis, examples: int) -> dict[str, Any]:
     titles = {group.name: group.title for group in analysis.groups}
     titles |= {ALL: "All", NONE: "None of these"}
     first = analysis.runs[0]
+    of_first = {
+        name: [case for case in cases if case.answers[0].failed]
+        for name, cases in analysis.by_group().items()
+    }
     sections = {
-        f"{first} fails, by the paraphrase": examples_by_query(analysis),
-        f"{first} fails, by the first hit": examples_by_mistake(analysis),
+        f"{first} fails, by the paraphrase": of_first,
+        f"{first} fails, by the first hit": analysis.by_group(0),
     }
     if len(analysis.runs) == 2:
-        sections = {"Side by side": compare_runs(analysis), **sections}
-    shown = []
+        sections = {"Side by side": _compared(analysis), **sections}
+    shown: list[tuple[str, list[dict[str, Any]]]] = []
     for title, groups in sections.items():
-        shown_groups = []
+        shown.append((title, []))
         for name, cases in groups.items():
-            some = [_example(case, analysis.runs) for case in sample_cases(cases, examples)]
-            group = {"title": titles.get(name, name), "total": len(cases), "examples": some}
-            shown_groups.append(group)
-        shown.append((title, shown_groups))
-    groups_table = {
-        "title": "The groups",
-        "about": "",
-        "head": ["group", "of a query and another question"],
-        "rows": [(group.title, group.meaning) for group in analysis.groups],
+            if name != ALL:
+                some = [_example(case, analysis.runs) for case in sample_cases(cases, examples)]
+                group = {"title": titles.get(name, name), "total": len(cases), "examples": some}
+                shown[-1][1].append(group)
+    return {
+        **_ABOUT,
+        "summary": summarize(analysis),
+        "tables": _tables(analysis, titles),
+        "sections": shown,
     }
-    tables = [_query_table(analysis, titles), _mistake_table(analysis, titles), groups_table]
-    return {**_ABOUT, "summary": summarize(analysis), "tables": tables, "sections": shown}
 
 
-def _query_table(analysis: Analysis, titles: Mapping[str, str]) -> dict[str, Any]:
+def _tables(analysis: Analysis, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    queries = [
+        [titles[name], f"{len(cases):,}", *_shares(analysis.failing(cases), len(cases))]
+        for name, cases in analysis.by_group().items()
+    ]
+    counts = _mistakes(analysis)
+    mistakes = [
+        [titles[name], *map(_share_and_count, failing, counts[ALL])]
+        for name, failing in counts.items()
+    ]
     head = ["group", "queries", *(f"{run} fails" for run in analysis.runs)]
-    rows = []
-    for name, queries, failing in query_counts(analysis):
-        row = [titles[name], f"{queries:,}", *(_share_and_count(n, queries) for n in failing)]
-        if len(failing) == 2:
-            row.append(f"{(failing[1] - failing[0]) / queries:+.3f}" if queries else "-")
-        rows.append(row)
-    return {
-        "title": "Which queries fail",
-        "about": "The groups say how a query differs from the known paraphrase that shares most "
-        "words with it, whatever the index finds. The share of each group that fails, and the "
-        "number.",
-        "head": [*head, *(["difference"] if len(analysis.runs) == 2 else [])],
-        "rows": rows,
-    }
+    head += ["difference"] if len(analysis.runs) == 2 else []
+    meanings = [(group.title, group.meaning) for group in analysis.groups]
+    tables = [
+        ("Which queries fail", _ABOUT_QUERIES, head, queries),
+        (
+            "What a failing query is mistaken for",
+            _ABOUT_MISTAKES,
+            ["group", *analysis.runs],
+            mistakes,
+        ),
+        ("The groups", "", ["group", "of a query and another question"], meanings),
+    ]
+    return [dict(zip(("title", "about", "head", "rows"), table, strict=True)) for table in tables]
 
 
-def _mistake_table(analysis: Analysis, titles: Mapping[str, str]) -> dict[str, Any]:
-    counts = mistake_counts(analysis)
-    rows = []
-    for name, failing in counts.items():
-        shares = [_share_and_count(*pair) for pair in zip(failing, counts[ALL], strict=True)]
-        rows.append([titles[name], *shares])
-    return {
-        "title": "What a failing query is mistaken for",
-        "about": "The groups say how a failing query differs from its first hit. The share of all "
-        "failing queries, and the number.",
-        "head": ["group", *analysis.runs],
-        "rows": rows,
-    }
+def _shares(failing: Sequence[int], count: int) -> list[str]:
+    """The cells of a group's queries; of two runs with their difference."""
+    cells = [_share_and_count(number, count) for number in failing]
+    if len(failing) == 2:
+        cells.append(f"{(failing[1] - failing[0]) / count:+.3f}" if count else "-")
+    return cells
 
 
 def _share(part: int, whole: int) -> str:
@@ -174,31 +200,30 @@ def _share_and_count(part: int, whole: int) -> str:
 
 def _example(case: Case, runs: Sequence[str]) -> dict[str, Any]:
     """Return a failing query as the templates show it."""
-    answers = [_shown(run, answer, case) for run, answer in zip(runs, case.answers, strict=True)]
+    answers = []
+    for run, answer in zip(runs, case.answers, strict=True):
+        found, place, other = answer.paraphrase, "", None
+        if answer.failed and found is None:
+            place = f"no known paraphrase among {DEPTH}"
+        elif answer.failed and found is not None and found.id == case.paraphrase_id:
+            place = f"the paraphrase at place {answer.place}"
+        elif answer.failed and found is not None:  # another one than the example shows
+            place = f"another paraphrase at place {answer.place}"
+            other = _marked(found.question, case.question)
+        shown = {
+            "label": _label(run, answer.mistake),
+            "verdict": "wrong" if answer.failed else "right",
+            "distance": f"{answer.first.distance:.3f}",
+            "first": _marked(answer.first.question, case.question),
+            "place": place,
+            "other": other,
+        }
+        answers.append(shown)
     return {
         "query": case.question,
         "label": _label("paraphrase", case.groups),
         "paraphrase": _marked(case.paraphrase, case.question),
         "answers": answers,
-    }
-
-
-def _shown(run: str, answer: Answer, case: Case) -> dict[str, Any]:
-    found, place, other = answer.paraphrase, "", None
-    if answer.failed and found is None:
-        place = f"no known paraphrase among {DEPTH}"
-    elif answer.failed and found is not None and found.id == case.paraphrase_id:
-        place = f"the paraphrase at place {answer.place}"
-    elif answer.failed and found is not None:  # another one than the example shows
-        place = f"another paraphrase at place {answer.place}"
-        other = _marked(found.question, case.question)
-    return {
-        "label": _label(run, answer.mistake),
-        "verdict": "wrong" if answer.failed else "right",
-        "distance": f"{answer.first.distance:.3f}",
-        "first": _marked(answer.first.question, case.question),
-        "place": place,
-        "other": other,
     }
 
 

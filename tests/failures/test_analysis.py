@@ -5,16 +5,11 @@ from qpr_jax.errors import UserError
 from qpr_jax.failures.analysis import (
     Answer,
     analyze,
-    compare_runs,
-    examples_by_mistake,
-    examples_by_query,
     known_paraphrases,
-    mistake_counts,
-    query_counts,
     questions_of_pairs,
     require_same_questions,
-    sample_cases,
 )
+from qpr_jax.failures.page import sample_cases
 from qpr_jax.index.base import Hit, Question
 
 QUESTIONS = {1: "How do I cook rice?", 4: "Is Rust better than C?", 6: "Is C better than Rust?"}
@@ -80,37 +75,26 @@ def test_an_index_that_finds_nothing_is_an_error():
         analyze({"run": lambda queries, k: [[Hit(1, "a", 0.0)]]}, {1: "a", 2: "b"}, pairs)
 
 
-def test_the_table_of_queries(analysis):
-    rows = {row.group: (row.queries, row.failing) for row in query_counts(analysis)}
-    assert rows.pop("all") == (4, (1, 2))
-    assert rows.pop("none") == (3, (1, 1))  # 1 and 2 with their other, 4 and 5
-    assert rows.pop("order") == (1, (0, 1))  # 7 and 8
-    assert {name for name, row in rows.items() if row != (0, (0, 0))} == set()
+def ids(groups):
+    return {name: [case.id for case in cases] for name, cases in groups.items() if cases}
 
 
-def test_the_table_of_mistakes(analysis):
-    rows = mistake_counts(analysis)
-    found = {name: row for name, row in rows.items() if row != (0, 0)}
-    # 4 and 6; 1 and 4; 7 and 9
-    assert found.items() >= {"all": (1, 2), "order": (1, 0), "names": (0, 1)}.items()
-    assert found["negation"] == (0, 1)
-    assert rows["none"] == (0, 0)
+def test_queries_by_the_paraphrase(analysis, one_run):
+    groups = analysis.by_group()
+    assert ids(groups) == {"all": [1, 2, 4, 7], "none": [1, 2, 4], "order": [7]}
+    assert analysis.failing(groups["all"]) == [1, 2]
+    assert analysis.failing(groups["none"]) == [1, 1]
+    assert analysis.failing(groups["order"]) == [0, 1]
+    assert ids(one_run.by_group())["unseen"] == [7]  # a word of the query
+    assert "unseen" not in groups
 
 
-def test_unseen_words_are_of_the_query(one_run, analysis):
-    rows = {row.group: row.queries for row in query_counts(one_run)}
-    assert rows["unseen"] == 1  # 7
-    assert "unseen" not in mistake_counts(analysis)
-
-
-def test_examples_are_of_the_first_run(analysis, one_run):
-    def ids(found):
-        return {name: [case.id for case in cases] for name, cases in found.items() if cases}
-
-    for each in (analysis, one_run):
-        assert ids(examples_by_query(each)) == {"none": [4]}
-        assert ids(examples_by_mistake(each)) == {"order": [4]}
-    assert ids(compare_runs(analysis)) == {"Only good fails": [4], "Only bad <b> fails": [1, 7]}
+def test_queries_by_their_mistake(analysis):
+    assert ids(analysis.by_group(0)) == {"all": [4], "order": [4]}  # 4 and 6
+    # 1 and 4; 7 and 9
+    found = ids(analysis.by_group(1))
+    assert found.items() >= {"all": [1, 7], "names": [1], "negation": [7]}.items()
+    assert "none" not in found
 
 
 def test_examples_are_drawn_alike_each_time(analysis):
