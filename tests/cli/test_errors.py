@@ -94,7 +94,7 @@ def test_what_cannot_be_shown_is_told_in_a_line(qpr, runs, tmp_path):
         ([tmp_path / "none", "--out", "e.md"], "none: expected the folder of a run, with"),
         ([first, first / "..", "--out", "e.md"], "`other`: "),
         ([first, tmp_path / "first", "--out", "e.md"], "`other`: expected another folder than"),
-        ([first, other, "--out", "e.md"], "other: expected the same questions, got 'another' for"),
+        ([first, other, "--out", "e.md"], "other: expected the same 20 questions, got 'another'"),
         ([first, fewer, "--out", "e.md"], "fewer: expected the same 20 questions, got 1"),
         ([first, "--out", "e.txt"], "`out`: expected a name that ends in .html, .md, .json, got"),
     ):
