@@ -1,40 +1,29 @@
-"""The paper's tables 5 and 6 on question-answer logs, under its filter and under ours.
+"""The paper's tables 5 and 6 on question-answer logs, under the paper's filter and under ours.
 
-    python -m experiments.openqa_tables                      all rows, then tables
-    python -m experiments.openqa_tables --coherence=pairwise the rows of one filter
+    python -m experiments.openqa_tables
 
-The logs are those of `$QPR_DATA_DIR`/qa_logs.
+The logs are those of `$QPR_DATA_DIR`/qa_logs. A row is named by its filter (`data.coherence`) and
+its loss.
 """
 
 from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from experiments.paper_numbers import OPEN_DOMAIN
+from experiments.pages import Claim, Column, claim_lines, score_table, section, with_interval
+from experiments.paper_numbers import OPEN_DOMAIN, paper_table
 from experiments.paper_tables import CHANGES, ROWS
-from experiments.study import Flag, Flags, Study, Trials
-from experiments.tables import (
-    Claim,
-    claim_lines,
-    paper_table,
-    score_records,
-    table_lines,
-    write_scores,
-)
-from experiments.trials import Data, Trial, load, seeded
+from experiments.scores import Measured, Scores, retrieval
+from experiments.study import Options, Study, Trial
 from qpr_jax.data.sources import find_logs
-from qpr_jax.data.splits import HELD_OUT, SPLITS
-from qpr_jax.distant import content_hash
-from qpr_jax.distant.method import LEAST
-from qpr_jax.distant.report import score_verdicts
-from qpr_jax.evaluation.bootstrap import SCORE_NAMES
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.distant.logs import log_files
 
-FULL = "openqa_sdml"  # the whole config, beside the rows of its filter
-
-SEEDS_PLANNED = 3  # of rows whose order is not decided
+FILTERS = ("pairwise", "paper")
+FULL = "openqa_sdml"  # the preset at full size, beside the rows of its filter
 CLAIMS = tuple(
     Claim(*claim, number)
     for number in OPEN_DOMAIN
@@ -48,98 +37,58 @@ CLAIMS = tuple(
 )
 
 
-def row_config(name: str, coherence: str, seed: int = 0) -> TrainConfig:
-    """The settings of a row: the changes of the row on the Quora pairs, on these data."""
-    changes = {} if name == FULL else CHANGES | ROWS[name]
-    return load("openqa_sdml", changes | {"data.coherence": coherence, "seed": seed})
-
-
-def trials(flags: Flags) -> list[Trial]:
-    """The rows of tables 5 and 6, under each filter that the flags ask for."""
-    found = []
-    for coherence in [flags.coherence] if flags.coherence else LEAST:
-        names = [name for _, name, _ in OPEN_DOMAIN[5].rows]
-        for seed in range(flags.seeds):
-            whole = seed == 0 and coherence == load(FULL).data.coherence
-            for name in [*names, FULL] if whole else names:
-                config = row_config(name, coherence, seed)
-                found.append(Trial(seeded(name, seed), config, group=coherence))
-    return found
-
-
-def logs(flags: Flags) -> Data:
-    """The folder of the logs and the hash of their content."""
-    path = find_logs()
-    return path, content_hash(path)
-
-
-def page(done: Trials) -> list[str]:
-    """What each filter keeps, then for each filter the orderings and tables 5 and 6."""
-    groups = {name: Trials(done.results / name, done.workdir / name) for name in LEAST}
-    groups = {name: group for name, group in groups.items() if group.ranks}
-    records = [
-        record | {"row": f"{name}: {record['row']}"}
-        for name, group in groups.items()
-        for over in ("pair", "query")
-        for record in score_records(group, over, "index", metrics=SCORE_NAMES)
+def trials(options: Options) -> list[Trial]:
+    """The rows of tables 5 and 6 under each filter, and the preset."""
+    common: dict[str, Any] = dict(CHANGES)
+    if options.smoke:  # one file: an untrained encoder finds all questions of the logs alike
+        files = log_files([str(find_logs())])
+        common["data.path"] = min(files, key=lambda file: pathlib.Path(file).stat().st_size)
+    found = [
+        Trial(f"{name}_{row}", FULL, common | ROWS[row] | {"data.coherence": name})
+        for name in FILTERS
+        for _, row, _ in OPEN_DOMAIN[5].rows
     ]
-    write_scores(done, "python -m experiments.openqa_tables", records)
-    lines = ["## What each filter keeps", "", *_filters(groups)]
-    for name, group in groups.items():
-        lines += [f"# Coherence: {name}", "", "## Which of the paper's orderings hold", ""]
-        lines += claim_lines(CLAIMS, OPEN_DOMAIN, group, seeds_planned=SEEDS_PLANNED)
+    return [*found, Trial(f"pairwise_{FULL}", FULL, {"data.coherence": "pairwise"})]
+
+
+def measure(run: pathlib.Path) -> dict[str, Measured]:
+    """Scores per pair, as in the paper, and per query, through the index."""
+    return {"": retrieval(run, over=("pair", "query"))}
+
+
+def compare(row: str) -> Sequence[str]:
+    """The worse rows of the paper's claims, under the same filter."""
+    name, _, better = row.partition("_")
+    worse = (claim.worse for claim in CLAIMS if claim.better == better)
+    return [*dict.fromkeys(f"{name}_{row}" for row in worse)]
+
+
+def page(scores: Scores, folder: pathlib.Path) -> list[str]:
+    """The claims and tables 5 and 6 for each filter."""
+    lines = []
+    for name in FILTERS:
+        prefix = f"{name}_"
+        claims = claim_lines(scores, CLAIMS, lambda table: OPEN_DOMAIN[table].split, prefix)
+        lines += section(f"The paper's claims, {name} coherence", claims)
         for number, table in OPEN_DOMAIN.items():
-            lines += paper_table(group, number, table)
-        if FULL in group:
-            for split in HELD_OUT:
-                for over in ("pair", "query"):
-                    means = group.scores(split, over).mean(FULL)
-                    text = ", ".join(
-                        f"{m} {v:.3f}" for m, v in zip(SCORE_NAMES, means, strict=True)
-                    )
-                    lines += [f"`{FULL}`, {split}, per {over}: {text}.", ""]
-    return lines
-
-
-def _filters(groups: dict[str, Trials]) -> list[str]:
-    """A column for each filter: its counts, and the share of a sample judged coherent."""
-    reports = [
-        next(iter(group.read("report.json").values()))["data"]["distant_supervision"]
-        for group in groups.values()
+            lines += paper_table(scores, number, table, prefix)
+    columns = [
+        Column(f"{split} {name}", f"{split} {name} per query, index", with_interval)
+        for split in HELD_OUT
+        for name in ("H@1", "MRR")
     ]
-    rows: list[tuple[str, list[Any]]] = [
-        ("least coherence", [f"{report['method']['least']:g}" for report in reports])
-    ]
-    for count, value in reports[0].items():
-        if isinstance(value, int):
-            rows.append((count.replace("_", " "), [f"{report[count]:,}" for report in reports]))
-    for split in SPLITS:
-        for count in ("clusters", "questions", "pairs"):
-            values = [f"{report['splits'][split][count]:,}" for report in reports]
-            rows.append((f"{split}: {count}", values))
-    verdicts = [_verdicts(group.results / "verdicts.tsv") for group in groups.values()]
-    rows.append(("judged coherent, of a random sample", verdicts))
-    return table_lines(["", *groups], [[label, *cells] for label, cells in rows])
-
-
-def _verdicts(path: pathlib.Path) -> str:
-    """The share of the sample that was judged coherent; empty without verdicts."""
-    if not path.exists():
-        return ""
-    found = score_verdicts(str(path))
-    return f"{found['accuracy']:.3f} [{found['low']:.3f}, {found['high']:.3f}] of {found['judged']}"
+    preset = score_table(scores, {f"pairwise_{FULL}": f"`{FULL}`"}, columns, "per query")
+    return [*lines, *section("The preset", preset)]
 
 
 STUDY = Study(
     name="openqa_tables",
     results="openqa",
     trials=trials,
+    measure=measure,
+    compare=compare,
     page=page,
-    data=logs,
-    flags={
-        "coherence": Flag(None, "Only the rows of this filter.", list(LEAST)),
-        "seeds": Flag(1, "Trainings of each row."),
-    },
+    smoke=("pairwise_sdml", "paper_tl_hard_ssd"),
 )
 
 if __name__ == "__main__":

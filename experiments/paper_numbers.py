@@ -1,8 +1,12 @@
-"""The numbers of the paper's tables, and which of our rows is compared with each."""
+"""The numbers of the paper's tables, and our rows beside them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from experiments.pages import table_lines, with_interval
+from experiments.scores import Scores
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES
 
 Triple = tuple[float, float, float]
 
@@ -117,3 +121,24 @@ OPEN_DOMAIN = {
         (0.6718, 0.8830, 0.7480),
     ),
 }
+
+
+def paper_table(scores: Scores, number: int, table: Table, prefix: str = "") -> list[str]:
+    """A table of the paper: our scores per pair, through the index, and the paper's beside them.
+
+    prefix: of the names of our rows.
+    """
+    rows = []
+    for labels, row, paper in table.rows:
+        if prefix + row not in scores:
+            continue
+        cells = [*labels]
+        for i, name in enumerate(SCORE_NAMES):
+            record = scores.get(prefix + row, f"{table.split} {name} per pair, index")
+            cells.append(with_interval(record) if record else "")
+            cells.append(f"{paper[i]:.3f}" if paper else "")
+        rows.append(cells)
+    head = [*table.columns]
+    for name in SCORE_NAMES:
+        head += [name, "paper's"]
+    return [f"## Table {number}: {table.title}", "", *table_lines(head, rows)] if rows else []

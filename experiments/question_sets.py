@@ -11,28 +11,23 @@ import gzip
 import itertools
 import os
 import pathlib
-import re
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from qpr_jax.data.beir import write_beir
 from qpr_jax.distant.logs import BadRow, Logs, read_log
 from qpr_jax.distant.method import UNDECIDED, distinct_questions
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
-from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.sources import list_digest
 
 MOST = 10_000  # questions of a set
 GENERIC = 20  # an answer of more questions says little about them: "true", "2", "france"
 LOGS, PARALLEL = "qa_logs", "parallel"  # folders of the data
-_SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 class Labels(NamedTuple):
@@ -58,11 +53,6 @@ class Source(NamedTuple):
     most_alike: int = 0
     whole: bool = True
 
-    @property
-    def kind(self) -> str:
-        """LOGS or PARALLEL."""
-        return self.file.partition("/")[0]
-
 
 SOURCES = {
     "clinc150": Source(f"{LOGS}/clinc150.jsonl.gz", "same intent", whole=False),
@@ -77,15 +67,12 @@ class QuestionSet(NamedTuple):
     """Questions and which of them are relevant to which.
 
     Attributes:
-      texts: n of them, distinct.
+      texts: n distinct questions.
       relevance: bool [n, n], symmetric, without a question itself.
-      sha256: of the file that it comes from.
     """
 
-    name: str
     texts: list[str]
     relevance: csr_matrix
-    sha256: str
 
     @property
     def queries(self) -> np.ndarray:
@@ -113,10 +100,10 @@ def read_set(name: str, most: int = MOST) -> QuestionSet:
     most: questions at most.
     """
     source, path = SOURCES[name], find_set(name)
-    known = read_log_labels(path) if source.kind == LOGS else read_translation_labels(path)
+    known = read_log_labels(path) if source.file.startswith(LOGS) else read_translation_labels(path)
     chosen = choose(known.labels, most, source.most_alike, whole=source.whole)
     texts, labels = [known.texts[i] for i in chosen], [known.labels[i] for i in chosen]
-    return QuestionSet(name, texts, relevance_of(labels), sha256_of(path))
+    return QuestionSet(texts, relevance_of(labels))
 
 
 def find_set(name: str) -> pathlib.Path:
@@ -189,60 +176,14 @@ def relevance_of(labels: Sequence[tuple[str, ...]]) -> csr_matrix:
     return common.astype(bool)
 
 
-def write_folder(folder: pathlib.Path, questions: QuestionSet) -> None:
-    """Write a set in BEIR's format, for `qpr evaluate --beir`; queries are questions by their id.
+def has_seen(settings: Mapping[str, Any], name: str) -> bool:
+    """Whether an encoder was trained on the file of a set, or may have been.
 
-    The ids are positions, so a question does not find itself.
+    settings: of the encoder.
     """
-    ids = [*map(str, range(len(questions.texts)))]
-    pairs = ((ids[i], ids[j], 1) for i, j in zip(*questions.relevance.nonzero(), strict=True))
-    queries = ((ids[i], questions.texts[i]) for i in questions.queries)
-    write_beir(folder, zip(ids, questions.texts, strict=True), queries, {"test": pairs})
-
-
-class Training(NamedTuple):
-    """What a run says about its data.
-
-    Attributes:
-      hashes: of the files that it was trained on.
-      names: of the files of translations.
-      on_logs: whether it was trained on logs, whose hash is one of all their files.
-      on_lists: whether it was trained on lists of questions that nothing is known of.
-    """
-
-    hashes: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    on_logs: bool = False
-    on_lists: bool = False
-
-    def has_seen(self, questions: QuestionSet) -> bool:
-        """Whether it was trained on the file of a set, or may have been."""
-        source = SOURCES[questions.name]
-        logs = self.on_lists or (self.on_logs and source.kind == LOGS)
-        name = source.file.rpartition("/")[2]
-        return logs or questions.sha256 in self.hashes or any(name in spec for spec in self.names)
-
-
-def training_of(run: pathlib.Path, settings: dict[str, Any]) -> Training:
-    """Read what a run was trained on: `run.json`, where there is one, has the hashes of its files.
-
-    settings: those of its encoder.
-    """
-    path = run / "run.json"
-    hashes = {*_SHA256.findall(path.read_text(encoding="utf-8"))} if path.is_file() else set()
-    listed = settings.get("data.source") == "questions"
-    found = {sha256 for names in _lists_of(hashes) for sha256 in names} if listed else set()
+    file = SOURCES[name].file
+    source = settings.get("data.source")
+    if source == "questions" or (source == LOGS and file.startswith(LOGS)):
+        return True
     files = settings.get("translations", {}).get("files", [])
-    on_logs = settings.get("data.source") == LOGS
-    return Training(frozenset(hashes | found), frozenset(files), on_logs, listed and not found)
-
-
-def _lists_of(hashes: Set[str]) -> list[tuple[str, ...]]:
-    """The lists of files of `SOURCES` whose hash, that of their hashes in order, is given."""
-    digests = [sha256_of(find_set(name)) for name in SOURCES]
-    return [
-        files
-        for count in range(1, len(digests) + 1)
-        for files in itertools.permutations(digests, count)
-        if list_digest(files) in hashes
-    ]
+    return any(file.rpartition("/")[2] in str(spec) for spec in files)

@@ -1,149 +1,103 @@
-"""Studies: trials, and a page with their scores.
+"""Studies: a list of trials, and a page with their scores.
 
-A study is a module with a `Study`. It defines the flags and these modes:
+A study is a module of `experiments` with a `Study`. Its program trains the trials that are missing,
+then writes the page:
 
-    python -m experiments.NAME             train the missing trials, then write the page
-    python -m experiments.NAME --smoke     train tiny models in runs/NAME_smoke
+    python -m experiments.NAME                       all trials
+    python -m experiments.NAME --rows=A,B --seeds=3  some rows, three trainings of each
+    python -m experiments.NAME --results=results/X   publish: write the page into that folder
+    python -m experiments.NAME --page --results=...  only write the page, from its scores.csv
+    python -m experiments.NAME --smoke               try the study with tiny models
 
-An interrupted study continues with the same command. Two processes share the trials of a study.
-Finished trials stay in the work directory. Its folder `page` gets `scores.csv`, plots, and
-README.md with the tables; `--results=results/FOLDER` publishes them. The tables stand between the
-lines `<!-- results -->` and `<!-- end -->`; the text around them is written by people and stays.
+An interrupted study resumes with the same command, and two processes share its trials. The work
+directory has a folder for each trial; finished trials are not repeated. The folder of the page gets
+scores.csv, README.md and plots. The tables stand between `<!-- results -->` and `<!-- end -->`; the
+text around them is written by hand and stays.
 """
 
 from __future__ import annotations
 
-import functools
+import logging
 import pathlib
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+import click
 
-from experiments.trials import Data, Trial, log, make_trials, shrink
-from qpr_jax.cli.program import run_absl, use_huge_pages
-from qpr_jax.data.sources import find_quora
-from qpr_jax.data.splits import HELD_OUT
+from experiments.pages import write_page
+from experiments.scores import Measured, Scores, commit, retrieval, score_rows
+from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.evaluation.bootstrap import Scores, read_ranks
-from qpr_jax.files import locked, read_json, sha256_of, write_atomically
-from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.files import locked, read_object, write_json
+from qpr_jax.training.config import TrainConfig, identity
+from qpr_jax.training.overrides import load_config
 
-_BEGIN, _END = "<!-- results -->", "<!-- end -->"
+log = logging.getLogger("qpr_jax.study")
 
-# The values of a study's flags: `results`, `workdir`, `smoke` and its own.
-Flags = SimpleNamespace
-
-
-class Flag(NamedTuple):
-    """A flag of a study: its default, its help, and the choices of a list or of None.
-
-    The default says what it reads: False a switch, an int a positive number, () a list, None one of
-    the choices.
-    """
-
-    default: Any
-    help: str
-    choices: Sequence[str] = ()
-
-    def define(self, name: str) -> None:
-        """Define the flag for absl."""
-        from absl import flags
-
-        match self.default:
-            case bool():
-                flags.DEFINE_bool(name, self.default, self.help)
-            case int():
-                flags.DEFINE_integer(name, self.default, self.help, lower_bound=1)
-            case str():
-                flags.DEFINE_string(name, self.default, self.help)
-            case None:
-                flags.DEFINE_enum(name, None, self.choices, self.help)
-            case _:
-                flags.DEFINE_list(name, [], self.help)
-        # Without this `--help` does not list the flag.
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
+DONE = "trial.json"  # written last: the settings of a finished trial, its command and commit
+ONE_STAGE = {"rerank.candidates": 0}
+Train = Callable[[TrainConfig, pathlib.Path], Any]
 
 
-class Trials:
-    """The finished trials in a work directory.
+@dataclass(frozen=True)
+class Trial:
+    """One row of a study with one seed: a training, a measurement, or both.
 
     Attributes:
-      results: the folder of the page, its plots and tables.
-      workdir: has a folder for each trial.
+      name: of the row.
+      preset: is trained; "" trains nothing.
+      changes: to the settings of the preset, by dotted name.
+      once: whether further seeds would change nothing.
+      rerank: whether the re-ranker of the preset is trained.
+      make: adds files to the trial's folder, after the training.
+      facts: what the result depends on besides the settings.
+      keep: whether the trained encoder stays.
     """
 
-    def __init__(self, results: pathlib.Path, workdir: pathlib.Path) -> None:
-        self.results, self.workdir = results, workdir
-        self._scores: dict[tuple[str, str, str], Scores] = {}
+    name: str
+    preset: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    once: bool = False
+    rerank: bool = False
+    make: Callable[[pathlib.Path], None] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    keep: bool = False
 
-    @functools.cached_property
-    def ranks(self) -> dict[str, list[dict[str, np.ndarray]]]:
-        """Name -> the ranks of each seed."""
-        found: dict[str, list[dict[str, np.ndarray]]] = {}
-        queries: dict[bytes, list[str]] = {}
-        for path in sorted(self.workdir.glob("[!.]*/ranks.npz")):
-            if not (path.parent / "report.json").exists():
-                continue  # still trained
-            ranks = read_ranks(path)
-            found.setdefault(path.parent.name.partition("-seed")[0], []).append(ranks)
-            ids = b"".join(ranks[f"{split}_ids"].tobytes() for split in HELD_OUT)
-            queries.setdefault(ids, []).append(path.parent.name)
-        if len(queries) > 1:
-            odd = min(queries.values(), key=len)
-            raise UserError(
-                f"{self.workdir / odd[0]}: scored on other queries than the other trials",
-                remedy="remove the folder and run the study again",
-            )
-        return found
+    @property
+    def folder(self) -> str:
+        """The name of the trial's folder."""
+        return f"{self.name}-seed{self.seed}" if self.seed else self.name
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.ranks
+    def config(self, *, smoke: bool = False) -> TrainConfig:
+        """The settings of the training; with `smoke` of a tiny one."""
+        changes = {**self.changes, "seed": self.seed}
+        return trial_config(self.preset, changes, rerank=self.rerank, smoke=smoke)
 
-    def scores(self, split: str, over: str, search: str = "index") -> Scores:
-        """The scores with their bootstrap, on a split, per "pair" or "query"."""
-        key = split, over, search
-        if key not in self._scores:
-            self._scores[key] = Scores(self.ranks, split, over, search=search)
-        return self._scores[key]
-
-    def read(self, file: str) -> dict[str, Any]:
-        """That JSON file of every trial that has it, by name and seed; of `.jsonl` the lines."""
-        read = read_json_lines if file.endswith(".jsonl") else read_json
-        paths = sorted(self.workdir.glob(f"[!.]*/{file}"))
-        return {path.parent.name: read(path) for path in paths}
+    def settings(self, *, smoke: bool = False) -> dict[str, Any]:
+        """What the result depends on besides the data."""
+        trained = identity(self.config(smoke=smoke)) if self.preset else {}
+        return {**trained, **self.facts, "smoke": smoke}
 
 
-def write_page(folder: pathlib.Path, lines: list[str]) -> None:
-    """Put the lines between the two markers of README.md in the folder; create it if missing."""
-    path = folder / "README.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else f"# Results\n\n{_BEGIN}\n{_END}\n"
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise UserError(
-            f"{path}: the lines {_BEGIN} and {_END} are missing", remedy="add them to the page"
-        )
-    body = "\n".join(lines).strip()
-    with write_atomically(path, "w") as file:
-        file.write(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+def trial_config(
+    preset: str, changes: Mapping[str, Any], *, rerank: bool = False, smoke: bool = False
+) -> TrainConfig:
+    """The settings of a preset with changes, without a re-ranker unless `rerank`."""
+    alone = {} if rerank else ONE_STAGE
+    return load_config(preset + ":smoke" * smoke, {**alone, **changes})
 
 
-def quora_data(flags: Flags) -> Data:
-    """The Quora pair file and its SHA-256."""
-    path = find_quora()
-    return path, sha256_of(path)
+class Options(SimpleNamespace):
+    """The values of a study's options: `smoke`, `seeds`, `workdir` and its own."""
 
-
-def refuse_both(flags: Flags, one: str, other: str) -> None:
-    """UserError where both flags are given."""
-    if getattr(flags, one) and getattr(flags, other):
-        raise UserError(
-            f"`--{one}`, `--{other}`: expected one of the two, got both", remedy="leave one out"
-        )
+    smoke: bool
+    seeds: int
+    workdir: pathlib.Path
 
 
 @dataclass(frozen=True)
@@ -151,89 +105,212 @@ class Study:
     """Trials and the page about them; `STUDY.main()` is the program.
 
     Attributes:
-      name: of its work directory in runs/.
+      name: of its module, and of its work directory in runs/.
       results: the folder in results/ with the published page.
-      trials: the trials that the flags ask for, in their order.
-      page: the tables of README.md, from the finished trials; writes scores.csv and plots.
-      data: the path of the data and their hash.
-      flags: its own flags.
-      actions: what a switch among `flags` does instead of the trials: (flags) -> what failed.
+      trials: the trials with seed 0, in their order.
+      page: the tables of README.md; writes plots into the folder.
+      measure: reads the scores of a finished trial, by stage; "" is the row itself.
+      compare: row -> the rows that are subtracted from it.
+      smoke: the rows of `--smoke`.
+      seeds: trainings of each row unless `--seeds` says otherwise.
+      options: further options: name -> help.
     """
 
     name: str
     results: str
-    trials: Callable[[Flags], list[Trial]]
-    page: Callable[[Trials], list[str]]
-    data: Callable[[Flags], Data] = quora_data
-    flags: Mapping[str, Flag] = field(default_factory=dict)
-    actions: Mapping[str, Callable[[Flags], list[str]]] = field(default_factory=dict)
+    trials: Callable[[Options], Sequence[Trial]]
+    page: Callable[[Scores, pathlib.Path], list[str]]
+    measure: Callable[[pathlib.Path], Mapping[str, Measured]] = lambda run: {"": retrieval(run)}
+    compare: Callable[[str], Sequence[str]] = lambda row: ()
+    smoke: Sequence[str] = ()
+    seeds: int = 1
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def main(self) -> int:
-        """The program; the exit status."""
-        from absl import flags
-
+        """The program; returns the exit status."""
         use_huge_pages()
-        for name, flag in self._all_flags().items():
-            flag.define(name)
-        return run_absl(
-            lambda: self.run(**{name: flags.FLAGS[name].value for name in self._all_flags()}),
-            sys.argv,
-        )
+        return run_program(lambda: self.run_arguments(sys.argv[1:]))
 
-    def run(self, **values: Any) -> int:
-        """Train the trials that these flags ask for, then write the page; the exit status.
+    def run_arguments(self, arguments: list[str]) -> int:
+        """Parse the arguments and run."""
+        options: list[click.Parameter] = [
+            click.Option(["--rows"], default="", help="Only these rows, separated by commas."),
+            click.Option(["--seeds"], type=click.IntRange(1), help="Trainings of each row."),
+            click.Option(
+                ["--workdir"], help=f"Where models are trained. Default: runs/{self.name}."
+            ),
+            click.Option(
+                ["--results"],
+                help=f"Folder of the page; results/{self.results} to publish. "
+                "Default: page/ in the work directory.",
+            ),
+            click.Option(["--smoke"], is_flag=True, help="Try the study with tiny models."),
+            click.Option(["--page"], is_flag=True, help="Write the page from its scores.csv."),
+            *(
+                click.Option([f"--{name}"], default="", help=text)
+                for name, text in self.options.items()
+            ),
+        ]
+        command = click.Command(
+            f"python -m experiments.{self.name}", params=options, callback=self.run
+        )
+        try:
+            return command.main(arguments, standalone_mode=False) or 0
+        except click.ClickException as error:
+            raise UserError(error.format_message()) from None
+
+    def run(
+        self,
+        *,
+        rows: str = "",
+        seeds: int | None = None,
+        workdir: str | None = None,
+        results: str | None = None,
+        smoke: bool = False,
+        page: bool = False,
+        train: Train | None = None,
+        **own: str,
+    ) -> int:
+        """Train the trials that are missing, then write the page; returns the exit status.
+
+        train: trains a config in a folder; default: `train_and_evaluate`.
 
         Raises:
-          UserError: wrong flags; or some trials failed, after all others are made.
+          UserError: an option is wrong; or trials failed, after all others are made.
         """
-        flags = self.read_flags(values)
-        trials = self.trials(flags)
-        action = next((name for name in self.actions if getattr(flags, name)), None)
+        folder = pathlib.Path(workdir or f"runs/{self.name}{'_smoke' * smoke}")
+        options = Options(smoke=smoke, seeds=seeds or (1 if smoke else self.seeds), workdir=folder)
+        vars(options).update({name: own.get(name, "") for name in self.options})
+        target = pathlib.Path(results or folder / "page")
         failed: list[str] = []
-        try:
-            if action:
-                failed = self.actions[action](flags)
-            else:
-                if flags.smoke:
-                    trials = [replace(trial, config=shrink(trial.config)) for trial in trials]
-                failed = make_trials(trials, flags.workdir, self.data(flags))
-        except Interrupted as interrupted:
-            return 128 + int(interrupted.args[0])
-        if not failed or any(flags.workdir.glob("**/report.json")):
-            # Locked, since a page that another process writes may lack the trials just made.
-            with locked(flags.workdir / ".pages.lock", wait=True):
-                flags.results.mkdir(parents=True, exist_ok=True)
-                write_page(flags.results, self.page(Trials(flags.results, flags.workdir)))
-            log.info("see %s", flags.results / "README.md")
+        if page:
+            scores = Scores.read(target)
+        else:
+            trials = self.chosen(rows, options)
+            try:
+                command = self.command(rows, seeds, smoke, own)
+                failed = make_trials(trials, folder, smoke=smoke, train=train, command=command)
+            except Interrupted as interrupted:
+                return 128 + int(interrupted.args[0])
+            names = [trial.name for trial in self.trials(options)]
+            scores = Scores.read(target).updated(self.score(names, folder))
+        # One process at a time: two may have made trials of the same page.
+        with locked(folder / ".page.lock", wait=True):
+            target.mkdir(parents=True, exist_ok=True)
+            scores.write(target)
+            write_page(target, self.name, self.page(scores, target))
+        log.info("see %s", target / "README.md")
         if failed:
             raise UserError(f"{len(failed)} trials failed: {'; '.join(failed)}")
         return 0
 
-    def _all_flags(self) -> dict[str, Flag]:
-        return {
-            **self.flags,
-            "workdir": Flag(f"runs/{self.name}", "Where models are trained."),
-            "results": Flag(
-                "",
-                f"Folder of the page, its plots and scores.csv; results/{self.results} to publish. "
-                "Default: WORKDIR/page.",
-            ),
-            "smoke": Flag(False, "Train tiny models in runs/NAME_smoke, to try the study."),
-        }
+    def chosen(self, rows: str, options: Options) -> list[Trial]:
+        """The trials of some rows, those of the first seed first; UserError for an unknown row."""
+        by_name = {trial.name: trial for trial in self.trials(options)}
+        names = rows.split(",") if rows else list((options.smoke and self.smoke) or by_name)
+        for name in names:
+            if name not in by_name:
+                raise UserError(
+                    f"unknown row {name!r}",
+                    setting="--rows",
+                    remedy=f"choose of {', '.join(by_name)}",
+                )
+        return [
+            _with_seed(by_name[name], seed)
+            for seed in range(options.seeds)
+            for name in names
+            if seed == 0 or (by_name[name].preset and not by_name[name].once)
+        ]
 
-    def read_flags(self, values: Mapping[str, Any]) -> Flags:
-        """The values of all flags, with their defaults; UserError for a wrong one."""
-        known = self._all_flags()
-        for name, flag in known.items():
-            given = values.get(name) or () if flag.default == () else ()
-            for value in given:
-                if flag.choices and value not in flag.choices:
-                    raise UserError(
-                        f"`--{name}`: expected some of {', '.join(flag.choices)}, got {value!r}"
-                    )
-        flags = Flags(**{name: flag.default for name, flag in known.items()} | dict(values))
-        if flags.smoke and flags.workdir == known["workdir"].default:
-            flags.workdir += "_smoke"
-        flags.workdir = pathlib.Path(flags.workdir)
-        flags.results = pathlib.Path(flags.results or flags.workdir / "page")
-        return flags
+    def score(self, names: Sequence[str], workdir: pathlib.Path) -> list[dict[str, Any]]:
+        """The records of all finished trials of these rows."""
+        measured: dict[str, list[Measured]] = {}
+        facts: dict[str, dict[str, Any]] = {}
+        for name in names:
+            for folder in [workdir / name, *sorted(workdir.glob(f"{name}-seed*"))]:
+                if not (folder / DONE).exists():
+                    continue
+                done = read_object(folder / DONE)
+                for stage, found in self.measure(folder).items():
+                    row = f"{name}, {stage}" if stage else name
+                    measured.setdefault(row, []).append(found)
+                    facts[row] = {key: done[key] for key in ("command", "commit")}
+        return [record | facts[record["row"]] for record in score_rows(measured, self.compare)]
+
+    def command(self, rows: str, seeds: int | None, smoke: bool, own: Mapping[str, str]) -> str:
+        """The command that scores.csv names."""
+        given = {"rows": rows, "seeds": seeds, **own}
+        words = [f"--{name}={value}" for name, value in given.items() if value]
+        return " ".join([f"python -m experiments.{self.name}", *words, *["--smoke"] * smoke])
+
+
+def _with_seed(trial: Trial, seed: int) -> Trial:
+    return Trial(**{**vars(trial), "seed": seed})
+
+
+def make_trials(
+    trials: Sequence[Trial],
+    workdir: pathlib.Path,
+    *,
+    smoke: bool = False,
+    train: Train | None = None,
+    command: str = "",
+) -> list[str]:
+    """Make the trials that are not finished, except those that another process makes.
+
+    Returns:
+      The trials that failed, each with the reason.
+    """
+    failed = []
+    for number, trial in enumerate(trials, 1):
+        with locked(workdir / f".{trial.folder}.lock") as ours:
+            if _is_done(trial, workdir, smoke):
+                continue
+            if not ours:
+                log.info("%s is being made by another process", trial.folder)
+                continue
+            log.info("%s of %s: %s", number, len(trials), trial.folder)
+            try:
+                _make(trial, workdir / trial.folder, smoke, train or _train)
+                settings = trial.settings(smoke=smoke)
+                done = {"settings": settings, "command": command, "commit": commit()}
+                write_json(workdir / trial.folder / DONE, done)
+            except UserError as error:
+                log.error("%s: %s", trial.folder, error)
+                failed.append(f"{trial.folder}: {error}")
+    return failed
+
+
+def _is_done(trial: Trial, workdir: pathlib.Path, smoke: bool) -> bool:
+    """Whether the trial is finished; UserError if it was made with other settings."""
+    folder = workdir / trial.folder
+    if not (folder / DONE).exists():
+        return False
+    known, asked = read_object(folder / DONE)["settings"], trial.settings(smoke=smoke)
+    for key, value in asked.items():
+        value = list(value) if isinstance(value, tuple) else value
+        if known.get(key) != value:
+            raise UserError(
+                f"{folder} was made with `{key}` {known.get(key)!r}, the study asks for {value!r}",
+                remedy="remove the folder to make the trial again",
+            )
+    return True
+
+
+def _make(trial: Trial, folder: pathlib.Path, smoke: bool, train: Train) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if trial.preset:
+        train(trial.config(smoke=smoke), folder)
+    if trial.make:
+        trial.make(folder)
+    if trial.preset:
+        for part in folder.iterdir():  # checkpoints and index take over a gigabyte
+            if part.is_dir() and not (trial.keep and part.name == "export"):
+                shutil.rmtree(part)
+
+
+def _train(config: TrainConfig, folder: pathlib.Path) -> None:
+    # Imported late, so that a wrong option is reported at once.
+    from qpr_jax.training.main import train_and_evaluate
+
+    train_and_evaluate(config, folder)

@@ -5,9 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.losses_by_task import METRICS
-from experiments.study import Study, Trials, write_page
-from experiments.trials import seeded
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.files import write_json
@@ -59,26 +56,8 @@ def keep_row(
             f"{split}_index": np.where(first, 1, 4 * (rng.random(queries) < 0.5)).astype(np.uint8),
             f"{split}_exact": np.ones(queries, np.uint8),
         }
-    path = folder / seeded(name, seed)
+    path = folder / (f"{name}-seed{seed}" if seed else name)
     path.mkdir(parents=True)
     np.savez_compressed(path / "ranks.npz", **arrays)
     write_json(path / "report.json", {})
     return arrays
-
-
-def keep_tasks(folder: pathlib.Path, name: str, seed: int = 0) -> dict[str, Any]:
-    """A finished trial of losses_by_task with random scores."""
-    rng = np.random.default_rng(seed)
-    tasks = {
-        task: {"test": {key: float(rng.random()) for key, _ in metrics}}
-        for task, metrics in METRICS.items()
-    }
-    keep_row(folder, name, 0.5)
-    write_json(folder / name / "tasks.json", tasks)
-    return tasks
-
-
-def page_of(study: Study, folder: pathlib.Path) -> str:
-    """The page of a study whose finished trials are in the folder, which gets the page."""
-    write_page(folder, study.page(Trials(folder, folder)))
-    return (folder / "README.md").read_text()

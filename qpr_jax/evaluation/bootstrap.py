@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -41,9 +42,7 @@ class Scores:
             weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(cluster))
             size = int(cluster.max()) + 1
             if counts is None:
-                shares = np.full(size, 1 / size)
-                draws = np.random.default_rng(0).multinomial(size, shares, RESAMPLES)
-                counts = draws.astype(np.float64)
+                counts = _draws(size)
             # [seeds, queries, SCORE_NAMES]
             values = np.stack([_query_scores(one, split, search) for one in seeds])
             self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
@@ -63,20 +62,29 @@ class Scores:
         return np.percentile(samples, [2.5, 97.5], axis=0)
 
 
-def mean_interval(values: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+def mean_interval(
+    values: np.ndarray, clusters: np.ndarray, repeats: np.ndarray | None = None
+) -> tuple[float, float]:
     """Return the 95 % interval of the mean of values, by resamples of clusters.
 
     Args:
       values: [n], of queries; or differences of two systems.
       clusters: int [n], equal where queries depend on each other.
+      repeats: [n], how often each value counts; None: once.
     """
     _, cluster = np.unique(clusters, return_inverse=True)
-    sums = np.stack([np.bincount(cluster, values), np.bincount(cluster)], axis=1)
-    shares = np.full(len(sums), 1 / len(sums))
-    draws = np.random.default_rng(0).multinomial(len(sums), shares, RESAMPLES)
-    totals = draws @ sums
+    weights = np.ones(len(values)) if repeats is None else repeats
+    sums = [np.bincount(cluster, values * weights), np.bincount(cluster, weights)]
+    totals = _draws(len(sums[0])) @ np.stack(sums, axis=1)
     low, high = np.percentile(totals[:, 0] / totals[:, 1], [2.5, 97.5])
     return float(low), float(high)
+
+
+@functools.lru_cache(maxsize=2)
+def _draws(size: int) -> np.ndarray:
+    """How often each of `size` clusters is drawn in each resample: float [RESAMPLES, size]."""
+    draws = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), RESAMPLES)
+    return draws.astype(np.float64)
 
 
 def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:

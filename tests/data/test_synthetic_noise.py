@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 
-from experiments.noise import measured_rate
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.synthetic_noise import generate_noisy_log, meeting_chance
 from qpr_jax.errors import UserError
@@ -12,18 +11,25 @@ from qpr_jax.text.tokenizer import normalized_text
 PAIRS, BATCH = 1500, 64
 
 
-def settings(**changes):
-    return {
-        "batch_size": BATCH,
-        "data.max_rows": PAIRS,
-        "max_epochs": 20,
-    } | changes
+def measured_rate(log, epochs=20):
+    """The share of rows of random batches that have an unknown paraphrase in their batch."""
+    queries = log.splits.pairs["train"][:, 0]
+    rng, shares = np.random.default_rng(0), []
+    for _ in range(epochs):
+        order = rng.permutation(queries)
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            batch = order[start : start + BATCH]
+            meaning, cluster = log.meanings[batch], log.clusters[batch]
+            unknown = (meaning[:, None] == meaning) & (cluster[:, None] != cluster)
+            shares.append(unknown.any(axis=1).mean())
+    return np.mean(shares)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.03, 0.1, 0.25, 0.5, 0.8])
 def test_the_batches_drawn_have_the_rate(rate):
     # 20 epochs of 23 batches; rows of a batch go together, so the error is that of batches.
-    assert measured_rate(rate, settings()) == pytest.approx(rate, abs=0.02)
+    log = generate_noisy_log(rate, pairs=PAIRS, batch_size=BATCH)
+    assert measured_rate(log) == pytest.approx(rate, abs=0.02)
 
 
 def test_a_chance_by_hand():

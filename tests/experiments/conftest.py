@@ -1,39 +1,25 @@
-"""Studies as a user starts them."""
+"""Finished trials, made up."""
 
-import os
-import pathlib
-import subprocess
-import sys
-
+import numpy as np
 import pytest
 
-from tests.xla import QUICK_XLA
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from qpr_jax.files import write_json
+from tests.runs import keep_row
 
 
 @pytest.fixture
-def run_study(tmp_path, generated_data):
-    """Run a study's program on generated data: (module, *flags) -> (status, standard error)."""
+def train():
+    """A trainer that writes ranks with a hit rate that the settings decide; counts its calls."""
 
-    def run(module: str, *flags: str, data: pathlib.Path = generated_data) -> tuple[int, str]:
-        changed = {
-            "PYTHONPATH": str(ROOT),
-            "QPR_DATA_DIR": str(data),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "GLIBC_TUNABLES": "",
-            "XLA_FLAGS": QUICK_XLA,
-        }
-        folders = [f"--workdir={tmp_path / 'runs' / 'rows'}", f"--results={tmp_path / 'results'}"]
-        done = subprocess.run(
-            [sys.executable, "-m", f"experiments.{module}", *folders, *flags],
-            env=os.environ | changed,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        return done.returncode, done.stderr
+    def fake(config, folder):
+        fake.trained.append(folder.name)
+        rate = 0.9 - config.loss.smoothing + 0.02 * config.seed
+        (folder / "export").mkdir()
+        (folder / "checkpoints").mkdir()
+        (folder / "kept").mkdir()
+        ranks = keep_row(folder / "kept", "row", rate)
+        np.savez(folder / "ranks.npz", **ranks)
+        write_json(folder / "report.json", {"timing": {"steps": 12}})
 
-    return run
+    fake.trained = []
+    return fake

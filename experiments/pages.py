@@ -1,0 +1,211 @@
+"""Pages of studies: Markdown tables from a table of scores, and plots."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.scores import Scores
+from qpr_jax.errors import UserError
+from qpr_jax.files import write_atomically
+
+BEGIN, END = "<!-- results -->", "<!-- end -->"
+Show = Callable[[dict[str, Any]], str]
+
+
+def write_page(folder: pathlib.Path, title: str, lines: Iterable[str]) -> None:
+    """Put the lines between the two markers of README.md; create the page if it is missing."""
+    path = folder / "README.md"
+    new = f"# {title}\n\n{BEGIN}\n{END}\n"
+    text = path.read_text(encoding="utf-8") if path.exists() else new
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(
+            f"{path}: the lines {BEGIN} and {END} are missing", remedy="add them to the page"
+        )
+    body = "\n".join(lines).strip()
+    with write_atomically(path, "w") as file:
+        file.write(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+
+
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table in Markdown, with an empty line after it."""
+    return [
+        "|" + "|".join(f" {title} " if title else " " for title in head) + "|",
+        "|---" * len(head) + "|",
+        *(f"| {' | '.join(cells)} |" for cells in rows),
+        "",
+    ]
+
+
+def number(record: dict[str, Any]) -> str:
+    """The mean alone."""
+    return f"{record['mean']:.3f}"
+
+
+def with_interval(record: dict[str, Any]) -> str:
+    """The mean, its interval and, of several seeds, their standard deviation."""
+    text = f"{record['mean']:.3f}"
+    if not math.isnan(record["low"]):
+        text += f" [{record['low']:.3f}, {record['high']:.3f}]"
+    return text + _spread(record)
+
+
+def with_spread(record: dict[str, Any]) -> str:
+    """The mean and, of several seeds, their standard deviation."""
+    return f"{record['mean']:.3f}{_spread(record)}"
+
+
+def _spread(record: dict[str, Any]) -> str:
+    return "" if math.isnan(record["spread"]) else f" ± {record['spread']:.3f}"
+
+
+def difference(record: dict[str, Any]) -> str:
+    """The difference to another row, with its interval."""
+    if math.isnan(record["difference"]):
+        return ""
+    text = f"{record['difference']:+.3f}"
+    if math.isnan(record["difference low"]):
+        return text
+    return f"{text} [{record['difference low']:+.3f}, {record['difference high']:+.3f}]"
+
+
+def section(title: str, lines: Sequence[str], *about: str) -> list[str]:
+    """A section with a heading and a paragraph about its lines; empty without lines."""
+    paragraph = [*about, ""] if about else []
+    return [f"## {title}", "", *paragraph, *lines] if lines else []
+
+
+class Column(NamedTuple):
+    """A column: its head, the metric, and what a cell shows of a record."""
+
+    head: str
+    metric: str
+    show: Show = number
+
+
+def score_table(
+    scores: Scores,
+    rows: Mapping[str, str],
+    columns: Sequence[Column],
+    head: str = "",
+    minus: Callable[[str], str] = lambda row: "",
+) -> list[str]:
+    """A table of the rows that have scores; empty if none has.
+
+    Args:
+      rows: row -> what the page calls it.
+      minus: row -> the row that differences are against; "": the first of its comparisons.
+    """
+    lines = []
+    for row, title in rows.items():
+        records = [(column, scores.get(row, column.metric, minus(row))) for column in columns]
+        if any(record for _, record in records):
+            lines.append([title, *(c.show(record) if record else "" for c, record in records)])
+    return table_lines([head, *(column.head for column in columns)], lines) if lines else []
+
+
+class Claim(NamedTuple):
+    """An ordering of two rows, by scores of a split per pair.
+
+    table: the table of the paper that has both rows.
+    """
+
+    text: str
+    better: str
+    worse: str
+    table: int
+
+
+def claim_lines(
+    scores: Scores, claims: Sequence[Claim], split: Callable[[int], str], prefix: str = ""
+) -> list[str]:
+    """A table of claims: the differences and whether each holds.
+
+    split: table -> the split of its scores. prefix: of the names of rows.
+    """
+    rows = []
+    for text, better, worse, table in claims:
+        metrics = [f"{split(table)} {name} per pair, index" for name in ("H@1", "MRR")]
+        found = [scores.get(prefix + better, metric, prefix + worse) for metric in metrics]
+        records = [record for record in found if record]
+        if len(records) == len(metrics):
+            rows.append([text, _verdict(records), *map(difference, records), str(table)])
+    if not rows:
+        return []
+    return [
+        "A difference is the score of the better row minus that of the worse. A claim holds where",
+        "both intervals are above 0, does not hold where one is below, and is undecided otherwise.",
+        "",
+        *table_lines(("claim", "verdict", "H@1", "MRR", "table"), rows),
+    ]
+
+
+def _verdict(records: Sequence[dict[str, Any]]) -> str:
+    if any(record["difference high"] < 0 for record in records):
+        return "does not hold"
+    return "holds" if all(record["difference low"] > 0 for record in records) else "undecided"
+
+
+class Curve(NamedTuple):
+    """Points to plot: x, and the rows whose scores are y."""
+
+    label: str
+    points: Sequence[tuple[float, str]]
+
+
+def plot_curves(
+    path: pathlib.Path,
+    scores: Scores,
+    curves: Sequence[Curve],
+    metrics: Mapping[str, str],
+    *,
+    xlabel: str,
+    log_scale: bool = False,
+    paper: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+) -> None:
+    """Plot a chart for each metric; intervals, or spreads of seeds, are bars.
+
+    Args:
+      metrics: title of a chart -> metric.
+      paper: title -> the paper's points.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(metrics) + 0.6, 3.6), layout="constrained")
+    charts = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for axis, (title, metric) in zip(charts, metrics.items(), strict=True):
+        for label, points in curves:
+            found = [(x, record) for x, row in points if (record := scores.get(row, metric))]
+            if found:
+                means = [record["mean"] for _, record in found]
+                bars = list(zip(*(_bar(record) for _, record in found), strict=True))
+                axis.errorbar(
+                    [x for x, _ in found], means, bars, marker="o", capsize=3, label=label
+                )
+        if paper:
+            axis.plot(
+                *zip(*paper[title], strict=True),
+                "s:",
+                color="0.5",
+                label="the paper's, on more questions",
+            )
+        if log_scale:
+            axis.set_xscale("log", base=2)
+        axis.set(xlabel=xlabel, title=title)
+        axis.grid(alpha=0.3)
+    charts[0].legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path) as file:
+        figure.savefig(file, format="png", dpi=120)
+
+
+def _bar(record: dict[str, Any]) -> tuple[float, float]:
+    """How far the bar reaches below and above the mean."""
+    if not math.isnan(record["low"]):
+        return record["mean"] - record["low"], record["high"] - record["mean"]
+    spread = 0.0 if math.isnan(record["spread"]) else record["spread"]
+    return spread, spread

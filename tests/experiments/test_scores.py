@@ -1,0 +1,123 @@
+"""Scores: means, intervals, differences and tables, against values worked by hand."""
+
+import numpy as np
+import pytest
+
+from experiments.pages import Claim, Curve, claim_lines, plot_curves
+from experiments.scores import PerQuery, Scores, retrieval, score_rows
+from qpr_jax.errors import UserError
+from tests.runs import keep_row
+
+CLUSTERS = np.arange(200) // 2
+
+
+def measured(rate, seed=0, clusters=CLUSTERS):
+    rng = np.random.default_rng(seed)
+    return {"H@1": PerQuery((rng.random(len(clusters)) < rate).astype(float), clusters)}
+
+
+def records(rows, minus=()):
+    found = score_rows(rows, lambda row: [m for m in minus if m != row])
+    return {(record["row"], record["minus"]): record for record in found}
+
+
+def test_a_mean_over_pairs_counts_a_query_for_each_of_its_pairs(tmp_path):
+    ranks = keep_row(tmp_path, "row", 0.5)
+    found = retrieval(tmp_path / "row", over=("pair", "query"), names=("H@1", "MRR"))
+    assert len(found) == 8
+    first = ranks["test_index"] == 1
+    pairs = ranks["test_pairs"]
+    record = records({"row": [found]})["row", ""]  # the last metric
+    assert record["metric"] == "test MRR per query, index"
+    by_metric = {r["metric"]: r for r in score_rows({"row": [found]}, lambda row: [])}
+    expected = (first * pairs).sum() / pairs.sum()
+    assert by_metric["test H@1 per pair, index"]["mean"] == pytest.approx(expected)
+    assert by_metric["test H@1 per query, index"]["mean"] == pytest.approx(first.mean())
+
+
+def test_an_interval_covers_and_narrows_with_more_queries():
+    few = records({"row": [measured(0.5)]})["row", ""]
+    many = records({"row": [measured(0.5, clusters=np.arange(8000) // 2)]})["row", ""]
+    # The standard error of a share of 200 queries is 0.035, in 100 clusters alike or not.
+    assert few["high"] - few["low"] == pytest.approx(4 * 0.035, rel=0.3)
+    assert many["high"] - many["low"] < (few["high"] - few["low"]) / 4
+
+
+def test_a_paired_difference_is_narrower_than_the_scores():
+    one = measured(0.5)
+    better = one["H@1"].values.copy()
+    better[:8] = 1
+    rows = {"a": [{"H@1": PerQuery(better, CLUSTERS)}], "b": [one]}
+    found = records(rows, minus=["b"])
+    record = found["a", "b"]
+    assert record["difference"] == pytest.approx(better.mean() - one["H@1"].values.mean())
+    width = record["difference high"] - record["difference low"]
+    assert width < (record["high"] - record["low"]) / 2
+    assert ("b", "") in found
+
+
+def test_seeds_are_averaged_before_they_are_compared():
+    rows = {"a": [measured(0.8, 1), measured(0.8, 2), measured(0.8, 3)], "b": [measured(0.5)]}
+    record = records(rows, minus=["b"])["a", "b"]
+    means = [one["H@1"].values.mean() for one in rows["a"]]
+    assert record["seeds"] == 3
+    assert record["mean"] == pytest.approx(np.mean(means))
+    assert record["spread"] == pytest.approx(np.std(means, ddof=1))
+    assert 0 < record["difference low"] < record["difference high"]
+
+
+def test_numbers_without_queries_have_no_interval():
+    record = records({"a": [{"steps": 12.0}], "b": [{"steps": 10.0}]}, minus=["b"])["a", "b"]
+    assert record["mean"] == 12
+    assert record["difference"] == 2
+    assert "low" not in record
+    assert "difference low" not in record
+
+
+def test_rows_of_other_queries_are_not_compared():
+    other = CLUSTERS + 1000
+    with pytest.raises(UserError, match=r"`a` was scored on other queries"):
+        records({"a": [measured(0.5)], "b": [measured(0.5, 0, other)]}, minus=["b"])
+    with pytest.raises(UserError, match="the seeds of a row were scored on different queries"):
+        records({"a": [measured(0.5), measured(0.5, 1, np.arange(10))]})
+
+
+def test_a_table_is_written_and_read(tmp_path):
+    rows = score_rows({"a": [measured(0.5)]}, lambda row: [])
+    scores = Scores.read(tmp_path).updated(rows)
+    scores.write(tmp_path)
+    again = Scores.read(tmp_path)
+    assert again.get("a", "H@1")["mean"] == pytest.approx(rows[0]["mean"], abs=1e-4)
+    assert "a" in again
+    assert "b" not in again
+    assert np.isnan(again.mean("b", "H@1"))
+    assert again.get("a", "H@1", "b") is None
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"), [(0.2, "holds"), (-0.2, "does not hold"), (0.0, "undecided")]
+)
+def test_the_verdict_of_a_claim(gain, verdict, tmp_path):
+    def both(rate):
+        values = measured(rate)["H@1"]
+        return {f"test {name} per pair, index": values for name in ("H@1", "MRR")}
+
+    rows = {"a": [both(0.5 + gain)], "b": [both(0.5)]}
+    scores = Scores.read(tmp_path).updated(
+        score_rows(rows, lambda row: ["b"] if row == "a" else [])
+    )
+    lines = claim_lines(scores, [Claim("a is better", "a", "b", 4)], lambda table: "test")
+    assert lines[-2].startswith(f"| a is better | {verdict} | ")
+    missing = [Claim("a is better", "a", "c", 4)]
+    assert claim_lines(scores, missing, lambda table: "test") == []
+
+
+def test_curves_are_plotted(tmp_path):
+    scores = Scores.read(tmp_path).updated(
+        score_rows({"a": [measured(0.5)], "b": [{"H@1": 0.7}]}, lambda row: [])
+    )
+    curves = [Curve("ours", [(1, "a"), (2, "b"), (3, "missing")]), Curve("none", [(1, "c")])]
+    path = tmp_path / "plots" / "curve.png"
+    paper = {"H@1": [(1.0, 0.4), (2.0, 0.5)]}
+    plot_curves(path, scores, curves, {"H@1": "H@1"}, xlabel="N", log_scale=True, paper=paper)
+    assert path.stat().st_size > 5000
