@@ -27,7 +27,7 @@ log = logging.getLogger("qpr_jax")
 @click.option("--out", type=NamedPath(file_okay=False), help="New folder, instead of changing RUN.")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="The format of VERDICTS.")
 def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> dict[str, Any]:
-    """Fit the probabilities of found pairs to VERDICTS of people.
+    """Fit the probabilities of found pairs to VERDICTS.
 
     VERDICTS are found pairs with the columns question1, question2 and is_duplicate (0 or 1) and,
     where known, score (the probability by which a pair was found) and weight (the number of found

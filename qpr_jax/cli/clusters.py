@@ -47,7 +47,7 @@ def clusters(
     spark: str | None,
     verdicts: str | None,
 ) -> Output | dict[str, Any]:
-    """Make clusters and pairs of questions from LOGS of questions and answers.
+    """Make training pairs from LOGS of questions and answers.
 
     Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
     are files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, also compressed with gzip

@@ -55,7 +55,7 @@ class Command(click.Command):
         """Run the function and print what it returns; the exit status."""
         wants_json = ctx.meta[_JSON] = ctx.params.pop("wants_json")
         if wants_json and self.prints_json and ctx.params.get("output") == "tsv":
-            raise click.UsageError("--json goes without --output tsv")
+            raise click.UsageError("--json goes without --output tsv", ctx)
         try:
             result = super().invoke(ctx)
             if isinstance(result, int | None):

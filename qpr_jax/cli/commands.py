@@ -28,9 +28,44 @@ from qpr_jax.cli import (
 from qpr_jax.errors import UserError
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+_GROUPS = {
+    "Find": [
+        duplicates.duplicates,
+        indexes.index,
+        indexes.search,
+        indexes.add,
+        indexes.remove,
+        indexes.compact,
+        serve.serve,
+        review.review,
+        indexes.info,
+    ],
+    "Train": [train.train, presets.presets, evaluate.evaluate, errors.errors, train.publish],
+    "Data and more": [
+        clusters.clusters,
+        splits.splits,
+        negatives.negatives,
+        train.encode,
+        rerank.rerank,
+        calibrate.calibrate,
+        extend.extend,
+        sample.sample,
+    ],
+}
 
 
-@click.group(context_settings=_SETTINGS)
+class _Grouped(click.Group):
+    """Commands under the titles of `_GROUPS`."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in _GROUPS.items():
+            limit = formatter.width - 6 - max(len(name) for name in self.commands)
+            rows = [(str(c.name), c.get_short_help_str(limit)) for c in commands]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+@click.group(cls=_Grouped, context_settings=_SETTINGS)
 @click.version_option(package_name="qpr_jax")
 def qpr() -> None:
     """Find questions with the same meaning among those already asked.
@@ -41,14 +76,9 @@ def qpr() -> None:
     """
 
 
-_MODULES = (
-    *(sample, train, presets, splits, clusters, indexes, extend, duplicates, review, calibrate),
-    *(negatives, rerank, evaluate, errors, serve),
-)
-for module in _MODULES:
-    for command in vars(module).values():
-        if isinstance(command, click.Command):
-            qpr.add_command(command)
+for group in _GROUPS.values():
+    for command in group:
+        qpr.add_command(command)
 
 
 def run() -> int:

@@ -83,7 +83,7 @@ _WAYS = ("threshold", "max_distance", "precision", "pairs")
 def duplicates(
     questions: str, out: str, against: str | None, output: str, excel: bool, **options: Any
 ) -> dict[str, Any]:
-    """Find all pairs of QUESTIONS that mean the same, and the groups that they form.
+    """Find the duplicates in QUESTIONS, and their groups.
 
     Give one of --threshold, --max-distance, --precision and --pairs, or none for a threshold of
     0.5. Probabilities need a run with a calibration; those of another corpus than the run's need

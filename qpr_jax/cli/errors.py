@@ -28,13 +28,13 @@ log = logging.getLogger("qpr_jax")
 )
 @click.option("--examples", type=click.IntRange(min=0), default=10, help="Shown of each group.")
 def errors(run: str, other: str | None, split: str, out: str, examples: int) -> dict[str, Any]:
-    """Show the held-out queries at which RUN fails, grouped by what differs, with examples.
+    """Show the held-out queries at which RUN fails.
 
-    RUN is a work directory with splits/ and index/. A query fails if its first hit, without the
-    query itself, is not a known paraphrase. Groups: numbers, negation, names, word order, unseen
-    words, length. OTHER, a folder with an index of the same questions, is compared with RUN on the
-    splits of RUN. Writes an HTML page that loads nothing from the network, Markdown, or JSON,
-    which has all failing queries.
+    They are grouped by what differs, with examples. RUN is a work directory with splits/ and
+    index/. A query fails if its first hit, without the query itself, is not a known paraphrase.
+    Groups: numbers, negation, names, word order, unseen words, length. OTHER, a folder with an
+    index of the same questions, is compared with RUN on the splits of RUN. Writes an HTML page that
+    loads nothing from the network, Markdown, or JSON, which has all failing queries.
 
     \b
     Example: qpr errors runs/quora_sdml --out errors.html

@@ -60,7 +60,7 @@ def evaluate(
     cross_encoder: str | None,
     trec: str | None,
 ) -> Output:
-    """Score the run or index of FOLDER on PAIRS, or a run on a BEIR data set; prints JSON.
+    """Score the run or index of FOLDER; prints JSON.
 
     retrieval: each row of PAIRS is a query and the `id` of an indexed question with the same
     meaning; a query can have several rows. Scores are averages over queries, of hits in the order

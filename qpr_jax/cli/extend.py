@@ -22,7 +22,7 @@ log = logging.getLogger("qpr_jax")
     help="The run that added words to the encoder of FOLDER.",
 )
 def extend(folder: str, run: str) -> dict[str, Any]:
-    """Replace the encoder of an index by one that extends it with another language.
+    """Give an index an encoder with another language.
 
     No question is encoded again. A program that serves FOLDER must be started again. RUN is made
     by `qpr train RUN --config add_language --set encoder.pretrained=ENGLISH`.

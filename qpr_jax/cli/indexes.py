@@ -50,11 +50,12 @@ _RECIPE = ("factory", "metric", "probes", "vectors")
 @payload_input
 @questions_input
 def index(folder: str, questions: str, run: str | None, **how: Any) -> dict[str, Any]:
-    """Index QUESTIONS in FOLDER with the encoder of --run, which is copied there.
+    """Index QUESTIONS in FOLDER.
 
-    Ids come from the input, otherwise 0, 1, 2, ...; its other columns are kept as payload and come
-    back with a hit. Other options default to the run's settings. The old index of FOLDER is
-    replaced when the new one is complete. FOLDER may be a collection, milvus://HOST:19530/NAME.
+    The encoder of --run is copied to FOLDER. Ids come from the input, otherwise 0, 1, 2, ...; its
+    other columns are kept as payload and come back with a hit. Other options default to the run's
+    settings. The old index of FOLDER is replaced when the new one is complete. FOLDER may be a
+    collection, milvus://HOST:19530/NAME.
 
     \b
     Example: qpr index my_index tickets.csv
@@ -105,11 +106,11 @@ def search(
     cross_encoder: str | None,
     **how: Any,
 ) -> None:
-    """Print the best indexed questions for each of QUERIES, best first.
+    """Print the best indexed questions for each of QUERIES.
 
-    Each line is a hit: query, id, question, distance (squared Euclidean, or, for ip, the inner
-    product times -1), score, the probability that the two mean the same, if a re-ranker has scored
-    the hit, and payload, if the question has one.
+    Each line is a hit, best first: query, id, question, distance (squared Euclidean, or, for ip,
+    the inner product times -1), score, the probability that the two mean the same, if a re-ranker
+    has scored the hit, and payload, if the question has one.
 
     Example: qpr search runs/quora_sdml --query "how can i learn python quickly" -k 3
     """
@@ -151,10 +152,10 @@ def _hit_fields(query: str, hit: Hit, output: str) -> dict[str, object]:
 @payload_input
 @questions_input
 def add(folder: str, questions: str, **how: Any) -> None:
-    """Add QUESTIONS to the index of FOLDER; one whose id is there replaces the old one.
+    """Add QUESTIONS to the index of FOLDER.
 
-    Prints a line {"id", "question"} for each when it is on disk. Questions without an id get
-    numbers that no question has had.
+    A question whose id is there replaces the old one. Prints a line {"id", "question"} for each
+    when it is on disk. Questions without an id get numbers that no question has had.
 
     Example: qpr add my_index new_questions.txt
     """
@@ -211,9 +212,9 @@ def remove(
     id_column: str,
     ignore_missing: bool,
 ) -> dict[str, Any]:
-    """Remove the questions of IDS (an id a line, or a table) from the index of FOLDER.
+    """Remove the questions of IDS from the index of FOLDER.
 
-    If any id is missing, nothing is removed.
+    IDS is a file with an id a line, or a table. If any id is missing, nothing is removed.
 
     Example: qpr remove my_index --id 17 --id 4
     """
@@ -234,9 +235,10 @@ def remove(
 @click.command(cls=Command, stopped="{folder} holds the same questions as before")
 @click.argument("folder", type=NamedPath())
 def compact(folder: str) -> dict[str, Any]:
-    """Build the index of FOLDER again from its vectors, without what was removed.
+    """Rebuild the index of FOLDER without removed questions.
 
-    Searches become fast again after many additions. Nothing is encoded.
+    It is built from the stored vectors: nothing is encoded. Searches become fast again after many
+    additions.
 
     Example: qpr compact my_index
     """
@@ -249,7 +251,7 @@ def compact(folder: str) -> dict[str, Any]:
 @click.command(cls=Command, stopped="nothing was changed")
 @click.argument("folder", type=NamedPath())
 def info(folder: str) -> Output:
-    """Print what FOLDER holds, as JSON, after checking all its files.
+    """Check all files of FOLDER and print what it holds.
 
     Example: qpr info my_index
     """

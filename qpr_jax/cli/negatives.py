@@ -78,14 +78,15 @@ def negatives(
     max_score: float | None,
     **rules: Any,
 ) -> dict[str, Any]:
-    """Mine hard negatives: near hits of questions of PAIRS that are not known paraphrases.
+    """Mine hard negatives for a training.
 
-    PAIRS has question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a
-    known paraphrase is a query. Known paraphrases of a query are the questions that duplicates link
-    to it, by transitivity, and those of the same words. Searches the index of RUN; without an
-    index, all questions of PAIRS; with --split, those of the split alone, so that a training reads
-    no held-out question. Ranks count the hits that are not known paraphrases. The positive of a
-    query is its farthest known paraphrase; distances are squared. The light re-ranker of RUN, or a
+    These are near hits of the questions of PAIRS that are not known paraphrases. PAIRS has
+    question1, question2, is_duplicate (0 or 1), or Quora's format. Each question with a known
+    paraphrase is a query. Known paraphrases of a query are the questions that duplicates link to
+    it, by transitivity, and those of the same words. Searches the index of RUN; without an index,
+    all questions of PAIRS; with --split, those of the split alone, so that a training reads no
+    held-out question. Ranks count the hits that are not known paraphrases. The positive of a query
+    is its farthest known paraphrase; distances are squared. The light re-ranker of RUN, or a
     cross-encoder, drops hits that are probably paraphrases without a label (false negatives); with
     both, the cross-encoder scores what the re-ranker has left.
 

@@ -24,7 +24,7 @@ settings of a preset, `qpr train RUN --config NAME` trains it.
 @click.argument("names", nargs=-1, type=click.Choice([*PRESETS]), metavar="[NAMES]...")
 @click.option("--all", "every", is_flag=True, help="Also print all other settings, as comments.")
 def presets(names: tuple[str, ...], every: bool) -> Output:
-    """List the presets of `qpr train`: quality, speed, time to train.
+    """List the presets of `qpr train`, or print their settings.
 
     With NAMES, print the settings of these presets, as TOML. A file of them is a start for settings
     of your own.

@@ -51,12 +51,13 @@ def review(
     port: int,
     allowed_host: tuple[str, ...],
 ) -> None:
-    """Judge found PAIRS in a browser, one at a time, and see which threshold the verdicts imply.
+    """Judge found PAIRS in a browser.
 
-    PAIRS is what `qpr duplicates` wrote (id1, id2, score, distance, question1, question2). The page
-    takes y, n, s (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict
-    is in the file of verdicts before the next pair is shown; the same command goes on with them.
-    They are labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
+    It shows one pair at a time, and which threshold the verdicts imply. PAIRS is what `qpr
+    duplicates` wrote (id1, id2, score, distance, question1, question2). The page takes y, n, s
+    (skip) and u (undo). Pairs are chosen so that few verdicts tell most. Each verdict is in the
+    file of verdicts before the next pair is shown; the same command goes on with them. They are
+    labeled pairs, for `qpr calibrate` and `qpr train --labels`. Ctrl-C ends the review.
 
     The address that is printed has a token, new at each start; without it nothing is shown or kept.
 

@@ -15,7 +15,7 @@ from qpr_jax.cli.options import NamedPath
 @click.option("--clusters", type=int, default=600, help="Meanings; 3 questions each.")
 @click.option("--seed", type=int, default=0, help="Another seed gives other questions.")
 def sample(out: str, clusters: int, seed: int) -> dict[str, Any]:
-    """Write generated questions to --out, to try all other commands with.
+    """Write generated questions to try the commands with.
 
     \b
     questions.csv    id, question, article; the same article means the same question

@@ -28,11 +28,12 @@ log = logging.getLogger("qpr_jax")
 def splits(
     pairs: str, out: str, format: str | None, skip_bad_rows: bool, **sizes: Any
 ) -> dict[str, Any]:
-    """Divide labeled PAIRS into train, dev and test for three tasks, without shared questions.
+    """Divide labeled PAIRS into train, dev and test.
 
-    PAIRS has question1, question2 and is_duplicate, as Quora's file. Duplicates, by transitivity,
-    and questions with the same words go to one part; pairs of two parts are left out. At most
-    --dev-queries and --test-queries questions become queries. Writes to --out:
+    They share no question, and serve three tasks. PAIRS has question1, question2 and is_duplicate,
+    as Quora's file. Duplicates, by transitivity, and questions with the same words go to one part;
+    pairs of two parts are left out. At most --dev-queries and --test-queries questions become
+    queries. Writes to --out:
 
     \b
     classification/  pairs with their labels, of train, dev and test

@@ -36,8 +36,10 @@ log = logging.getLogger("qpr_jax")
     metavar="NAME=VALUE",
     help="Change a setting; repeatable.",
 )
-@click.option("--labels", type=NamedPath(), help="Verdicts of `qpr review`, to be trained on, too.")
-@click.option("--from", "start", type=NamedPath(), help="A run whose encoder training starts from.")
+@click.option(
+    "--labels", type=NamedPath(), help="Also train on these labeled pairs (from `qpr review`)."
+)
+@click.option("--from", "start", type=NamedPath(), help="Start from the encoder of this run.")
 @click.option("--overwrite", is_flag=True, help="Replace the run in the folder.")
 def train(
     workdir: str,
@@ -48,12 +50,12 @@ def train(
     start: str | None,
     overwrite: bool,
 ) -> int | dict[str, Any]:
-    """Train on labeled PAIRS, then index and score their questions, in the folder RUN.
+    """Train on labeled PAIRS in the folder RUN.
 
-    SPEC is the NAME of a preset (`qpr presets` lists them), NAME:smoke for a tiny run, or the path
-    of a TOML file (`qpr presets NAME --all` prints one). Without PAIRS the data are those of the
-    preset or file; PAIRS (question1, question2, is_duplicate; CSV or another format) replace them.
-    The same command resumes after a kill.
+    Then index and score their questions. SPEC is the NAME of a preset (`qpr presets` lists them),
+    NAME:smoke for a tiny run, or the path of a TOML file (`qpr presets NAME --all` prints one).
+    Without PAIRS the data are those of the preset or file; PAIRS (question1, question2,
+    is_duplicate; CSV or another format) replace them. The same command resumes after a kill.
 
     --labels adds labeled pairs (question1, question2, is_duplicate) to the training split, but for
     those of a held-out question: scores stay those of the same held-out pairs.
@@ -98,10 +100,11 @@ def train(
 @click.option("--spark", help="Spark master, as of `qpr clusters`; for a folder.  [default: none]")
 @questions_input
 def encode(folder: str, questions: str, out: str, spark: str | None, **how: Any) -> dict[str, Any]:
-    """Write the vectors of QUESTIONS, float32 [n, d] in their order, to a .npy file.
+    """Write the vectors of QUESTIONS to a .npy file.
 
-    np.load(OUT, mmap_mode="r") opens it in NumPy. Of a folder of Parquet files, OUT is a folder of
-    Parquet files: the same rows, with a column `vector`. The same command resumes after a kill.
+    The file has float32 [n, d], in the order of QUESTIONS. np.load(OUT, mmap_mode="r") opens it in
+    NumPy. Of a folder of Parquet files, OUT is a folder of Parquet files: the same rows, with a
+    column `vector`. The same command resumes after a kill.
 
     \b
     Example: qpr encode runs/quora_sdml questions.tsv --out vectors.npy
@@ -148,7 +151,7 @@ def _encode_folder(run: str, questions: str, out: str, spark: str, **how: Any) -
 @click.option("--licence", help="Of the weights: an identifier such as apache-2.0.")
 @click.option("--data", help="The training data and its terms, in a sentence.")
 def publish(run: str, to: str, licence: str | None, data: str | None) -> dict[str, Any]:
-    """Write the encoder of RUN and a model card to a new folder that others can load.
+    """Write the encoder of RUN to a folder that others can load.
 
     The folder has the weights (safetensors), the vocabulary, the settings, their hashes, and a card
     with the scores in the report of the run and their confidence intervals. Every command that

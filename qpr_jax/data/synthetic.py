@@ -59,7 +59,7 @@ def synthetic_pairs(*, seed: int = 0, clusters: int = 6000) -> QuestionPairs:
     """
     most = _most_clusters()
     if not 1 <= clusters <= most:
-        raise UserError(f"expected 1 to {most}, got {clusters}", setting="data.max_rows")
+        raise UserError(f"expected 1 to {most}, got {clusters}", setting="clusters")
     if seed < 0:
         raise UserError(f"expected 0 or more, got {seed}", setting="seed")
     rng = random.Random(seed)

@@ -58,22 +58,3 @@ def test_a_run_gets_a_calibration(qpr, verdicts, tmp_path):
     assert status == 0, err
     with open_review(str(tmp_path / "found" / "pairs.csv"), "v.csv", precision=0.9) as review:
         assert review.calibration == known.identity(light=False)
-
-
-def test_what_cannot_be_changed_or_fitted(qpr, verdicts, tmp_path):
-    status, _, err = qpr("calibrate", "minilm", verdicts)
-    assert status == 1
-    assert "got the name 'minilm'; name a folder for the calibrated copy with --out" in err
-    write_encoder(tmp_path / "run")
-    (tmp_path / "few.jsonl").write_text(verdicts.read_text().splitlines()[0] + "\n")
-    status, _, err = qpr("calibrate", "run", "few.jsonl")
-    assert status == 1
-    assert "expected 20 verdicts or more, of both kinds" in err
-    assert not (tmp_path / "run" / "export" / "calibration").exists()
-    rows = [json.loads(line) | {"weight": 1e308} for line in verdicts.read_text().splitlines()]
-    (tmp_path / "heavy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status, _, err = qpr("calibrate", "run", "heavy.jsonl")
-    assert status == 1
-    assert "weights of verdicts up to 1e+12, got 1e+308" in err
-    status, _, err = qpr("calibrate", "run", verdicts, "--out", ".")
-    assert status == 1

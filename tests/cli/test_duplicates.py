@@ -156,46 +156,6 @@ def test_quoras_own_file(qpr, run, tmp_path):
     assert (pair["id1"], pair["id2"], pair["question2"]) == ("0", "13", "cook rice")
 
 
-@pytest.mark.parametrize(
-    ("how", "status", "said"),
-    [
-        (["--threshold", "nan"], 2, "Invalid value for '--threshold'"),
-        (["--threshold", "1.5"], 2, "Invalid value for '--threshold'"),
-        (["--max-distance", "-1"], 2, "Invalid value for '--max-distance'"),
-        (["--precision", "0"], 2, "Invalid value for '--precision'"),
-        (["--pairs", "0"], 2, "Invalid value for '--pairs'"),
-        (["--pairs", "1", "--threshold", "0.5"], 1, "expected one way to choose pairs, got thr"),
-        (["--keep", "best"], 1, "`keep`: expected first, longest, central or max:COLUMN"),
-        (["--threshold", "0.5"], 1, "`threshold`: expected a run with calibrated"),
-        (["--max-distance", "1", "--within", "shop"], 1, "`within`: expected a column `shop`"),
-        (["--max-distance", "1", "--keep", "max:likes"], 1, "`keep`: expected a column `likes`"),
-        (["--pairs", "1", "--incremental", "i", "--against", "t.csv"], 1, "leave one"),
-    ],
-)
-def test_what_is_refused(qpr, run, table, tmp_path, how, status, said):
-    found = qpr("duplicates", table, "--run", run, "--out", "new/d", *how)
-    assert (found[0], said in found[2]) == (status, True), found[2]
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("question\n", "q.tsv: expected questions, got none"),
-        ("id\tquestion\n5\ta\n7\tb\n5\tc\n", "q.tsv, line 4: the id 5 stands twice"),
-        ('{"question": "a", "id": 5}\n{"question": "b"}\n', "line 2: expected an id"),
-    ],
-)
-def test_questions_that_cannot_be_read(qpr, run, tmp_path, rows, said):
-    (tmp_path / "q.tsv").write_text(rows)
-    form = "jsonl" if rows[0] == "{" else "tsv"
-    how = ("duplicates", "q.tsv", "--run", run, "--out", "old/m", "--pairs", "1", "--format", form)
-    (tmp_path / "old").mkdir()
-    status, _, stderr = qpr(*how)
-    assert (status, said in stderr) == (1, True), stderr
-    assert [*(tmp_path / "old").iterdir()] == []
-
-
 def test_cells_that_spreadsheets_compute_are_marked(qpr, calibrated, tmp_path):
     rows = [
         "id,question,=note",

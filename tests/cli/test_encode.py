@@ -14,9 +14,3 @@ def test_encoded_to_a_file(qpr, run, tmp_path):
     np.testing.assert_array_equal(np.load("deep/vectors.npy"), expected)
     assert qpr("encode", run, "--out", "none.npy")[0] == 0
     assert np.load("none.npy").shape == (0, 6)
-
-
-def test_a_bad_line_is_named_and_no_file_is_left(qpr, run, tmp_path):
-    status, _, stderr = qpr("encode", run, "--out", "v.npy", given=b"a\nb\n\xff\n")
-    assert (status, (tmp_path / "v.npy").exists()) == (1, False)
-    assert "standard input, line 3: expected UTF-8" in stderr

@@ -8,67 +8,146 @@ import re
 import pytest
 
 from qpr_jax.cli.commands import qpr as program
-from tests.cli.conftest import JSONL
+from tests.cli.conftest import JSONL, TABLE
 from tests.cli.test_splits import write_pairs
 from tests.distant.rows import log_rows, write_rows
+from tests.runs import write_encoder
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+PAIR = '{"question1": "rice", "question2": "cook rice", "is_duplicate": 1}\n'
 
 
 @pytest.fixture
-def files(tmp_path):
-    """Files with mistakes."""
-    (tmp_path / "a.tsv").write_text("first\tsecond\nhow to cook rice\tx\n")
-    (tmp_path / "bad.jsonl").write_text(JSONL + "{\n")
-    (tmp_path / "deep.jsonl").write_text("[" * 100_000 + "\n")
-    (tmp_path / "q.jsonl").write_text(JSONL)
+def files(index, run, tmp_path):
+    """Files with mistakes; the index `mine` and the run `run`, of one encoder."""
+    write_encoder(tmp_path / "run")
     write_pairs(tmp_path / "good.tsv")
-    (tmp_path / "pairs.tsv").write_text((tmp_path / "good.tsv").read_text() + "one cell\n")
-    (tmp_path / "deep.toml").write_text("seed = " + "[" * 50_000)
-    (tmp_path / "mine.toml").write_text("seed = 'x'\n")
-    rows = [json.dumps({"asked": question, "said": answer}) for question, answer in log_rows()]
-    (tmp_path / "log.jsonl").write_text("\n".join(rows))
     write_rows(tmp_path / "bad_log.jsonl", log_rows())
-    with (tmp_path / "bad_log.jsonl").open("a") as file:
-        file.write("{\n")
-    (tmp_path / "evil.csv").write_text("id,\x1b[2J\u202equestion\nerror: all is well,x\n")
+    log = "".join(json.dumps({"asked": a, "said": b}) + "\n" for a, b in log_rows())
+    contents = {
+        "a.tsv": "first\tsecond\nhow to cook rice\tx\n",
+        "bad.jsonl": JSONL + "{\n",
+        "deep.jsonl": "[" * 100_000 + "\n",
+        "twice.tsv": "id\tquestion\n5\ta\n7\tb\n5\tc\n",
+        "some_ids.jsonl": '{"question": "a", "id": 5}\n{"question": "b"}\n',
+        "none.csv": "question\n",
+        "t.csv": TABLE,
+        "pairs.tsv": (tmp_path / "good.tsv").read_text() + "one cell\n",
+        "pairs.jsonl": PAIR,
+        "other.tsv": "question1\tquestion2\tis_duplicate\na\tb\t0\n",
+        "heavy.jsonl": "".join(
+            PAIR.replace("1}", f'{i % 2}, "weight": 1e308}}') for i in range(30)
+        ),
+        "numbers.jsonl": '{"question1": "a", "question2": 1}\n',
+        "ids.tsv": "question\tid\na\t5\nb\t77\n",
+        "no_id.tsv": "question\tid\na\t\n",
+        "long_id.txt": "5\n" + "x" * 1025,
+        "deep.toml": "seed = " + "[" * 50_000,
+        "mine.toml": "seed = 'x'\n",
+        "log.jsonl": log,
+        "half.tsv": "How?\tWie?\nWho?\t\n",
+        "evil.csv": "id,\x1b[2J\u202equestion\nerror: all is well,x\n",
+        "empty.csv": "",
+    }
+    contents["bad_log.jsonl"] = (tmp_path / "bad_log.jsonl").read_text() + "{\n"
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("arguments", "where", "remedy"),
     [
-        ("index made a.tsv --run {run}", "a.tsv", "--text-column"),
-        ("index made bad.jsonl --run {run}", "bad.jsonl, line 5", "--skip-bad-rows"),
-        ("index made deep.jsonl --run {run}", "deep.jsonl, line 1", "--skip-bad-rows"),
-        ("index made evil.csv --run {run} --column x", "evil.csv", "--text-column"),
-        ("index made q.jsonl --run {run} --factory LSH", "factory", "HNSW32"),
-        ("index made q.jsonl --run {run} --probes 0", "probes", ""),
-        ("index made q.jsonl --run none", "`run`", "another folder"),
-        ("encode {run} bad.jsonl --out v.npy", "bad.jsonl, line 5", "--skip-bad-rows"),
-        ("duplicates bad.jsonl --run {run} --out m --max-distance 1", "line 5", "--skip-bad-rows"),
-        ("splits pairs.tsv --out p --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
-        ("splits good.tsv --out parts --dev 0.9 --test 0.2", "", "--dev"),
-        ("clusters log.jsonl --out c --answer said", "log.jsonl", "question_column"),
-        ("clusters bad_log.jsonl --out c", "bad_log.jsonl, line", "--skip-bad-rows"),
-        ("clusters bad_log.jsonl --skip-bad-rows --out c --min-coherence 1", "", "min_coherence"),
-        ("sample --out new --seed -1", "`seed`", ""),
-        ("sample --out new --clusters 0", "clusters", ""),
-        ("publish {run} --to {run}", "`to`", "another folder"),
-        ("info none", "none", ""),
-        ("train r none.tsv", "none.tsv", ""),
+        # index, search, add, remove
+        ("index made a.tsv --run run", "a.tsv", "--text-column"),
+        ("index made bad.jsonl --run run", "bad.jsonl, line 5", "--skip-bad-rows"),
+        ("index made deep.jsonl --run run", "deep.jsonl, line 1", "--skip-bad-rows"),
+        ("index made evil.csv --run run --column x", "evil.csv", "--text-column"),
+        ("index made questions.jsonl --run run --factory LSH", "factory", "HNSW32"),
+        ("index made questions.jsonl --run run --factory IVF9,PQ7", "got PQ7", ""),
+        ("index made questions.jsonl --run run --probes 0", "`probes`", ""),
+        ("index made questions.jsonl --run gone", "`run`", "another folder"),
+        ("index made none.csv --run run", "none.csv", ""),
+        ("index made twice.tsv --run run", "twice.tsv, line 4", ""),
+        ("index made some_ids.jsonl --run run", "some_ids.jsonl, line 2", ""),
+        ("search gone --query a", "gone", ""),
+        ("search mine gone.txt", "gone.txt", ""),
+        ("search mine --query a --rerank cross_encoder", "a cross-encoder", ""),
+        ("add mine bad.jsonl", "bad.jsonl, line 5", "--skip-bad-rows"),
+        ("remove mine long_id.txt", "long_id.txt, line 2", ""),
+        ("remove mine --id 4", "`ids`", ""),
+        ("info gone", "gone", ""),
+        ("extend mine --run gone", "`run`", ""),
+        ("encode run bad.jsonl --out made.npy", "bad.jsonl, line 5", "--skip-bad-rows"),
+        # duplicates
+        ("duplicates bad.jsonl --run run --out made --max-distance 1", "line 5", "--skip-bad"),
+        ("duplicates none.csv --run run --out made --pairs 1", "none.csv", ""),
+        ("duplicates twice.tsv --run run --out made --pairs 1", "twice.tsv, line 4", ""),
+        ("duplicates t.csv --run run --out made --pairs 1 --threshold 0.5", "one way", ""),
+        ("duplicates t.csv --run run --out made --threshold 0.5", "`threshold`", ""),
+        ("duplicates t.csv --run run --out made --pairs 1 --keep best", "`keep`", "max:COLUMN"),
+        ("duplicates t.csv --run run --out made --pairs 1 --keep max:likes", "`keep`", ""),
+        ("duplicates t.csv --run run --out made --pairs 1 --within shop", "`within`", ""),
+        ("duplicates t.csv --out made --pairs 1 --incremental mine --run run", "run", "leave one"),
+        ("duplicates t.csv --incremental gone --out made", "`incremental`", "make one with"),
+        ("review gone.csv --port 0", "gone.csv", ""),
+        ("review empty.csv --port 0", "empty.csv", ""),
+        ("review - --port 0", "`pairs`", ""),
+        # data
+        ("splits pairs.tsv --out made --dev 0.2 --test 0.2", "pairs.tsv, line", "--skip-bad-rows"),
+        ("splits good.tsv --out made --dev 0.9 --test 0.2", "", "--dev"),
+        ("splits good.tsv --out made --dev 0.001", "dev", ""),
+        ("splits good.tsv --out made --dev-queries 0", "`dev_queries`", ""),
+        ("splits good.tsv --out made --seed -1", "`seed`", ""),
+        ("splits good.tsv --out run", "`out`", "another folder"),
+        ("splits gone.tsv --out made", "gone.tsv", "name a file"),
+        ("clusters log.jsonl --out made --answer said", "log.jsonl", "question_column"),
+        ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
+        ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
+        ("clusters gone.jsonl --out made", "gone.jsonl", "name a file"),
+        ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
+        ("sample --out made --seed -1", "`seed`", ""),
+        ("sample --out made --clusters 0", "clusters", ""),
+        ("negatives run pairs.jsonl --out pairs.jsonl", "`out`", ""),
+        ("negatives run pairs.jsonl --out made.csv", "`out`", ".tsv or .jsonl"),
+        ("negatives run pairs.jsonl --out made.tsv --from-rank 9 --to-rank 8", "`from_rank`", ""),
+        ("negatives run pairs.jsonl --out made.tsv --split train", "pairs.jsonl", ""),
+        ("negatives run pairs.jsonl --out made.tsv --rerank light", "re", ""),
+        ("negatives gone pairs.jsonl --out made.tsv", "`run`", ""),
+        ("negatives run other.tsv --out made.tsv", "other.tsv", ""),
+        ("rerank run pairs.jsonl", "cross-encoder", ""),
+        ("calibrate minilm pairs.jsonl", "minilm", "--out"),
+        ("calibrate run pairs.jsonl", "verdicts", ""),
+        ("calibrate run heavy.jsonl", "weights", ""),
+        ("calibrate run pairs.jsonl --out .", "", ""),
+        # evaluate, errors, publish
+        ("evaluate mine a.tsv", "a.tsv", "--column"),
+        ("evaluate mine no_id.tsv", "no_id.tsv, line 2", ""),
+        ("evaluate mine ids.tsv", "ids.tsv, line 3", "remove their rows"),
+        ("evaluate run pairs.jsonl --task classification --validation pairs.jsonl", "pairs.", ""),
+        ("evaluate run --beir gone", "gone", ""),
+        ("errors mine --out made.md", "mine", ""),
+        ("errors gone --out made.md", "gone", ""),
+        ("errors run --out made.txt", "`out`", ".html"),
+        ("publish run --to run", "`to`", "another folder"),
+        ("publish run --to .", "`to`", ""),
+        ("publish run --to minilm", "`to`", ""),
+        ("publish gone --to made", "`run`", ""),
+        # train
+        ("train r gone.tsv", "`data.path`", ""),
+        ("train r --config distill", "`data.path`", ""),
+        ("train r --config gone.toml", "gone.toml", ""),
         ("train r --config deep.toml", "deep.toml", "fix the file"),
-        ("train r --config mine.toml", "seed", ""),
-        ("train r --config synthetic_sdml --set loss.scale=-1", "loss.scale", ""),
-        ("train r --config synthetic_sdml --set lose.scale=1", "lose.scale", "loss.scale"),
+        ("train r --config mine.toml", "`seed`", ""),
+        ("train r --config synthetic_sdml --set loss.scale=-1", "`loss.scale`", ""),
+        ("train r --config synthetic_sdml --set lose.scale=1", "`lose.scale`", "loss.scale"),
+        ("train r --config synthetic_sdml --set loss.scale", "`changes`", ""),
     ],
 )
-def test_an_error_is_one_line_that_says_where_and_what_to_do(
-    qpr, files, run, arguments, where, remedy
-):
-    words = [word.replace("{run}", str(run)) for word in arguments.split(" ")]
-    status, stdout, stderr = qpr(*words)
-    assert (status, stdout) == (1, "")
+def test_an_error_is_one_line_that_says_where_and_what_to_do(qpr, files, arguments, where, remedy):
+    before = {path.name for path in files.iterdir()} | {"r"}
+    status, stdout, stderr = qpr(*arguments.split(" "))
+    assert (status, stdout) == (1, ""), stderr
     line = stderr.splitlines()[-1]
     assert line.startswith("error: ")
     assert line.isprintable()
@@ -76,7 +155,69 @@ def test_an_error_is_one_line_that_says_where_and_what_to_do(
     assert where in line
     assert remedy in line
     assert len(line) < 700
-    assert not list(files.glob("made*")) or not list(files.glob("made*/index/manifest.json"))
+    made = {path.name for path in files.iterdir()} - before
+    assert not [name for name in made if (files / name / "index" / "manifest.json").exists()]
+    assert not [name for name in made if (files / name).is_file() and not name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("serch mine", "No such command 'serch'"),
+        ("search mine -k 0", "'-k'"),
+        ("search mine --query rice --rerank heavy", "'--rerank'"),
+        ("search mine --query rice --cross-encoder x", "--rerank cross_encoder"),
+        ("search mine --query rice --output tsv --json", "--json goes without --output tsv"),
+        ("index mine --id-column a --no-ids", "exclude each other"),
+        ("index mine --payload a --no-payload", "exclude each other"),
+        ("extend mine", "--run"),
+        ("encode run x.tsv --out y.npy --spark local[1]", "folder of Parquet files"),
+        ("duplicates t.csv --out d --threshold nan", "'--threshold'"),
+        ("duplicates t.csv --out d --threshold 1.5", "'--threshold'"),
+        ("duplicates t.csv --out d --max-distance -1", "'--max-distance'"),
+        ("duplicates t.csv --out d --precision 0", "'--precision'"),
+        ("duplicates t.csv --out d --pairs 0", "'--pairs'"),
+        ("duplicates t.csv --out d --excel --output jsonl", "--excel needs --output csv or tsv"),
+        ("splits pairs.tsv", "--out"),
+        ("clusters", "give LOGS and --out"),
+        ("clusters rows.jsonl", "give LOGS and --out"),
+        ("clusters --out made", "give LOGS and --out"),
+        ("clusters rows.jsonl --out made --verdicts sample.tsv", "give LOGS and --out"),
+        ("clusters rows.jsonl --out made --min-coherence 2", "'--min-coherence'"),
+        ("negatives run p.tsv --out n.tsv --relative-margin -1", "'--relative-margin'"),
+        ("negatives run p.tsv --out n.tsv --max-score 2", "'--max-score'"),
+        ("negatives run p.tsv --out n.tsv --max-score 0.4", "--rerank or --cross-encoder"),
+        ("negatives run p.tsv --out n.tsv --count 0", "'--count'"),
+        ("errors run --split tests --out e.md", "'--split'"),
+        ("evaluate run p.tsv --task classification", "needs --validation"),
+        ("evaluate run p.tsv --validation p.tsv", "--validation goes"),
+        ("evaluate run - --task classification --validation -", "standard input"),
+        ("evaluate run - --task mining --duplicates -", "standard input"),
+        ("evaluate run p.tsv --task mining --other-texts", "--task retrieval"),
+        ("evaluate run p.tsv --task mining --cross-encoder x", "--task retrieval"),
+        ("evaluate run p.tsv --task mining --duplicates d.tsv --format tsv", "--duplicates"),
+        ("evaluate run p.tsv --task translation --format tsv", "--format"),
+        ("evaluate run --split dev", "--beir"),
+        ("evaluate run --trec a.run", "--beir"),
+        ("evaluate run p.tsv --beir set", "--beir"),
+        ("evaluate run --beir set --task mining", "--beir"),
+        ("evaluate run --beir set --format tsv", "--beir"),
+        ("evaluate run --beir set --validation p.tsv", "--validation"),
+        ("evaluate run --beir set --duplicates p.tsv", "--duplicates"),
+        ("presets best", "'best' is not one of"),
+        ("presets --all", "--all"),
+        ("train r --from x --set encoder.pretrained=y", "--from and --set encoder.pretrained"),
+        ("train r --labels x --set data.labels=y", "--labels and --set data.labels"),
+        ("train r pairs.tsv --set data.path=y", "PAIRS and --set data.path"),
+    ],
+)
+def test_a_wrong_use_of_options_is_named(qpr, tmp_path, arguments, said):
+    before = [*tmp_path.iterdir()]
+    status, stdout, stderr = qpr(*arguments.split(" "))
+    assert (status, stdout) == (2, "")
+    assert "Usage: qpr" in stderr
+    assert said in stderr
+    assert [*tmp_path.iterdir()] == before
 
 
 def test_commands_in_messages_exist():

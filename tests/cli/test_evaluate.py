@@ -29,13 +29,10 @@ def test_verdicts_are_scored(qpr, run, tmp_path):
         **dict.fromkeys(("accuracy", "f1", "precision", "recall", "mcc"), 1.0),
         **dict.fromkeys(("average_precision", "roc_auc"), 1.0),
     }
-    assert qpr(*classify)[0] == 2
     status, out, _ = qpr("evaluate", run, "test.jsonl", "--task", "mining")
     scores = json.loads(out)
     assert (scores["questions"], scores["true_pairs"], scores["f1"]) == (3, 1, 1.0)
     assert (scores["labelled_pairs"], scores["non_duplicates"]) == (2, 1)
-    assert qpr("evaluate", run, "test.jsonl", "--task", "mining", "--other-texts")[0] == 2
-    assert qpr("evaluate", run, "-", "--task", "classification", "--validation", "-")[0] == 2
     (tmp_path / "one.jsonl").write_text(text.splitlines()[0])
     stderr = qpr(*classify, "--validation", "one.jsonl")[2]
     assert stderr.startswith("error: one.jsonl: expected labeled pairs of both kinds")
@@ -85,31 +82,6 @@ def test_a_set_of_beir_is_scored(qpr, run, tmp_path):
     assert stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--split", "dev"),
-        ("--trec", "a.run"),
-        ("pairs.tsv", "--beir", "set"),
-        ("--beir", "set", "--task", "mining"),
-        ("--beir", "set", "--other-texts"),
-        ("--beir", "set", "--cross-encoder", "cross"),
-        ("pairs.tsv", "--task", "mining", "--cross-encoder", "cross"),
-        ("--beir", "set", "--format", "tsv"),
-        ("--beir", "set", "--validation", "pairs.tsv", "--task", "classification"),
-        ("--beir", "set", "--validation", "pairs.tsv"),
-        ("--beir", "set", "--duplicates", "pairs.tsv"),
-    ],
-)
-def test_options_that_do_not_go_together(qpr, run, options):
-    assert qpr("evaluate", run, *options)[0] == 2
-
-
-def test_classification_needs_pairs_to_choose_a_threshold(qpr, run):
-    status, _, stderr = qpr("evaluate", run, "pairs.tsv", "--task", "classification")
-    assert (status, "--task classification needs --validation FILE" in stderr) == (2, True)
-
-
 def test_both_stages_are_scored(qpr, index, tmp_path):
     (tmp_path / "pairs.tsv").write_text("question\tid\nhow to learn python\t5\ncook rice\t8\n")
     status, out, _ = qpr("evaluate", index, "pairs.tsv")
@@ -121,13 +93,3 @@ def test_both_stages_are_scored(qpr, index, tmp_path):
     assert status == 0
     assert both.pop("reranked").keys() == first.keys() == both.keys()
     assert both == first
-
-
-def test_ids_that_the_index_does_not_have_are_no_scores(qpr, index, tmp_path):
-    (tmp_path / "pairs.tsv").write_text("question\tid\na\t5\nb\t77\nc\t8\nd\t9\nb\t9\n")
-    status, out, stderr = qpr("evaluate", index, "pairs.tsv")
-    assert (status, out) == (1, "")
-    assert stderr == (
-        f"error: pairs.tsv, line 3: expected the id of a question in {index}, got 77; 2 of 4 ids "
-        "are missing in the index; remove their rows, or name the index of these ids\n"
-    )

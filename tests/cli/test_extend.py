@@ -3,7 +3,7 @@
 import json
 
 from qpr_jax.encoders.load import read_encoder
-from tests.added_words import write_english, write_extended
+from tests.added_words import write_extended
 
 
 def info(qpr, folder):
@@ -26,31 +26,6 @@ def test_extended_once(qpr, index, run, tmp_path):
     status, _, stderr = qpr("extend", index, "--run", tmp_path / "german")
     assert status == 0
     assert stderr.endswith(f" {index}: had this encoder already\n")
-
-
-def test_another_encoder_is_refused_in_one_line(qpr, index, run, tmp_path):
-    write_extended(run, tmp_path / "german", "reis", "kochen")
-    assert qpr("extend", index, "--run", "german")[0] == 0
-    write_english(tmp_path / "other", subwords=False)
-    for name, what in (
-        ("other", "which extends none; train one with text.added_words"),
-        (run, "got one that it extends; leave the index"),
-    ):
-        status, out, stderr = qpr("extend", index, "--run", name)
-        assert (status, out) == (1, "")
-        assert stderr.count("\n") == 1
-        assert "error: `run`: " in stderr
-        assert "expected an encoder that extends that of" in stderr
-        assert what in stderr
-    assert qpr("extend", index)[0] == 2
-    (tmp_path / "empty" / "index").mkdir(parents=True)
-    for name in ("none", "german", "empty"):
-        status, _, stderr = qpr("extend", tmp_path / name, "--run", "german")
-        assert status == 1
-        assert stderr.count("\n") == 1
-        assert "error: `folder`: " in stderr
-        assert "expected a" in stderr
-        assert "train one" not in stderr
 
 
 def test_the_model_card_names_what_is_extended(qpr, run, tmp_path):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from qpr_jax import Retriever
 from qpr_jax.cli import commands
@@ -60,13 +59,6 @@ def test_searched_in_two_stages(qpr, index, tmp_path):
     assert [row["distance"] for row in one_stage] == sorted(row["distance"] for row in one_stage)
     table = qpr(*asked, "--output", "tsv")[1].splitlines()
     assert [row.split("\t")[4] for row in table[1:]] == [*map(str, scores[:3]), ""]
-    status, _, stderr = qpr(*asked, "--rerank", "cross_encoder")
-    assert status == 1
-    assert "expected a cross-encoder, found none" in stderr
-    assert qpr(*asked, "--rerank", "heavy")[0] == 2
-    status, _, stderr = qpr(*asked, "--cross-encoder", "cross")
-    assert status == 2
-    assert "--cross-encoder goes with --rerank cross_encoder" in stderr
     (facts,) = json.loads(qpr("info", index)[1])["rerankers"].values()
     assert facts["candidates"] == 3
     assert qpr("index", "other", "questions.jsonl", "--run", index)[0] == 0
@@ -156,102 +148,6 @@ def test_info_finds_a_flipped_bit_that_opening_does_not(qpr, index):
     status, out, stderr = qpr("info", index)
     assert (status, out) == (1, "")
     assert f"{path.name}: the bytes differ from their SHA-256" in stderr
-
-
-def test_evaluated(qpr, index, tmp_path):
-    questions = list(QUESTIONS.values())
-    rows = [(questions[0], 5), (questions[2], 3), (questions[2], 8), (questions[1], 2**63 - 1)]
-    (tmp_path / "pairs.tsv").write_text(
-        "question\tid\n" + "".join(f"{question}\t{i}\n" for question, i in rows)
-    )
-    status, out, stderr = qpr("evaluate", index, "pairs.tsv")
-    assert status == 0, stderr
-    scores = json.loads(out)
-    assert scores["queries"] == 3
-    assert scores["hits@1"] == pytest.approx(2 / 3)
-    assert scores["mrr@20"] == pytest.approx((2 + 1 / 3) / 3)
-    assert scores["recall@10"] == 1
-    others = json.loads(qpr("evaluate", index, "pairs.tsv", "--other-texts")[1])
-    assert others["hits@1"] < scores["hits@1"]
-    assert others["recall@10"] == pytest.approx((0 + 1 / 2 + 1) / 3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "given", "status", "message"),
-    [
-        (
-            ("search", "nowhere", "--query", "a"),
-            b"",
-            1,
-            "expected a run or an index, found none at nowhere",
-        ),
-        (("search", "mine", "gone.txt"), b"", 1, "error: gone.txt: cannot be read (No such file"),
-        (
-            ("search", "mine"),
-            b"\xff",
-            1,
-            "error: standard input, line 1: expected UTF-8; save",
-        ),
-        (("search", "mine", "-k", "0"), b"", 2, "0 is not in the range x>=1"),
-        (("serch", "mine"), b"", 2, "No such command 'serch'"),
-        (("index", "mine", "--run", "nowhere"), b"a", 1, "`run`: expected a run or an index"),
-        (("index", "mine", "--id-column", "a", "--no-ids"), b"a", 2, "exclude each other"),
-        (("index", "mine", "--payload", "a", "--no-payload"), b"a", 2, "exclude each other"),
-        (
-            ("index", "other", "--run", "mine"),
-            b"",
-            1,
-            "error: standard input: expected questions to index, got",
-        ),
-        (("index", "other", "--run", "mine", "--factory", "LSH"), b"a", 1, "got 'LSH'"),
-        (
-            ("index", "other", "--run", "mine", "--probes", "0"),
-            b"a",
-            1,
-            "`probes`: expected a number from 1 to",
-        ),
-        (
-            ("index", "other", "--run", "mine", "--factory", "IVF9,PQ7"),
-            b"a",
-            1,
-            "expected at most 6 parts, one a dimension, got PQ7",
-        ),
-        (("add", "mine", "--format", "jsonl"), b"{", 1, "line 1: expected a JSON object"),
-        (
-            ("remove", "mine"),
-            b"5\n" + b"x" * 1025,
-            1,
-            "standard input, line 2: expected an id: a whole number, or a string of at most",
-        ),
-        (("evaluate", "mine"), b"question\tid\n", 1, "expected columns question, id, got"),
-        (("evaluate", "mine", "--format", "tsv"), b"question\tid\n", 1, "expected pairs to score"),
-        (
-            ("evaluate", "mine", "--format", "tsv"),
-            b"question\tid\na\t5\nb\tb",
-            1,
-            "got b; 1 of 2 ids",
-        ),
-        (("evaluate", "mine", "--format", "tsv"), b"question\tid\na\t\n", 1, "line 2: expected a"),
-        (("train", "r", "gone.tsv"), b"", 1, "error: `data.path`: expected a file of question"),
-        (("train", "r", "questions.jsonl", "--config", "x.toml"), b"", 1, "found none"),
-    ],
-)
-def test_mistakes_are_told_in_one_line(qpr, index, arguments, given, status, message):
-    before = contents(index)
-    got, _, stderr = qpr(*arguments, given=given)
-    assert got == status, stderr
-    assert message in stderr
-    assert contents(index) == before
-
-
-def test_ids_must_be_each_question_s_own(qpr, run):
-    twice = b'{"id": 1, "question": "a"}\n{"id": 1, "question": "b"}\n'
-    status, _, stderr = qpr("index", "mine", "--run", run, "--format", "jsonl", given=twice)
-    assert status == 1
-    assert "error: standard input, line 2: the id 1 stands twice" in stderr
-    some = b'{"id": 1, "question": "a"}\n\n{"question": "b"}\n'
-    status, _, stderr = qpr("index", "mine", "--run", run, "--format", "jsonl", given=some)
-    assert "error: standard input, line 3: expected an id, as in the rows before" in stderr
 
 
 def test_help_has_an_example_for_each_command(qpr):

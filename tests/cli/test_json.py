@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 import pytest
 
@@ -73,16 +72,3 @@ def test_every_command_prints_json(results, tmp_path):
     for name, folder in (("splits", "parts"), ("clusters", "clusters")):
         report = json.loads((tmp_path / folder / "report.json").read_text())
         assert one[name] == {"out": folder} | report
-
-
-def test_json_and_tsv_exclude_each_other(qpr, index):
-    status, stdout, stderr = qpr("search", index, "--query", "rice", "--output", "tsv", "--json")
-    assert (status, stdout) == (2, "")
-    assert stderr.endswith("Error: --json goes without --output tsv\n")
-
-
-def test_errors_print_nothing_but_their_line(qpr, tmp_path):
-    shutil.rmtree(tmp_path / "none", ignore_errors=True)
-    status, stdout, stderr = qpr("info", "none", "--json")
-    assert (status, stdout) == (1, "")
-    assert stderr.count("\n") == 1

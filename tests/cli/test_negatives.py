@@ -172,34 +172,3 @@ def test_the_cross_encoder_of_a_folder_is_asked(qpr, run, pairs, tmp_path):
     logits = read_cross_encoder(TINY).predict([(row["query"], row["negative"]) for row in rows])
     for row, logit in zip(rows, logits.tolist(), strict=True):
         assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "status", "said"),
-    [
-        (("--out", "./pairs.jsonl"), 1, "`out`: expected another file than that of the pairs"),
-        (("--out", "n.csv"), 1, "`out`: expected a file .tsv or .jsonl, got n.csv"),
-        (("--out", "n.tsv", "--from-rank", "9", "--to-rank", "8"), 1, "`from_rank`: expected at"),
-        (("--out", "n.tsv", "--split", "train"), 1, "expected pairs.jsonl to be the file that"),
-        (("--out", "n.tsv", "--relative-margin", "-1"), 2, "Invalid value for '--relative-margin'"),
-        (("--out", "n.tsv", "--max-score", "2"), 2, "Invalid value for '--max-score'"),
-        (("--out", "n.tsv", "--count", "0"), 2, "Invalid value for '--count'"),
-        (
-            ("--out", "n.tsv", "--max-score", "0.4"),
-            2,
-            "--max-score goes with --rerank or --cross-encoder",
-        ),
-    ],
-)
-def test_what_cannot_be_is_named(qpr, run, pairs, tmp_path, options, status, said):
-    found, _, stderr = qpr("negatives", run, pairs, *options)
-    assert (found, said in stderr) == (status, True), stderr
-    assert not [*tmp_path.glob("n.*")]
-    stderr = qpr("negatives", "nowhere", pairs, "--out", "n.tsv")[2]
-    assert "error: `run`: expected a run or an index, found none at nowhere" in stderr
-
-
-def test_pairs_without_a_duplicate_have_no_query(qpr, run, tmp_path):
-    (tmp_path / "p.tsv").write_text("question1\tquestion2\tis_duplicate\na\tb\t0\n")
-    stderr = qpr("negatives", run, "p.tsv", "--out", "n.tsv")[2]
-    assert stderr == "error: p.tsv: expected questions labeled as duplicates, got none\n"

@@ -25,14 +25,6 @@ def test_a_published_model_is_used_by_its_name(qpr, run, tmp_path, monkeypatch):
     assert [json.loads(line)["question"] for line in out.splitlines()] == lines.splitlines()
 
 
-def test_what_is_there_is_not_overwritten(qpr, run, tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes").write_text("work")
-    status, _, stderr = qpr("publish", run, "--to", "mine")
-    assert status == 1
-    assert stderr == "error: `to`: mine exists already; remove it, or name another folder\n"
-
-
 @pytest.mark.parametrize("name", ["two words", "it's", 'a"b', "a\\b", "-x", "naïve"])
 def test_the_card_of_any_name_can_be_followed(qpr, run, tmp_path, monkeypatch, name):
     status, _, stderr = qpr("publish", run, "--to", f"models/{name}")
@@ -50,13 +42,6 @@ def test_names_that_no_card_can_say_are_refused(qpr, run, name):
     status, _, stderr = qpr("publish", run, "--to", name)
     assert status == 1
     assert "to`: expected printable characters, and another name than minilm" in stderr
-
-
-def test_a_run_without_an_encoder_is_told(qpr, tmp_path):
-    status, _, stderr = qpr("publish", "nothing", "--to", "mine")
-    assert status == 1
-    assert "`run`: expected a run or an index, found none at nothing, nor a model of" in stderr
-    assert not (tmp_path / "mine").exists()
 
 
 def test_a_run_that_is_not_finished_is_not_published(qpr, run, tmp_path):
@@ -88,9 +73,3 @@ def test_a_published_model_is_no_index(qpr, run, command):
     status, out, stderr = qpr(name, "mine", *rest, given=b"how\n")
     assert (status, out) == (1, "")
     assert "mine has no index/; finish the run (the same command resumes it), or make an" in stderr
-
-
-def test_the_folder_that_one_is_in_is_not_replaced(qpr, run):
-    status, _, stderr = qpr("publish", run, "--to", ".")
-    assert status == 1
-    assert "error: `to`: expected another folder than the current one, got .\n" in stderr

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from qpr_jax.reranking.cross_encoder import read_cross_encoder, save_cross_encoder
-from tests.cli.conftest import QUESTIONS
 
 TINY = pathlib.Path(__file__).parent.parent / "reranking" / "tiny_cross_encoder"
 GOLDEN = json.loads((TINY / "golden.json").read_text())
@@ -45,26 +44,3 @@ def test_a_run_has_probabilities(qpr, tmp_path):
     assert status == 0, stderr
     rows = [json.loads(line) for line in out.splitlines()]
     assert all(0.25 < row["probability"] < 0.75 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "given", "message"),
-    [
-        ((TINY, "pairs.txt"), "", "expected columns question1, question2, got lines of text"),
-        ((TINY, "-", "--format", "tsv"), "question1\tother\na\tb\n", "name its columns so"),
-        ((TINY, "-", "--format", "jsonl"), '{"question1": "a", "question2": 1}', "two questions"),
-        (("none", "pairs.txt"), "", "expected a cross-encoder with config.json"),
-    ],
-)
-def test_what_cannot_be_scored_is_named(qpr, tmp_path, arguments, given, message):
-    (tmp_path / "pairs.txt").write_text(next(iter(QUESTIONS.values())))
-    status, out, stderr = qpr("rerank", *arguments, given=given.encode())
-    assert (status, out) == (1, "")
-    assert message in stderr
-    assert len(stderr.splitlines()) == 1
-
-
-def test_an_encoder_is_no_cross_encoder(qpr, run):
-    status, _, stderr = qpr("rerank", run, given=b"")
-    assert status == 1
-    assert "expected a cross-encoder" in stderr

@@ -70,20 +70,3 @@ def test_other_machines_need_an_allowed_name_and_the_token(start):
     assert client.get("/review").json()["pairs"] == 40
     assert client.get("/review", headers={"Authorization": ""}).status_code == 401
     assert client.get("/review", headers={"Host": "evil.example"}).status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["-"], "`pairs`: expected a file of pairs, got standard input"),
-        (["nothing.csv"], "nothing.csv"),
-        (["empty.csv"], "empty.csv"),
-    ],
-)
-def test_what_is_no_file_of_pairs(qpr, tmp_path, arguments, said):
-    (tmp_path / "empty.csv").write_text("")
-    status, _, stderr = qpr("review", *arguments, "--port", 0)
-    assert status == 1
-    assert said in stderr.lower()
-    assert stderr.count("\n") == 1
-    assert not (tmp_path / "verdicts.csv").exists()

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from qpr_jax.data.pairs import HEADER, read_question_pairs
 
 ROWS = [(2 * i, 2 * i + 1, f"how do i learn {i}", f"learning of {i}", 1) for i in range(40)]
@@ -61,42 +59,3 @@ def test_parts_are_made_and_scored(qpr, run, tmp_path):
     (pair,) = map(json.loads, (tmp_path / "m" / "pairs.jsonl").read_text().splitlines())
     qids = {line.split("\t")[0] for line in mining.read_text().splitlines()[1:]}
     assert {str(pair["id1"]), str(pair["id2"])} <= qids
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--dev", 0.6, "--test", 0.4), "expected shares that leave some to train on, got 0.6 and"),
-        (("--dev", 0.001), "expected duplicates in each part, got none for dev, which is 0.001 of"),
-        (("--dev-queries", 0), "`dev_queries`: expected 1 or more, got 0"),
-        (("--seed", -1), "`seed`: expected 0 or more, got -1"),
-    ],
-)
-def test_sizes_that_cannot_be(qpr, tmp_path, options, said):
-    write_pairs(tmp_path / "pairs.tsv")
-    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts", *options)
-    assert status == 1
-    assert stderr.startswith("error: ")
-    assert stderr.count("\n") == 1
-    assert said in stderr
-    assert not (tmp_path / "parts").exists()
-
-
-def test_files_and_folders_that_will_not_do(qpr, tmp_path):
-    status, _, stderr = qpr("splits", "none.tsv", "--out", "parts")
-    assert status == 1
-    assert stderr.startswith(
-        "error: none.tsv: cannot be read (No such file or directory); name a file"
-    )
-    assert qpr("splits", "pairs.tsv")[0] == 2
-    write_pairs(tmp_path / "pairs.tsv", [*ROWS, (1, 2, "a\tb", "c", 1)])
-    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
-    assert status == 1
-    assert "pairs.tsv, line 81: expected 6 fields, as the header, got 7" in stderr
-    shares = ("--dev", 0.2, "--test", 0.2)
-    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts", "--skip-bad-rows", *shares)
-    assert status == 0, stderr
-    assert json.loads((tmp_path / "parts" / "report.json").read_text())["skipped_rows"] == 1
-    status, _, stderr = qpr("splits", "pairs.tsv", "--out", "parts")
-    assert status == 1
-    assert "`out`: parts exists already; remove it, or name another folder" in stderr

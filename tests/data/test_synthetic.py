@@ -122,5 +122,5 @@ def test_small_logs(clusters):
 
 @pytest.mark.parametrize("clusters", [0, -5, 10**6])
 def test_impossible_sizes(clusters):
-    with pytest.raises(UserError, match=r"`data\.max_rows`: expected 1 to 23404, got"):
+    with pytest.raises(UserError, match=r"`clusters`: expected 1 to 23404, got"):
         synthetic_pairs(clusters=clusters)
