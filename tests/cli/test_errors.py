@@ -82,12 +82,9 @@ def test_runs_that_cannot_be_compared(qpr, runs, tmp_path):
     fewer = make_run(tmp_path / "fewer", 0, {7: QUESTIONS[7]})
     for second, said in ((first, "`other`"), (other, "'another'"), (fewer, "20 questions, got 1")):
         status, out, stderr = qpr("errors", first, second, "--out", "e.md")
-        assert (status, out, stderr.count("
-"), said in stderr) == (1, "", 1, True), stderr
-    for pairs, said in (("", "expected pairs of the split"), ("7	8
-", "question 8 is not in")):
-        (first / "splits" / "test.tsv").write_text(f"id1	id2
-{pairs}")
+        assert (status, out, stderr.count("\n"), said in stderr) == (1, "", 1, True), stderr
+    for pairs, said in (("", "expected pairs of the split"), ("7\t8\n", "question 8 is not in")):
+        (first / "splits" / "test.tsv").write_text(f"id1\tid2\n{pairs}")
         assert f"test.tsv: {said}" in qpr("errors", first, "--out", "e.md")[2]
     assert not (tmp_path / "e.md").exists()
 
