@@ -1,4 +1,4 @@
-import re
+"""Settings: defaults, files and texts, what is refused, and what identifies a run."""
 
 import pytest
 from pydantic import ValidationError
@@ -6,7 +6,11 @@ from pydantic import ValidationError
 from qpr_jax.errors import UserError
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity
-from qpr_jax.training.overrides import override
+from qpr_jax.training.overrides import from_flat, load_config, override
+from qpr_jax.training.presets import PRESETS, preset_scores
+
+QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
+TAUGHT = {"teacher.model": "a", "data.parallel": ("en-de:b.tsv",), "text.subwords": True}
 
 
 def test_the_defaults_are_those_of_the_paper():
@@ -22,21 +26,75 @@ def test_the_defaults_are_those_of_the_paper():
     assert (flat["index.factory"], flat["index.probes"]) == ("auto", 64)
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid_as_they_are_and_small(name):
+    config, small = load_config(name), load_config(f"{name}:smoke")
+    assert load_config(f"{name}_smoke") == small
+    validate(config)
+    validate(small)
+    assert from_flat(flatten(config)) == config
+    assert small.data.held_out_pairs == 200
+    if config.max_epochs or config.teacher.model or config.text.added_words:
+        assert (small.max_steps, small.batch_size) == (12, 32)
+        assert small.optimizer.warmup_steps <= 2
+        assert small.data.spliced <= 500
+    else:
+        assert small.batch_size == config.batch_size
+
+
+def test_every_preset_has_a_summary():
+    assert {*preset_scores()} == {*PRESETS}
+
+
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "text", "value"),
     [
-        ("data.source", "web"),
-        ("encoder.kind", "lstm"),
-        ("index.factory", "IVF2000,PQ301"),
-        ("loss.names", ("sdlm",)),
-        ("loss.names", ("sdml", "sdml")),
-        ("loss.weights", (1.0, 2.0)),
-        ("distributed.num_processes", 2),
+        ("batch_size", "2048", 2048),
+        ("optimizer.learning_rate", "1e-4", 1e-4),
+        ("loss.scale", "3", 3.0),
+        ("loss.symmetric", "True", True),
+        ("loss.symmetric", "false", False),
+        ("loss.names", "ranking,online_contrastive", ("ranking", "online_contrastive")),
+        ("loss.names", "ranking", ("ranking",)),
+        ("loss.names", '["ranking"]', ("ranking",)),
+        ("loss.weights", "1,0.5", (1.0, 0.5)),
+        ("loss.weights", "()", ()),
+        ("encoder.kernel_sizes", "(1, 3, 5)", (1, 3, 5)),
+        ("encoder.kernel_sizes", 5, (5,)),
+        ("data.path", "2024", "2024"),
+        ("data.path", "a b.tsv", "a b.tsv"),
+        ("data.path", "", ""),
     ],
 )
-def test_a_setting_that_does_not_fit_is_named(name, value):
-    with pytest.raises(UserError):
-        validate(override(TrainConfig(), {name: value}))
+def test_a_value_may_be_a_text(name, text, value):
+    config = TrainConfig()
+    changed = flatten(override(config, {name: text}))[name]
+    assert changed == value
+    assert type(changed) is type(value)
+    assert config == TrainConfig()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("batch_size", "many", "must be a valid integer, got 'many'"),
+        ("batch_size", 0, "must be greater than or equal to 1, got 0"),
+        ("batch_size", 1.5, "must be a valid integer, got 1.5"),
+        ("seed", 2**32, "must be less than 4294967296, got 4294967296"),
+        ("loss.scale", "nan", "must be a finite number, got 'nan'"),
+        ("loss.symmetric", 2, "must be a valid boolean, got 2"),
+        ("loss.distance", "l2", "must be 'ssd' or 'euc', got 'l2'"),
+        ("loss.weights", (0.0,), "must be greater than 0, got 0.0"),
+        ("batch.token_dropout", 1.0, "must be less than 1, got 1.0"),
+        ("data.path", 1, "must be a valid string, got 1"),
+        ("encoder.kernel_sizes", "1.5", "must be a valid integer, got '1.5'"),
+        ("encoder.kernel_sizes", (), "must have at least 1 item, got ()"),
+    ],
+)
+def test_a_wrong_value_is_refused(name, value, rule):
+    with pytest.raises(UserError) as caught:
+        override(TrainConfig(), {name: value})
+    assert (caught.value.setting, caught.value.what) == (name, rule)
 
 
 def test_assigning_a_wrong_value_or_name_is_refused():
@@ -45,6 +103,80 @@ def test_assigning_a_wrong_value_or_name_is_refused():
         config.loss.smoothing = 1.1
     with pytest.raises(ValidationError, match="no_such"):
         config.loss.no_such = 1.1
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("bach_size", "batch_size"),
+        ("loss", "loss.names"),
+        ("teacher", "teacher.model"),
+        ("patience", "early_stopping.patience"),
+        ("lose.scale", "loss.scale"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
+    with pytest.raises(UserError, match=f"no setting `{name}`; did you mean `{near}`?"):
+        override(TrainConfig(), {name: 3})
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"data.source": "web"}, "data.source"),
+        ({"encoder.kind": "lstm"}, "encoder.kind"),
+        ({"encoder.kind": "bert"}, "encoder.pretrained"),
+        ({"index.factory": "IVF2000,PQ301"}, "factory"),
+        ({"loss.names": ("sdlm",)}, "loss.names"),
+        ({"loss.names": ("sdml", "sdml")}, "loss.names"),
+        ({"loss.weights": (1.0, 2.0)}, "loss.weights"),
+        ({"batch.subword_dropout": 0.1}, "batch.subword_dropout"),
+        # What there is to learn from
+        ({"max_epochs": 0}, ""),
+        ({"data.source": "questions"}, ""),
+        ({"early_stopping.metric": "agreement"}, "early_stopping.metric"),
+        ({"teacher.model": "a", "teacher.epochs": 0, "max_epochs": 0}, ""),
+        (QUESTIONS | {"teacher.model": "a"}, "max_epochs"),
+        (
+            {"data.source": "questions", "teacher.model": "a", "max_epochs": 0},
+            "early_stopping.metric",
+        ),
+        (
+            {"data.source": "questions", "encoder.pretrained": "a", "rerank.candidates": 9},
+            "early_stopping.metric",
+        ),
+        # Translations
+        (TAUGHT | {"teacher.model": ""}, "data.parallel"),
+        ({"batch.translations": 0.25}, "batch.translations"),
+        ({"early_stopping.metric": "translation"}, "early_stopping.metric"),
+        (
+            TAUGHT
+            | {"encoder.kind": "bert", "encoder.pretrained": "m", "batch.subword_dropout": 0.1},
+            "batch.subword_dropout",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_fit_each_other_are_named(changes, setting):
+    with pytest.raises(UserError) as caught:
+        validate(override(TrainConfig(), changes))
+    assert caught.value.setting == setting
+    assert setting or caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        TAUGHT,
+        TAUGHT | {"batch.translations": 0.25, "batch.subword_dropout": 0.1, "data.glossed": 2},
+        # An encoder to start from has words of its own.
+        TAUGHT | {"encoder.pretrained": "c", "text.subwords": False, "batch.subword_dropout": 0.1},
+        QUESTIONS | {"teacher.model": "a", "max_epochs": 0},
+    ],
+    ids=str,
+)
+def test_settings_that_fit_pass(changes):
+    validate(override(TrainConfig(), changes))
 
 
 def test_a_run_is_not_identified_by_what_does_not_change_its_result():
@@ -57,74 +189,45 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("text", "message"),
     [
-        (
-            {"coordinator": "here:1", "num_processes": 2, "process_id": 1, "enabled": False},
-            "enabled: False",
-        ),
-        (
-            {"coordinator": "here", "num_processes": 2, "process_id": 1},
-            "got 'here', 2 and 1, enabled: True",
-        ),
-        ({"coordinator": "here:1", "num_processes": 2, "process_id": 2}, "got 'here:1', 2 and 2"),
-        ({"process_id": 0}, "got '', 0 and 0"),
+        ("batch_size = ", "expected TOML, got"),
+        (f"batch_size = {'[' * 50_000}", "expected TOML, got values nested too deeply"),
+        ("batch_size = 'x'", "must be a valid integer, got 'x'"),
+        ("[loss]\nnames = 3", "`loss.names`: must be a valid string, got 3"),
+        ("[loss.scale]\nx = 3", "there is no setting `loss.scale.x`"),
     ],
 )
-def test_processes_are_named_whole_or_not_at_all(changed, message):
-    settings = TrainConfig()
-    changes = {
-        f"distributed.{name}": value for name, value in ({"enabled": True} | changed).items()
-    }
-    settings = override(settings, changes)
-    with pytest.raises(UserError, match=re.escape(message)):
-        validate(settings)
+def test_a_wrong_file_of_settings_is_refused(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        load_config(str(path))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"max_epochs": 0}, "expected pairs to train on or a teacher, got neither"),
-        ({"data.source": "questions"}, "expected pairs to train on or a teacher, got neither"),
-        (
-            {"teacher.init_embeddings": True},
-            "`teacher.init_embeddings`: expected a teacher, got none",
-        ),
-        ({"early_stopping.metric": "agreement"}, "expected a teacher, got none"),
-        (
-            {"teacher.model": "a", "teacher.vectors": "b"},
-            "expected a teacher's model or its vectors, got 'a' and 'b'",
-        ),
-        (
-            {"teacher.model": "a", "teacher.epochs": 0, "max_epochs": 0},
-            "expected 1 epoch or more of imitation or of pairs, got 0 and 0",
-        ),
-        (
-            {"teacher.model": "a", "data.source": "questions"},
-            "expected 0, since a list of questions has no pairs, got 10",
-        ),
-        (
-            {"teacher.model": "a", "data.source": "questions", "max_epochs": 0},
-            "`early_stopping.metric`: expected agreement",
-        ),
-        (
-            {"encoder.kind": "bert"},
-            "`encoder.pretrained`: expected a folder to start from for bert, got none",
-        ),
-    ],
-    ids=str,
-)
-def test_teachers_pairs_and_encoders_must_fit_each_other(changed, message):
-    settings = TrainConfig()
-    settings = override(settings, changed)
-    with pytest.raises(UserError, match=re.escape(message)):
-        validate(settings)
+def test_files_of_settings(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("batch_size = 64\n[loss]\nnames = ['sdml', 'triplet']\nscale = 2\n")
+    config = load_config(str(path))
+    assert (config.batch_size, config.loss.names) == (64, ("sdml", "triplet"))
+    assert config.loss.scale == 2.0
+    assert load_config(f"{path}:smoke").batch_size == 32
+    with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
+        load_config(str(tmp_path / "none.toml"))
+    python = tmp_path / "mine.py"
+    python.write_text("def get_config():\n    return 3\n")
+    with pytest.raises(UserError, match="that returns a `TrainConfig`"):
+        load_config(str(python), python_files=True)
+    with pytest.raises(UserError, match="or the path of a TOML file, got"):
+        load_config(str(python))
+    python.write_text(
+        "from qpr_jax import TrainConfig\n"
+        "def get_config():\n    config = TrainConfig()\n    config.seed = -1\n    return config\n"
+    )
+    with pytest.raises(UserError, match="`seed`: must be greater than or equal to 0, got -1"):
+        load_config(str(python), python_files=True)
 
 
-def test_several_processes_use_all_their_devices():
-    settings = TrainConfig()
-    settings.distributed.enabled = True
-    validate(settings)
-    settings.devices = 2
-    with pytest.raises(UserError, match=r"`devices`: expected 0 with several processes, .* got 2"):
-        validate(settings)
+def test_changes_come_before_the_config_is_shrunk():
+    config = load_config("synthetic_sdml:smoke", {"data.source": "quora"})
+    assert (config.data.source, config.data.max_rows, config.batch_size) == ("quora", 3000, 32)
