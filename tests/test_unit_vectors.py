@@ -7,8 +7,8 @@ import pytest
 from flax import nnx
 
 from qpr_jax.encoders import cnn_kernels
+from qpr_jax.encoders.cnn_kernels import pad_projection
 from qpr_jax.encoders.folded_tables import FoldedTables
-from qpr_jax.encoders.matrix_product import to_panels
 from qpr_jax.losses import contrastive_loss, ranking_loss
 from qpr_jax.models.bert import BertEncoder
 from qpr_jax.models.bert_shape import BertShape
@@ -101,7 +101,7 @@ def test_a_convolutional_encoder_and_its_export(scale):
     tables = FoldedTables(np.asarray(encoder.embedding[...]), [kernel])
     exported = cnn_kernels.encode(
         *(tables, np.asarray(encoder.embedding[...]), np.asarray(encoder.biases[0][...])),
-        *(to_panels(np.asarray(encoder.projection[...])), ids.ravel(), np.array([0, 3, 6])),
+        *(pad_projection(np.asarray(encoder.projection[...])), ids.ravel(), np.array([0, 3, 6])),
         normalize=True,
     )
     np.testing.assert_allclose(exported, trained, atol=1e-6)

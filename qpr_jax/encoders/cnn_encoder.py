@@ -13,8 +13,7 @@ import numpy as np
 
 from qpr_jax.encoders import cnn_format, cnn_kernels
 from qpr_jax.encoders.base import EncoderSummary
-from qpr_jax.encoders.folded_tables import FoldedTables, norms
-from qpr_jax.encoders.matrix_product import Panels, to_panels
+from qpr_jax.encoders.folded_tables import FoldedTables
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.machine import cpu_count
@@ -23,9 +22,6 @@ from qpr_jax.text.vocabulary import Vocabulary
 
 # Questions encoded at a time by a thread: their features fit into the cache of a core.
 _CHUNK = 512
-# In half precision, the norm of an unknown word's sum of n-grams, as a multiple of the largest row:
-# of the words of Quora's questions that `multilingual_distilled` does not know, at most 3.3.
-_LONGER_SUM = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +39,6 @@ class CnnEncoder:
       normalize: scale vectors to length 1.
       extends: identities of the encoders that this one only adds words to, newest first. A text
         without such a word has the same vector, to the last bit, from all of them.
-      half: keep the products of tokens in 16 bits (`folded_tables.FoldedTables`), in half the
-        memory. It is no part of the identity: a vector differs by rounding.
     """
 
     embedding: np.ndarray
@@ -56,7 +50,6 @@ class CnnEncoder:
     settings: dict[str, Any]
     normalize: bool = False
     extends: tuple[str, ...] = ()
-    half: bool = False
 
     def __repr__(self) -> str:
         widths = ", ".join(str(len(kernel)) for kernel in self.kernels)
@@ -173,8 +166,14 @@ class CnnEncoder:
         )
 
     def _encode(self, token_ids: np.ndarray, offsets: np.ndarray, parts: Parts) -> np.ndarray:
-        inputs = (self.embedding, self._bias, self._panels, token_ids, offsets)
-        return cnn_kernels.encode(self._tables, *inputs, normalize=self.normalize, parts=parts)
+        inputs = (self.embedding, self._bias, self._projection, token_ids, offsets)
+        return cnn_kernels.encode(
+            self._tables,
+            *inputs,
+            bag_of_words=len(self.projection) > len(self._bias),
+            normalize=self.normalize,
+            parts=parts,
+        )
 
     def _encode_chunks(self, encode: Callable[[int], np.ndarray], count: int) -> np.ndarray:
         """Call `encode(start)` for each chunk of `count` questions, on all cores."""
@@ -192,20 +191,15 @@ class CnnEncoder:
 
     @functools.cached_property
     def _tables(self) -> FoldedTables:
-        if not self.half:
-            return FoldedTables(self.embedding, self.kernels)
-        # Without added words, so that other texts keep their bits.
-        rows = self.embedding[: self.vocabulary.first_bin + self.vocabulary.bins]
-        largest = float(norms(rows, 1).max()) * (_LONGER_SUM if self.vocabulary.subwords else 1)
-        return FoldedTables(self.embedding, self.kernels, largest_norm=largest)
+        return FoldedTables(self.embedding, self.kernels)
 
     @functools.cached_property
     def _bias(self) -> np.ndarray:
         return np.concatenate(self.biases)
 
     @functools.cached_property
-    def _panels(self) -> Panels:
-        return to_panels(self.projection)
+    def _projection(self) -> np.ndarray:
+        return cnn_kernels.pad_projection(self.projection)
 
 
 def read_cnn(folder: StrPath) -> CnnEncoder:

@@ -12,12 +12,11 @@ import math
 import numpy as np
 
 from qpr_jax.encoders.folded_tables import FoldedTables, sums_of_rows
-from qpr_jax.encoders.matrix_product import Panels, multiply
-from qpr_jax.loops import compile_loop, prefetch
+from qpr_jax.loops import compile_loop
 from qpr_jax.text.base import NO_PARTS, Parts
 
-_AHEAD = 3  # tokens before its turn at which a token's products are fetched
-_LINE = 64  # bytes of a line of the cache
+_UNROLLED = 8  # features that `_project` adds at once
+_ROWS = 16  # questions that `_project` keeps in the processor's cache
 # tanh x = x P(x^2) / Q(x^2) up to where it is 1, within 5 units of the last place: the
 # approximation of Eigen and XLA, so of the training. It is seven times as fast as NumPy's.
 _P0, _P1 = np.float32(4.89352455891786e-03), np.float32(6.37261928875436e-04)
@@ -33,10 +32,11 @@ def encode(
     tables: FoldedTables,
     embedding: np.ndarray,
     bias: np.ndarray,
-    projection: Panels,
+    projection: np.ndarray,
     token_ids: np.ndarray,
     offsets: np.ndarray,
     *,
+    bag_of_words: bool = False,
     normalize: bool = False,
     parts: Parts = NO_PARTS,
 ) -> np.ndarray:
@@ -46,9 +46,10 @@ def encode(
       tables: of the kernels.
       embedding: float32 [V, e].
       bias: float32 [f], of all kernels.
-      projection: of float32 [f, d], or [f + e, d] with a bag of words.
+      projection: of `pad_projection`.
       token_ids: int32, those of question i at offsets[i] to offsets[i + 1].
       offsets: int64 [n + 1].
+      bag_of_words: project the scaled sum of embeddings, too.
       normalize: scale vectors to length 1.
       parts: of the token ids from V, whose embeddings are sums of rows.
 
@@ -65,28 +66,36 @@ def encode(
     else:
         parts = NO_PARTS
     tables.compute(np.append(token_ids[~sums], parts.rows))
-    values = np.zeros((len(offsets) - 1, projection.values.shape[1]), np.float32)
+    values = np.zeros((len(offsets) - 1, len(projection)), np.float32)
     at = 0
-    for i, table in enumerate(tables.tables):
-        start, at = at, at + table.shape[2]
-        lowest = np.float32(-np.inf) if table.dtype == np.float32 else np.int16(-(2**15))
-        _add_maxima(
-            *(table, tables.sums(i, parts), token_ids, offsets),
-            *(tables.scales[start:at], bias[start:at], lowest, table.dtype.type),
-            *(values, start),
-        )
-    if values.shape[1] > at:
+    for table in tables.tables:
+        filters = table.shape[2]
+        more = sums_of_rows(table.reshape(len(table), -1), parts).reshape(-1, *table.shape[1:])
+        rows, space = np.empty((5, 2), np.int64), np.zeros((2, filters), np.float32)
+        own = bias[at : at + filters]
+        _add_maxima(table, more, token_ids, offsets, own, rows, space, values, at)
+        at += filters
+    if bag_of_words:
         more = sums_of_rows(embedding, parts)
-        _add_scaled_sums(embedding, more, tables.rows, token_ids, offsets, values[:, at:])
-    vectors = multiply(values, projection)
+        _add_scaled_sums(embedding, more, tables.rows, token_ids, offsets, values, at)
+    vectors = np.zeros((len(values), projection.shape[1]), np.float32)
+    _project(values, projection, vectors)
     if normalize:
         _normalize(vectors)
     return vectors
 
 
+def pad_projection(projection: np.ndarray) -> np.ndarray:
+    """Append rows of zeros to a projection, float32 [f, d], as `encode` reads it."""
+    rows = -(-len(projection) // _UNROLLED) * _UNROLLED
+    padded = np.zeros((rows, projection.shape[1]), np.float32)
+    padded[: len(projection)] = projection
+    return padded
+
+
 @compile_loop()
 def _row(table, more, row, tap):  # type: ignore[no-untyped-def]
-    """The products of a token with a position of the kernel; `more` follows the table."""
+    """Return the products of a token with a kernel position; `more` follows the table."""
     return table[row, tap] if row < len(table) else more[row - len(table), tap]
 
 
@@ -102,26 +111,23 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 @compile_loop(fastmath={"contract"})
 def _add_maxima(  # type: ignore[no-untyped-def]
-    table, more, token_ids, offsets, scales, bias, lowest, number, out, column
+    table, more, token_ids, offsets, bias, rows, space, out, column
 ):
-    """Write tanh of the scaled maxima over time, plus `bias`, of each question to `out`.
+    """Write tanh of the maxima over time, plus `bias`, of each question to its row of `out`.
 
-    number, lowest: the type of the table, and its lowest number.
-    out, column: contiguous [n, F], and where the f filters are, so that rows are contiguous, too.
+    The f filters are written from `column` on. `rows`, int64 [5, 2], and `space`, float32 [2, f]
+    of zeros, are made by the caller, since compiling an allocation takes a quarter of a second.
     """
     _, window, filters = table.shape
     left = window // 2
     # Kernel positions that are added at once; beyond five, `total` holds partial sums.
     taps = 1 if window == 1 else 3 if window <= 3 else 5
-    rows = np.zeros((5, 2), np.int64)
-    total = np.zeros(filters, table.dtype)
-    best = np.empty(filters, table.dtype)
+    total, best = space[0], space[1]
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
         for i in range(filters):
-            best[i] = lowest
+            best[i] = -np.inf
         for place in range(max(stop - first, 1)):
-            _fetch(table, token_ids, first + place + left + _AHEAD)
             for start in range(0, window, taps):
                 for tap in range(taps):
                     k = start + tap
@@ -139,14 +145,14 @@ def _add_maxima(  # type: ignore[no-untyped-def]
                 c = _row(table, more, rows[2, 0], rows[2, 1])
                 if taps == 3:
                     for i in range(filters):
-                        value = number(a[i] + b[i] + c[i])
+                        value = a[i] + b[i] + c[i]
                         best[i] = value if value > best[i] else best[i]
                     continue
                 d = _row(table, more, rows[3, 0], rows[3, 1])
                 e = _row(table, more, rows[4, 0], rows[4, 1])
                 if window <= 5:
                     for i in range(filters):
-                        value = number(a[i] + b[i] + c[i] + d[i] + e[i])
+                        value = a[i] + b[i] + c[i] + d[i] + e[i]
                         best[i] = value if value > best[i] else best[i]
                     continue
                 for i in range(filters):
@@ -158,27 +164,19 @@ def _add_maxima(  # type: ignore[no-untyped-def]
         # tanh is monotone, so the maximum of the tanh is the tanh of the maximum.
         features = out[question][column : column + filters]
         for i in range(filters):
-            features[i] = _tanh(np.float32(best[i]) * scales[i] + bias[i])
+            features[i] = _tanh(best[i] + bias[i])
 
 
 @compile_loop()
-def _fetch(table, token_ids, at):  # type: ignore[no-untyped-def]
-    """Fetch the products of a token into the cache, whose own guesses end with a row."""
-    if at < len(token_ids) and token_ids[at] < len(table):
-        for byte in range(0, table.strides[0], _LINE):
-            prefetch(table, token_ids[at], byte)
-
-
-@compile_loop()
-def _add_scaled_sums(embedding, more, known, token_ids, offsets, out):  # type: ignore[no-untyped-def]
-    """Add each question's sum of embeddings over the root of its length to `out` [n, e].
+def _add_scaled_sums(embedding, more, known, token_ids, offsets, out, column):  # type: ignore[no-untyped-def]
+    """Add each question's sum of embeddings over the root of its length to its row of `out`.
 
     `more` are the embeddings of the ids from `known`.
     """
     width = embedding.shape[1]
     for question in range(len(out)):
         first, stop = offsets[question], offsets[question + 1]
-        total = out[question]
+        total = out[question][column : column + width]
         for at in range(first, stop):
             token = token_ids[at]
             row = embedding[token] if token < known else more[token - known]
@@ -187,6 +185,41 @@ def _add_scaled_sums(embedding, more, known, token_ids, offsets, out):  # type: 
         scale = np.float32(1 / np.sqrt(max(stop - first, 1)))
         for i in range(width):
             total[i] *= scale
+
+
+@compile_loop(fastmath={"contract"})
+def _project(values, projection, out):  # type: ignore[no-untyped-def]
+    """Add values [n, f] times the projection [f, d] to `out`; f is a multiple of _UNROLLED.
+
+    A library's product (BLAS) would round a row differently in another batch, and start threads of
+    its own in each thread that encodes.
+    """
+    count, columns = out.shape
+    for start in range(0, count, _ROWS):
+        for k in range(0, len(projection), _UNROLLED):
+            p0, p1, p2, p3 = projection[k], projection[k + 1], projection[k + 2], projection[k + 3]
+            k4 = k + 4
+            p4, p5, p6, p7 = (
+                projection[k4],
+                projection[k4 + 1],
+                projection[k4 + 2],
+                projection[k4 + 3],
+            )
+            for row in range(start, min(start + _ROWS, count)):
+                total, v = out[row], values[row]
+                v0, v1, v2, v3 = v[k], v[k + 1], v[k + 2], v[k + 3]
+                v4, v5, v6, v7 = v[k4], v[k4 + 1], v[k4 + 2], v[k4 + 3]
+                for i in range(columns):
+                    total[i] += (
+                        v0 * p0[i]
+                        + v1 * p1[i]
+                        + v2 * p2[i]
+                        + v3 * p3[i]
+                        + v4 * p4[i]
+                        + v5 * p5[i]
+                        + v6 * p6[i]
+                        + v7 * p7[i]
+                    )
 
 
 @compile_loop()

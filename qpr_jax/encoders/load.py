@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from qpr_jax.encoders import (
     transformer_encoder,
 )
 from qpr_jax.encoders.base import CARD, Encoder
-from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
+from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
@@ -65,12 +64,8 @@ def register_encoder(format: str, read: Callable[[dict[str, bytes]], Encoder]) -
     FORMATS[format] = read_folder
 
 
-def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
-    """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged.
-
-    half: compute in half precision, which takes half the memory and is faster. A vector differs by
-      rounding and fits the same indexes: the identity is the same. For a convolutional encoder.
-    """
+def read_encoder(named: StrPath) -> Encoder:
+    """Read the encoder that `encoder_folder` finds; UserError where it is incomplete or damaged."""
     folder = encoder_folder(named)
     format = folder_format(folder)
     if format is None:
@@ -83,15 +78,7 @@ def read_encoder(named: StrPath, *, half: bool = False) -> Encoder:
             remedy="name another folder, fetch it again, or, for an encoder of your own, call "
             "`qpr_jax.register_encoder` first",
         )
-    encoder = FORMATS[format](folder)
-    if not half:
-        return encoder
-    if not isinstance(encoder, CnnEncoder):
-        raise UserError(
-            f"{folder}: expected a convolutional encoder for half precision, got another",
-            remedy="leave `half` out",
-        )
-    return dataclasses.replace(encoder, half=True)
+    return FORMATS[format](folder)
 
 
 def encoder_folder(named: StrPath) -> pathlib.Path:
