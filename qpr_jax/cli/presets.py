@@ -11,7 +11,7 @@ import click
 
 from qpr_jax.cli.command import Command, Output
 from qpr_jax.extras import needs
-from qpr_jax.training.presets import PRESETS, preset_scores
+from qpr_jax.training.presets import PRESETS, preset_facts
 
 _FOOTER = """
 H@1 and MRR: test queries among all questions of the preset's data. Minutes: the whole training on
@@ -35,8 +35,8 @@ def presets(names: tuple[str, ...], every: bool) -> Output:
     """
     if every and not names:
         raise click.UsageError("--all goes with NAMES only")
-    scores = preset_scores()
-    chosen = {name: scores[name] for name in names or scores}
+    facts_of = preset_facts()
+    chosen = {name: facts_of[name] for name in names or facts_of}
     rows = [{"name": name, **facts, "settings": PRESETS[name]} for name, facts in chosen.items()]
     text = "".join(_facts(name, facts) for name, facts in chosen.items()) + _FOOTER
     if names:

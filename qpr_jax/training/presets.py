@@ -207,6 +207,37 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+# What each preset trains, in the order in which they are listed.
+SUMMARIES = {
+    "synthetic_sdml": "the paper's encoder and loss, smaller, on a generated log; needs no data",
+    "quora_sdml": "the paper's experiment: convolutional encoder, SDML",
+    "quora_best": "`quora_sdml` with what improves it beyond the paper",
+    "quora_distilled": "a convolutional student of all-MiniLM-L6-v2, then SDML; needs the teacher",
+    "quora_distilled_sums": (
+        "`quora_distilled` with rare words as sums of n-grams, and the sum of embeddings"
+    ),
+    "multilingual_distilled": (
+        "a student of all-MiniLM-L6-v2 that also knows German, by sentences with translations"
+    ),
+    "quora_multitask": "two losses at once, to find duplicates and to classify pairs",
+    "openqa_sdml": "the paper's experiment on logs of questions and answers",
+    "distill": "a student of all-MiniLM-L6-v2, without labels; set data.path",
+    "open_student": (
+        "the small English encoder that the package carries, of openly licensed text alone"
+    ),
+    "add_language": (
+        "German for `quora_distilled`, whose index stays as it is; set encoder.pretrained"
+    ),
+    "quora_minilm": "all-MiniLM-L6-v2 as it is, indexed and scored; nothing is trained",
+    "quora_minilm_sdml": (
+        "all-MiniLM-L6-v2 trained further with SDML (scores: a fifth of the training)"
+    ),
+    "quora_minilm_triplet": "all-MiniLM-L6-v2 trained further with triplets (scores: 400 steps)",
+    "quora_cross_encoder": (
+        "a cross-encoder that re-ranks the hits of `quora_distilled` (scores: of both stages)"
+    ),
+}
+
 _SMOKE_DATA = {"data.held_out_pairs": 200}
 _SMOKE_ROWS = {
     "quora": {"data.max_rows": 3000},
@@ -227,14 +258,15 @@ _SMOKE_TRAINING = {
 }
 
 
-def preset_scores() -> dict[str, dict[str, Any]]:
-    """What each preset trains and how well it does, by name, in the order in which they are listed.
+def preset_facts() -> dict[str, dict[str, Any]]:
+    """What is known of each preset, by name.
 
     Returns:
       `summary`, and where measured `hits_at_1` and `mrr` (test queries) and `minutes` (training).
     """
     text = pathlib.Path(__file__).with_name("preset_scores.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    scores = json.loads(text)
+    return {name: {"summary": SUMMARIES[name], **scores.get(name, {})} for name in SUMMARIES}
 
 
 def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:

@@ -62,48 +62,6 @@ def test_an_index_is_searched(qpr, index, pairs, tmp_path):
     assert of_rice == {5, 3, 2**63 - 1}
 
 
-def test_a_cross_encoder_drops_what_it_takes_for_a_paraphrase(
-    qpr, run, pairs, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(
-        command,
-        "cross_encoder_score",
-        lambda folder: lambda p: command.np.array([0.75 if "learn" in b else 0.25 for _, b in p]),
-    )
-    judged = ("--cross-encoder", "judge", "--max-score", "0.5")
-    status, _, stderr = qpr("negatives", run, pairs, "--out", "n.tsv", *judged)
-    assert status == 0, stderr
-    rows = rows_of(tmp_path / "n.tsv")
-    assert {row["score"] for row in rows} == {"0.25"}
-    assert all("learn" not in row["negative"] for row in rows)
-    assert "paraphrases by score" in stderr
-    assert ", 0 paraphrases by score" not in stderr
-
-
-def test_the_light_reranker_drops_what_it_takes_for_a_paraphrase(
-    qpr, run, pairs, tmp_path, monkeypatch
-):
-    mine = ("negatives", run, pairs, "--out", "n.tsv", "--rerank", "light")
-    status, _, stderr = qpr(*mine)
-    assert status == 1
-    assert "`rerank`: expected an encoder with a folder reranker/, found none" in stderr
-
-    def rerank(texts, hits):
-        assert {len(found) for found in hits} == {4, 5}  # of six, less the texts of the query
-        scored = [
-            [hit._replace(score=0.9 if "learn" in hit.question else 0.25) for hit in found]
-            for found in hits
-        ]
-        return [found[::-1] for found in scored]
-
-    monkeypatch.setattr(command, "light_rerank", lambda retriever: rerank)
-    status, _, stderr = qpr(*mine)
-    assert status == 0, stderr
-    rows = rows_of(tmp_path / "n.tsv")
-    assert {row["score"] for row in rows} == {"0.25"}
-    assert all("learn" not in row["negative"] for row in rows)
-
-
 def test_a_hit_must_pass_both_models(qpr, run, pairs, tmp_path, monkeypatch):
     def rerank(_, hits):
         return [

@@ -44,22 +44,3 @@ def test_removed_by_an_id_as_it_is_or_as_a_number(qpr, index):
     assert qpr("remove", index, "--id", "007")[0] == 0
     assert qpr("remove", index, "--format", "jsonl", given=b'{"id": 7}\n{"id": "q-3"}')[0] == 0
     assert len(Retriever.load(index)) == 0
-
-
-def test_evaluated(qpr, index):
-    given = b"question,id\nhow to cook rice,007\nwhat is rye,7\nwhat is rye,q-3\n"
-    status, out, stderr = qpr("evaluate", index, "--format", "csv", given=given)
-    assert status == 0, stderr
-    scores = json.loads(out)
-    assert (scores["queries"], scores["recall@10"]) == (2, 1.0)
-    status, _, stderr = qpr("evaluate", index, "--format", "csv", given=b"question,id\nrice,q-4")
-    assert status == 1
-    assert "line 2: expected the id of a question in mine, got q-4" in stderr
-
-
-def test_kept_by_compact_and_checked_by_info(qpr, index):
-    assert qpr("remove", index, "--id", "q-3")[0] == 0
-    assert qpr("compact", index)[0] == 0
-    facts = json.loads(qpr("info", index)[1])
-    assert (facts["questions"], facts["removed"], facts["integrity_check"]) == (2, 0, "ok")
-    assert [q.id for q in Retriever.load(index).store.questions()] == ["007", "7"]
