@@ -35,22 +35,14 @@ class Scores:
         """
         self.by_seed: dict[str, np.ndarray] = {}  # name -> [seeds, SCORE_NAMES]
         self.samples: dict[str, np.ndarray] = {}  # name -> [RESAMPLES, SCORE_NAMES]
-        counts = None
         for name, seeds in rows.items():
             ranks = seeds[0]
-            _, cluster = np.unique(ranks[f"{split}_clusters"], return_inverse=True)
-            weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(cluster))
-            size = int(cluster.max()) + 1
-            if counts is None:
-                counts = _draws(size)
+            clusters = ranks[f"{split}_clusters"]
+            weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
             # [seeds, queries, SCORE_NAMES]
             values = np.stack([_query_scores(one, split, search) for one in seeds])
             self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
-            sums = np.zeros((size, len(SCORE_NAMES) + 1))
-            weighted = np.column_stack([values.mean(axis=0), np.ones(len(weights))])
-            np.add.at(sums, cluster, weighted * weights[:, None])
-            totals = counts @ sums
-            self.samples[name] = totals[:, :-1] / totals[:, -1:]
+            self.samples[name] = _resampled_means(values.mean(axis=0), weights, clusters)
 
     def mean(self, name: str) -> np.ndarray:
         """Return the scores of a trial, in the order of `SCORE_NAMES`."""
@@ -72,19 +64,27 @@ def mean_interval(
       clusters: int [n], equal where queries depend on each other.
       repeats: [n], how often each value counts; None: once.
     """
-    _, cluster = np.unique(clusters, return_inverse=True)
     weights = np.ones(len(values)) if repeats is None else repeats
-    sums = [np.bincount(cluster, values * weights), np.bincount(cluster, weights)]
-    totals = _draws(len(sums[0])) @ np.stack(sums, axis=1)
-    low, high = np.percentile(totals[:, 0] / totals[:, 1], [2.5, 97.5])
+    means = _resampled_means(values[:, None], weights, clusters)
+    low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)
 
 
 @functools.lru_cache(maxsize=2)
-def _draws(size: int) -> np.ndarray:
-    """How often each of `size` clusters is drawn in each resample: float [RESAMPLES, size]."""
-    draws = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), RESAMPLES)
-    return draws.astype(np.float64)
+def _draws(clusters: int) -> np.ndarray:
+    """How often each of the clusters is in each resample, float64 [RESAMPLES, clusters]."""
+    shares = np.full(clusters, 1 / clusters)
+    drawn = np.random.default_rng(0).multinomial(clusters, shares, RESAMPLES)
+    return drawn.astype(np.float64)
+
+
+def _resampled_means(values: np.ndarray, weights: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Means of values [n, S] with weights [n] in each resample of clusters [n]: [RESAMPLES, S]."""
+    _, cluster = np.unique(clusters, return_inverse=True)
+    sums = np.zeros((int(cluster.max()) + 1, values.shape[1] + 1))
+    np.add.at(sums, cluster, np.column_stack([values, np.ones(len(values))]) * weights[:, None])
+    totals = _draws(len(sums)) @ sums
+    return np.asarray(totals[:, :-1] / totals[:, -1:])
 
 
 def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:

@@ -37,10 +37,8 @@ def average_precision(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np
 
 def ndcg(relevance: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
     """Sum 1 / log2(1 + rank) over the first `k`, divided by the sum of the best ranking."""
-    gains = 1 / np.log2(np.arange(2, k + 2))
-    first = relevance[:, :k]
-    best = np.concatenate([[0.0], np.cumsum(gains)])[np.minimum(relevant, k)]
-    return (first @ gains[: first.shape[1]]) / np.where(best > 0, best, 1)
+    ideal = np.arange(k) < relevant[:, None]
+    return graded_ndcg(relevance, ideal, k)
 
 
 def graded_ndcg(grades: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:

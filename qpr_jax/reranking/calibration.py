@@ -14,17 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    StrPath,
-    read_manifest,
-    read_verified,
-    replace_folder,
-    write_atomically,
-    write_manifest,
-)
-from qpr_jax.reranking.light import check_points
+from qpr_jax.files import StrPath
+from qpr_jax.reranking.model_folder import check_points, read_model, write_model
 
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
@@ -110,10 +102,7 @@ def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
     """Write a calibration; replaces the folder as a whole."""
     _check(calibration, "the calibration")
     data, facts = serialize_calibration(calibration)
-    with replace_folder(folder) as part:
-        with write_atomically(part / CURVES) as file:
-            file.write(data)
-        write_manifest(part, [CURVES], format=FORMAT, **facts)
+    write_model(folder, CURVES, data, format=FORMAT, **facts)
 
 
 def serialize_calibration(calibration: PairCalibration) -> tuple[bytes, dict[str, Any]]:
@@ -140,15 +129,9 @@ def read_calibration(folder: StrPath) -> PairCalibration:
     if not pathlib.Path(folder).is_dir():
         what = f"{folder}: expected the folder of a calibration, found none"
         raise UserError(what, remedy=_REMEDY)
-    manifest = read_manifest(folder, format=FORMAT)
-    for name, expected in _FACTS.items():
-        if type(manifest.get(name)) is not expected:
-            what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
-            raise UserError(f"{folder}: {what}", remedy=_REMEDY)
-    where = f"{folder}: {CURVES}"
-    tensors = parse_tensors(read_verified(folder, CURVES, manifest), where)
+    manifest, tensors = read_model(folder, CURVES, format=FORMAT, facts=_FACTS)
     if _DISTANCE not in tensors:
-        raise UserError(f"{where}: lacks `{_DISTANCE}`", remedy=_REMEDY)
+        raise UserError(f"{folder}: {CURVES}: lacks `{_DISTANCE}`", remedy=_REMEDY)
     before = None
     if _BEFORE + _DISTANCE in tensors:
         before = PairCalibration(
@@ -173,9 +156,9 @@ def read_calibration(folder: StrPath) -> PairCalibration:
 
 def _check(calibration: PairCalibration, where: str) -> None:
     """Raise a UserError unless the curves are probabilities and the facts fit them."""
-    check_points(calibration.distance, where, _REMEDY)
+    check_points(calibration.distance, _DISTANCE, where)
     if calibration.light is not None:
-        check_points(calibration.light, where, _REMEDY)
+        check_points(calibration.light, _LIGHT, where)
     if (calibration.light is None) is bool(calibration.reranker):
         raise UserError(f"{where}: expected a curve for the re-ranker named", remedy=_REMEDY)
     if not 0 <= calibration.reach < np.inf:

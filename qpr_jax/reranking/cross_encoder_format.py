@@ -20,6 +20,7 @@ from qpr_jax.encoders.sentence_transformers import (
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, parse_json
 from qpr_jax.models.bert_shape import BertShape
+from qpr_jax.reranking.model_folder import check_points
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 LENGTH_CONFIG = "sentence_bert_config.json"
@@ -158,14 +159,10 @@ def parse_head(
 
 def parse_calibration(data: bytes, where: StrPath) -> np.ndarray:
     """Parse `CrossEncoder.calibration`, float64 [2, c]; UserError unless it is ascending."""
-    known = parse_json(data, f"{where}: {CALIBRATION}")
+    where = f"{where}: {CALIBRATION}"
+    known = parse_json(data, where)
     try:
         points = np.array([known["logits"], known["probabilities"]], np.float64)
     except (TypeError, KeyError, ValueError):
-        points = np.zeros((0, 0))
-    ascending = points.ndim == 2 and points.shape[1] > 0 and (np.diff(points) >= 0).all()
-    if not ascending or not np.isfinite(points).all():
-        raise UserError(
-            f"{where}: {CALIBRATION}: expected ascending `logits` and `probabilities` of one length"
-        )
-    return points
+        points = None
+    return check_points(points, "logits", where)

@@ -10,6 +10,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.loops import compile_loop
+from qpr_jax.reranking.model_folder import REMEDY, check_array
 from qpr_jax.reranking.words import (
     MAX_BYTES,
     MAX_TERMS,
@@ -78,19 +79,13 @@ class Frequencies:
         """Read the arrays of `tensors`; UserError, which names `where`, if they do not fit."""
         types = (np.uint8, np.int64, np.float64)
         shapes = ((int(_STARTS[-1]),), (1,), (1,))
-        for name, dtype, shape in zip(_TENSORS, types, shapes, strict=True):
-            found = tensors.get(name)
-            if found is None or found.dtype != dtype or found.shape != shape:
-                raise UserError(
-                    f"{where}: expected `{name}`, {np.dtype(dtype)} {list(shape)}",
-                    remedy="train or fetch the re-ranker again",
-                )
-        codes, documents, mean_length = (tensors[name] for name in _TENSORS)
+        codes, documents, mean_length = (
+            check_array(tensors.get(name), name, dtype, shape, where)
+            for name, dtype, shape in zip(_TENSORS, types, shapes, strict=True)
+        )
         if documents[0] < 0 or not 1 <= mean_length[0] <= MAX_WORDS:
-            raise UserError(
-                f"{where}: the number of documents or their mean length is out of range",
-                remedy="train or fetch the re-ranker again",
-            )
+            what = f"{where}: the number of documents or their mean length is out of range"
+            raise UserError(what, remedy=REMEDY)
         return cls(codes, int(documents[0]), float(mean_length[0]))
 
 

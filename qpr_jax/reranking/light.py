@@ -9,20 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qpr_jax.encoders.base import Encoder, accepted_identities, parse_tensors
+from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    StrPath,
-    read_manifest,
-    read_verified,
-    replace_folder,
-    write_atomically,
-    write_manifest,
-)
+from qpr_jax.files import StrPath
 from qpr_jax.index.base import Hit
 from qpr_jax.reranking.base import (
     find_copies,
@@ -34,8 +27,18 @@ from qpr_jax.reranking.base import (
 )
 from qpr_jax.reranking.features import FEATURES, FeatureExtractor
 from qpr_jax.reranking.frequencies import Frequencies
+from qpr_jax.reranking.model_folder import (
+    REMEDY,
+    check_array,
+    check_points,
+    read_model,
+    write_model,
+)
 from qpr_jax.reranking.network import Network, check_network, predict
-from qpr_jax.reranking.word_weights import check_weights, zero_weights
+from qpr_jax.reranking.word_weights import zero_weights
+
+if TYPE_CHECKING:
+    from qpr_jax.reranking.cross_encoder import CrossEncoder
 
 FORMAT = "qpr_jax reranker 1"
 LIGHT, STACKED = "reranker", "reranker_cross"  # sub-folders of an encoder's folder
@@ -51,7 +54,6 @@ _FACTS = {
     "features": list,
     "settings": dict,
 }
-_REMEDY = "train or fetch the re-ranker again"
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,7 @@ def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
     _check(model, "the re-ranker")
     data, facts = serialize_light(model)
-    with replace_folder(folder) as part:
-        with write_atomically(part / WEIGHTS) as file:
-            file.write(data)
-        write_manifest(part, [WEIGHTS], format=FORMAT, **facts)
+    write_model(folder, WEIGHTS, data, format=FORMAT, **facts)
 
 
 def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:
@@ -127,15 +126,10 @@ def light_identity(model: LightModel) -> str:
 
 def read_light(folder: StrPath) -> LightModel:
     """Read and verify a model; UserError if it is damaged or of another version."""
-    manifest = read_manifest(folder, format=FORMAT)
-    for name, expected in _FACTS.items():
-        if type(manifest.get(name)) is not expected:
-            what = f"expected {expected.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
-            raise UserError(f"{folder}: {what}", remedy=_REMEDY)
+    manifest, tensors = read_model(folder, WEIGHTS, format=FORMAT, facts=_FACTS)
     where = f"{folder}: {WEIGHTS}"
-    tensors = parse_tensors(read_verified(folder, WEIGHTS, manifest), where)
     if missing := {*Network._fields, _CALIBRATION, _WORD_WEIGHTS} - {*tensors}:
-        raise UserError(f"{where}: lacks `{min(missing)}`", remedy=_REMEDY)
+        raise UserError(f"{where}: lacks `{min(missing)}`", remedy=REMEDY)
     known = {name: manifest[name] for name in _FACTS if name != "features"}
     model = LightModel(
         **known,
@@ -156,37 +150,10 @@ def read_light(folder: StrPath) -> LightModel:
 def _check(model: LightModel, where: str) -> None:
     if not 1 <= model.candidates <= MAX_CANDIDATES:
         what = f"expected 1 to {MAX_CANDIDATES} candidates, got {model.candidates}"
-        raise UserError(f"{where}: {what}", remedy=_REMEDY)
+        raise UserError(f"{where}: {what}", remedy=REMEDY)
     check_network(model.network, len(model.features), where)
-    check_weights(model.word_weights, where)
-    check_points(model.calibration, where, _REMEDY)
-
-
-def check_points(points: np.ndarray, where: str, remedy: str) -> None:
-    """Raise a UserError unless float64 [2, c] are ascending scores and their probabilities."""
-    whole = points.dtype == np.float64 and points.ndim == 2 and points.shape[0] == 2
-    if not (
-        whole
-        and points.size
-        and np.isfinite(points).all()
-        and (points[:, 1:] >= points[:, :-1]).all()
-        and points[1, 0] >= 0
-        and points[1, -1] <= 1
-    ):
-        what = f"{where}: expected a calibration of ascending scores and probabilities"
-        raise UserError(what, remedy=remedy)
-
-
-class PairScorer(Protocol):
-    """The methods of a cross-encoder that are used here."""
-
-    @property
-    def identity(self) -> str:
-        """Hash of the model."""
-
-    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Compute the logits of pairs, float32 [n]."""
-        ...
+    check_array(model.word_weights, _WORD_WEIGHTS, np.float32, zero_weights().shape, where)
+    check_points(model.calibration, _CALIBRATION, where)
 
 
 class LightReranker:
@@ -198,7 +165,7 @@ class LightReranker:
         encoder: Encoder,
         *,
         metric: str = "l2",
-        scorer: PairScorer | None = None,
+        scorer: CrossEncoder | None = None,
     ) -> None:
         """metric: of the distances of the hits; "ip" only for vectors of length 1."""
         if model.encoder not in accepted_identities(encoder):

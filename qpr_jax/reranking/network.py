@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.errors import UserError
 from qpr_jax.loops import compile_loop
+from qpr_jax.reranking.model_folder import check_array
 
 CLIP = 4.0  # in standard deviations: standardized features are clipped to it
 
@@ -48,15 +48,9 @@ def standardize(network: Network, features: Any) -> Any:
 def check_network(network: Network, columns: int, where: str) -> None:
     """Raise a UserError unless the arrays are a network over `columns` features."""
     f, h = columns, len(network.bias) if network.bias.ndim == 1 else 0
-    shapes = Network((f,), (f,), (f, h), (h,), (h,), (f,))  # type: ignore[arg-type]
+    shapes: list[tuple[int, ...]] = [(f,), (f,), (f, h), (h,), (h,), (f,)]
     for name, array, shape in zip(Network._fields, network, shapes, strict=True):
-        fits = array.shape == shape and array.dtype == np.float32 and np.isfinite(array).all()
-        if not fits:
-            raise UserError(
-                f"{where}: expected `{name}`, finite float32 {list(shape)}, got {array.dtype} "
-                f"{list(array.shape)}",
-                remedy="train or fetch the re-ranker again",
-            )
+        check_array(array, name, np.float32, shape, where)
 
 
 @compile_loop(fastmath={"contract"})

@@ -102,10 +102,6 @@ class Stages:
         known = {LIGHT: self.light, STACKED: self.stacked}
         return {name: model for name, model in known.items() if model}
 
-    def with_encoder(self, encoder: Encoder) -> Stages:
-        """Give the same models and calibration to an encoder that extends the present one."""
-        return Stages(encoder, self.light, self.stacked, self.cross_encoder, self.calibration)
-
     def save(self, folder: StrPath, *, replace: bool = True) -> None:
         """Write the models and the calibration to the folder of the encoder.
 

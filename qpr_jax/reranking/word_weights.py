@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from qpr_jax.errors import UserError
 from qpr_jax.loops import compile_loop
 
 BITS = 18  # log2 of the number of weights
@@ -24,17 +23,6 @@ _SHIFT = np.uint64(64 - BITS)
 def zero_weights() -> np.ndarray:
     """Make weights of 0, float32 [2 ** BITS]."""
     return np.zeros(1 << BITS, np.float32)
-
-
-def check_weights(weights: np.ndarray, where: str) -> None:
-    """Raise a UserError, with `where`, unless the array is one of weights."""
-    known = weights.dtype == np.float32 and weights.shape == (1 << BITS,)
-    if not known or not np.isfinite(weights).all():
-        raise UserError(
-            f"{where}: expected `word_weights`, finite float32 [{1 << BITS}], got {weights.dtype} "
-            f"{[*weights.shape]}",
-            remedy="train or fetch the re-ranker again",
-        )
 
 
 @compile_loop()

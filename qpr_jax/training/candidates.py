@@ -16,9 +16,9 @@ from qpr_jax.evaluation.retrieval import RankFn, rank
 from qpr_jax.files import write_atomically
 from qpr_jax.index.exact import distances_to
 from qpr_jax.reranking.base import owners_of, starts_of
+from qpr_jax.reranking.cross_encoder import CrossEncoder
 from qpr_jax.reranking.features import FeatureExtractor
 from qpr_jax.reranking.frequencies import Frequencies
-from qpr_jax.reranking.light import PairScorer
 from qpr_jax.reranking.word_weights import zero_weights
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class LogitCache:
     """
 
     def __init__(
-        self, folder: pathlib.Path, scorer: PairScorer, questions: list[str], *, part: int = PART
+        self, folder: pathlib.Path, scorer: CrossEncoder, questions: list[str], *, part: int = PART
     ) -> None:
         """folder: gets a sub-folder for this cross-encoder; part: pairs in a file."""
         self._part = part

@@ -35,7 +35,7 @@ from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import owners_of, rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, PairScorer, read_light, save_light
+from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, read_light, save_light
 from qpr_jax.reranking.network import Network, check_network, predict
 from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training import rerank_data
@@ -116,7 +116,7 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
         raise UserError(what, setting="rerank.cross_encoder") from error
 
 
-def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
+def lacks_stacked(folder: pathlib.Path, scorer: CrossEncoder | None) -> bool:
     """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures.
 
     Not if it has too few questions for one, as `mark_too_few` has noted.
@@ -129,7 +129,7 @@ def lacks_stacked(folder: pathlib.Path, scorer: PairScorer | None) -> bool:
     return known != (scorer.identity, scorer.identity)
 
 
-def mark_too_few(folder: pathlib.Path, scorer: PairScorer) -> None:
+def mark_too_few(folder: pathlib.Path, scorer: CrossEncoder) -> None:
     """Note that the run has too few questions for a stacked re-ranker, so that none is retried."""
     write_json(folder / _TOO_FEW, {"cross_encoder": scorer.identity})
 
@@ -163,7 +163,7 @@ def train_stacked(
     dataset: TrainDataset,
     encoder: Encoder,
     vectors: np.ndarray,
-    scorer: PairScorer,
+    scorer: CrossEncoder,
 ) -> TrainedReranker | None:
     """As `train_light`, for fewer hits, and with the logit of a cross-encoder as the last feature.
 

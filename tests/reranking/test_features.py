@@ -232,8 +232,12 @@ def test_damaged_frequencies_are_refused():
                 Frequencies.from_tensors({**tensors, name: other}, "x")
         with pytest.raises(UserError, match=name):
             Frequencies.from_tensors({k: v for k, v in tensors.items() if k != name}, "x")
-    for name, value in (("documents", np.array([-1])), ("mean_length", np.array([math.nan]))):
-        with pytest.raises(UserError, match="range"):
+    for name, value, said in (
+        ("documents", np.array([-1]), "range"),
+        ("mean_length", np.array([0.5]), "range"),
+        ("mean_length", np.array([math.nan]), "`frequencies.mean_length` has numbers that are not"),
+    ):
+        with pytest.raises(UserError, match=said):
             Frequencies.from_tensors({**tensors, f"frequencies.{name}": value}, "x")
 
 

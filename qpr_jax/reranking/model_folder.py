@@ -1,0 +1,71 @@
+"""The folders of re-rankers and calibrations: a manifest and a safetensors file, and no code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.encoders.base import parse_tensors
+from qpr_jax.errors import UserError
+from qpr_jax.files import (
+    StrPath,
+    read_manifest,
+    read_verified,
+    replace_folder,
+    write_atomically,
+    write_manifest,
+)
+
+REMEDY = "train or fetch the model again"
+
+
+def write_model(folder: StrPath, name: str, data: bytes, *, format: str, **facts: Any) -> None:
+    """Write the file `name` and a manifest with these facts; replaces the folder as a whole."""
+    with replace_folder(folder) as part:
+        with write_atomically(part / name) as file:
+            file.write(data)
+        write_manifest(part, [name], format=format, **facts)
+
+
+def read_model(
+    folder: StrPath, name: str, *, format: str, facts: Mapping[str, type]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read and verify a folder: its manifest and its arrays by name.
+
+    facts: entries of the manifest, and their types in JSON; UserError if one has another.
+    """
+    manifest = read_manifest(folder, format=format)
+    for fact, expected in facts.items():
+        if type(manifest.get(fact)) is not expected:
+            what = f"expected {expected.__name__} as `{fact}`, got {manifest.get(fact)!r:.80}"
+            raise UserError(f"{folder}: {what}", remedy=REMEDY)
+    return manifest, parse_tensors(read_verified(folder, name, manifest), f"{folder}: {name}")
+
+
+def check_array(
+    array: np.ndarray | None, name: str, dtype: Any, shape: tuple[int, ...], where: str
+) -> np.ndarray:
+    """Return an array; UserError unless it has this type and shape, and finite numbers."""
+    if array is None or array.dtype != dtype or array.shape != shape:
+        got = "none" if array is None else f"{array.dtype} {list(array.shape)}"
+        what = f"{where}: expected `{name}`, {np.dtype(dtype)} {list(shape)}, got {got}"
+        raise UserError(what, remedy=REMEDY)
+    if not np.isfinite(array).all():
+        raise UserError(f"{where}: `{name}` has numbers that are not finite", remedy=REMEDY)
+    return array
+
+
+def check_points(points: np.ndarray | None, name: str, where: str) -> np.ndarray:
+    """Return a calibration; UserError unless it is ascending scores and their probabilities.
+
+    points: float64 [2, c].
+    """
+    shape = (2, points.shape[-1] if points is not None and points.ndim == 2 else 1)
+    points = check_array(points, name, np.float64, shape, where)
+    ascending = points.size and (np.diff(points) >= 0).all()
+    if not ascending or points[1, 0] < 0 or points[1, -1] > 1:
+        what = f"{where}: expected a calibration of ascending scores and probabilities in `{name}`"
+        raise UserError(what, remedy=REMEDY)
+    return points
