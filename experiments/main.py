@@ -67,8 +67,10 @@ def run() -> int:
 def train(config: TrainConfig) -> int:
     """Run the experiment; the exit status."""
     # Imported late, so that a wrong flag is reported at once.
+    from experiments.wiktionary import make_missing
     from qpr_jax.training.main import train_and_evaluate
 
+    make_missing(config.data.parallel)
     try:
         train_and_evaluate(config, _WORKDIR.value, overwrite=_OVERWRITE.value)
     except Interrupted as interrupted:

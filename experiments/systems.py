@@ -31,14 +31,14 @@ System = Callable[[list[str]], Mapping[str, TextSearch]]
 def minilm_search(questions: list[str]) -> TextSearch:
     """Exact search by all-MiniLM-L6-v2, which encodes the questions once and caches them."""
     encoder = read_encoder(MINILM)
-    vectors = np.asarray(cached_vectors("", encoder, questions))
+    vectors = np.asarray(cached_vectors(encoder, questions))
     row_of = {text: row for row, text in enumerate(questions)}
 
     def search(texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         if row_of.keys() >= {*texts}:
             queries = vectors[[row_of[text] for text in texts]]
         else:
-            queries = np.asarray(cached_vectors("", encoder, texts))
+            queries = np.asarray(cached_vectors(encoder, texts))
         distances, rows = exact_top_k(queries, vectors, k)
         return rows, -distances
 

@@ -46,20 +46,18 @@ class WordTable:
     It takes 20 to 28 bytes a word, and those of its spelling.
     """
 
-    def __init__(self, ids: Mapping[str, int], first_bin: int, bins: int, ngrams: int) -> None:
+    def __init__(self, ids: Mapping[str, int], first_bin: int, bins: int) -> None:
         """Make the table.
 
         Args:
           ids: from 1, of words in lower case.
           first_bin: id of the first of the bins that other words share.
           bins: their number; 0: `read` returns where the other words are.
-          ngrams: n > 0: another word is the bins of its character n-grams, with "<" before and ">"
-            after it, or of all of it if it is shorter. 0: it is one bin.
         """
         self._spellings, self._starts = _encode(ids)
         self._ids = np.fromiter(ids.values(), np.int32, len(ids))
         self._slots = np.full(2 << len(ids).bit_length(), -1, np.int32)  # at least twice as many
-        self._rule = first_bin, bins, ngrams
+        self._rule = first_bin, bins
         _fill_slots(self._spellings, self._starts, self._slots)
 
     def read(self, lines: bytearray, count: int, max_tokens: int) -> Words:
@@ -71,8 +69,8 @@ class WordTable:
           count: how many texts these are.
           max_tokens: of a text.
         """
-        first_bin, bins, ngrams = self._rule
-        most = 2 * len(lines) if ngrams else len(lines) // 2  # "a\n" has "<" and "a" and ">"
+        first_bin, bins = self._rule
+        most = len(lines) // 2
         max_tokens = min(int(max_tokens), most)
         ids = np.empty(min(most, count * max_tokens), np.int32)
         offsets = np.empty(count + 1, np.int64)
@@ -80,7 +78,7 @@ class WordTable:
         tokens, truncated, others = _read(
             np.frombuffer(lines, np.uint8),
             *(self._slots, self._starts, self._spellings, self._ids),
-            *(first_bin, bins, ngrams, max_tokens),
+            *(first_bin, bins, max_tokens),
             *(ids, offsets, unknown),
         )
         return Words(ids[:tokens].copy(), offsets, truncated, unknown[:others])
@@ -158,7 +156,6 @@ def _read(  # type: ignore[no-untyped-def]
     word_ids,
     first_bin,
     bins,
-    ngrams,
     max_tokens,
     ids,
     offsets,
@@ -179,18 +176,13 @@ def _read(  # type: ignore[no-untyped-def]
             continue
         if start >= 0:
             word = _find(crc, lines, start, at, slots, starts, spellings)
-            if word < 0 and ngrams:
-                count = _write_ngrams(
-                    lines, start, at, ngrams, True, first_bin, bins, ids, count, limit
-                )
-            else:
-                if word < 0 and not bins:
-                    unknown[others, 0] = count if count < limit else -1
-                    unknown[others, 1], unknown[others, 2] = start, at
-                    others += 1
-                elif count < limit:
-                    ids[count] = word_ids[word] if word >= 0 else _bin(crc, first_bin, bins)
-                count += 1
+            if word < 0 and not bins:
+                unknown[others, 0] = count if count < limit else -1
+                unknown[others, 1], unknown[others, 2] = start, at
+                others += 1
+            elif count < limit:
+                ids[count] = word_ids[word] if word >= 0 else _bin(crc, first_bin, bins)
+            count += 1
             start, crc = -1, _FIRST_CRC
         if lines[at] == _END:
             truncated += count > limit
@@ -209,36 +201,29 @@ def _write_all_ngrams(spellings, starts, lengths, first_bin, bins, rows, offsets
     for word in range(len(starts) - 1):
         for length in lengths:
             count = _write_ngrams(
-                *(spellings, starts[word], starts[word + 1], length, False),
-                *(first_bin, bins, rows, count, len(rows)),
+                *(spellings, starts[word], starts[word + 1], length, first_bin, bins, rows, count)
             )
         offsets[word + 1] = count
     return count
 
 
 @compile_loop()
-def _write_ngrams(data, start, stop, length, short, first_bin, bins, out, count, limit):  # type: ignore[no-untyped-def]
-    """Write the bins of the n-grams of the word data[start:stop], up to out[limit - 1].
+def _write_ngrams(data, start, stop, length, first_bin, bins, out, count):  # type: ignore[no-untyped-def]
+    """Write the bins of the n-grams of the word data[start:stop] to out[count:].
 
-    "<" is at start - 1, ">" at stop. `short`: a word of fewer characters is one n-gram, else none.
-
-    Returns:
-      `count`, plus the number of n-grams, also of those beyond the limit.
+    "<" is at start - 1, ">" at stop. Returns `count` plus the number of n-grams.
     """
     first = last = start - 1  # of the n-gram: its first byte, and the byte after it
     for _ in range(length):
         if last > stop:
-            if short:
-                break
             return count
         last = _next_character(data, last, stop)
     while True:
-        if count < limit:
-            crc = _FIRST_CRC
-            for at in range(first, last):
-                byte = _LESS if at < start else _GREATER if at == stop else np.int64(data[at])
-                crc = _next_crc(crc, byte)
-            out[count] = _bin(crc, first_bin, bins)
+        crc = _FIRST_CRC
+        for at in range(first, last):
+            byte = _LESS if at < start else _GREATER if at == stop else np.int64(data[at])
+            crc = _next_crc(crc, byte)
+        out[count] = _bin(crc, first_bin, bins)
         count += 1
         if last > stop:
             return count

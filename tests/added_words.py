@@ -56,9 +56,8 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
     path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), "utf-8")
     given = {
         "data.source": "synthetic",
-        "data.max_rows": 1600,
+        "data.max_rows": 300,
         "data.held_out_pairs": 200,
-        "data.held_out_translations": 50,
         "data.parallel": (f"en-{'xyz'[times - 1] * 2}:{path}",),
         "data.parallel_tests": (),
         "index.factory": "IVF20,Flat",
@@ -68,7 +67,6 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
         "teacher.batch_size": 64,
         "teacher.epochs": 3,
         "teacher.learning_rate": 0.02,
-        "teacher.cache": str(folder / "teacher"),
         "devices": 4,
     }
     return override(load_config("add_language"), given | changes)

@@ -30,6 +30,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["NUMBA_NUM_THREADS"] = "1"
 os.environ["PJRT_NPROC"] = "1"  # XLA's threads within an operation
 
+import hypothesis
 import jax
 import pytest
 
@@ -38,6 +39,8 @@ from qpr_jax.data.synthetic import synthetic_pairs
 ROOT = pathlib.Path(__file__).parent.parent
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("tests", deadline=None)  # a first example may compile
+hypothesis.settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -52,10 +52,10 @@ STEPS = 60
 
 def start(workdir, *flags, teacher=None, **variables):
     """Start the training; `teacher`: a finished run whose teacher's vectors are read."""
-    cache = f"--config.teacher.cache={teacher or workdir}_teacher"
+    cache = {"XDG_CACHE_HOME": f"{teacher or workdir}_teacher"}
     return subprocess.Popen(
-        [*COMMAND, f"--workdir={workdir}", cache, *flags],
-        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "GLIBC_TUNABLES": ""} | variables,
+        [*COMMAND, f"--workdir={workdir}", *flags],
+        env=os.environ | {"XLA_FLAGS": QUICK_XLA, "GLIBC_TUNABLES": ""} | cache | variables,
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,13 +10,11 @@ from tests.translation_runs import LANGUAGE, translated_config
 
 LEARNED = {
     "data.glossed": 1,
-    "data.held_out_translations": 50,
     "text.vocabulary_size": 2000,
     "text.hash_bins": 300,
     "teacher.epochs": 8,
     "teacher.batch_size": 128,
     "teacher.learning_rate": 0.01,
-    "teacher.init_embeddings": True,
     "teacher.weight": 1.0,
     "batch.translations": 0.5,
     "batch.subword_dropout": 0.1,

@@ -53,9 +53,7 @@ def translated_config(
         files.append(write_tsv(folder / "words.tsv", [(w, translate(w)) for w in known]))
     settings = {
         "data.parallel": tuple(files),
-        "data.held_out_translations": 20,
         "teacher.model": str(folder / "teacher"),
-        "teacher.cache": str(folder / "cache"),
         "teacher.epochs": 1,
         "teacher.batch_size": 64,
         "text.subwords": True,

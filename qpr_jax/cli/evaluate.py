@@ -203,13 +203,12 @@ def _score_pairs(
 
 
 def _score_translations(folder: str, spec: str) -> dict[str, Any]:
-    from qpr_jax.data.parallel import file_names, read_translations
+    from qpr_jax.data.translations import file_names, read_translations
 
     with needs("the task translation", "qpr_jax[train]"):
         from qpr_jax.evaluation.translation import score_set
     from qpr_jax.retriever import run_encoder
 
     encoder = run_encoder(folder)
-    own = encoder.settings.get("data.teacher_language", "en")
-    texts = read_translations(spec, source_language=own)
+    texts = read_translations(spec)
     return score_set(texts._replace(name=file_names(spec)), encoder.encode)

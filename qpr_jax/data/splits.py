@@ -55,20 +55,18 @@ def split_by_cluster(
     data: QuestionPairs,
     clusters: np.ndarray,
     *,
-    seed: int = 0,
     held_out_pairs: int = 5000,
-    max_held_out_cluster: int = 20,
+    largest_cluster: int = 20,
+    seed: int = 0,
 ) -> Splits:
-    """Split the questions by cluster, the same way for the same file and seed.
+    """Split the questions by cluster, the same way for the same file.
 
     Clusters that share a normalized text form one group. Groups with a cluster of more than
-    `max_held_out_cluster` questions are for training. The others, ordered by their smallest
-    question id, are permuted by `seed`. Each goes to validation unless that would then have more
-    than `held_out_pairs` pairs, else to test by the same rule, else to training. Questions in no
-    cluster are split 80:10:10 by normalized text. UserError where a split gets no pair.
+    `largest_cluster` questions are for training. The others, ordered by their smallest question
+    id, are permuted. Each goes to validation unless that would then have more than
+    `held_out_pairs` pairs, else to test by the same rule, else to training. Questions in no
+    cluster are split 80:10:10 by normalized text. UserError if a split gets no pair.
     """
-    if seed < 0:
-        raise UserError(f"expected 0 or more, got {seed}", setting="seed")
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
     of_cluster = np.zeros(len(sizes), np.int64)
@@ -77,7 +75,7 @@ def split_by_cluster(
     count = int(groups.max(initial=-1)) + 1
     pairs = np.bincount(of_cluster, sizes * (sizes - 1) // 2, minlength=count).astype(np.int64)
     held_back = np.zeros(count, np.bool_)
-    held_back[of_cluster[sizes > max_held_out_cluster]] = True
+    held_back[of_cluster[sizes > largest_cluster]] = True
     # A question in no cluster follows its group, but does not decide the order of groups.
     decides = (clusters >= 0) | (pairs[groups] == 0)
     smallest = np.full(count, np.iinfo(np.int64).max)
@@ -97,14 +95,13 @@ def split_by_cluster(
     splits = collect_splits(data, clusters, split_of_group[groups])
     for name in SPLITS:
         if not len(splits.pairs[name]):
-            raise UserError(
-                f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all",
-                remedy="set `data.held_out_pairs` to about a tenth of them, or give more pairs",
-            )
+            what = f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all"
+            remedy = "set `data.held_out_pairs` to about a tenth of them, or give more pairs"
+            raise UserError(what, remedy=remedy)
     return splits
 
 
-def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) -> np.ndarray:
+def split_by_text(questions: Sequence[str], *, most: int = 5000) -> np.ndarray:
     """The split of each question of a list, int8 [Q]; equal texts are in one split.
 
     80:10:10 by normalized text, with at most `most` texts in each of validation and test. UserError
@@ -117,7 +114,7 @@ def split_by_text(questions: Sequence[str], *, seed: int = 0, most: int = 5000) 
         what = f"expected at least 10 different questions, got {count}"
         raise UserError(what, remedy="give more")
     split_of_group = np.full(count, TRAIN, np.int8)
-    _hold_out(split_of_group, np.random.default_rng([seed, 1]).permutation(count), held_out)
+    _hold_out(split_of_group, np.random.default_rng([0, 1]).permutation(count), held_out)
     return split_of_group[groups]
 
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.clusters import connect
-from qpr_jax.data.parallel import Translations
+from qpr_jax.data.translations import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 
-VALIDATION, TEST = SPLITS = ("validation", "test")
+SPLITS = ("validation", "test")
+HELD_OUT = 1000  # sentences of each language in each of SPLITS
 _LARGEST_SHARE = 10  # at most a tenth of the sentences is scored in each of SPLITS
-_MIN_QUESTIONS = 4  # times `held_out`: fewer questions are not held out in preference
+_MIN_QUESTIONS = 4  # questions alone are held out if there are so many times as many
 # Common texts ("Yes.") link many others; such a group would take too much from training.
 _LARGEST_GROUP = 100  # pairs
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f", "\u037e")  # also full-width, Arabic, Greek
 
 
 class TranslationSplits(NamedTuple):
-    """Translations to train with, to select and score a student, and of tests of their own.
+    """Translations to train with, to select and score a student, and tests of their own.
 
     Attributes:
       train: the files without what is held out, stands in a test, or repeats a row.
-      held_out: "validation" and "test", each with one entry a language that has sentences.
+      held_out: "validation" and "test", each with one entry for each language with sentences.
       tests: the given ones, as they are.
       report: counts by language.
     """
@@ -45,7 +46,7 @@ class _Rows(NamedTuple):
       raw: int64 [R, 2], numbers of these texts as they are.
       language: int64 [R], a position in `languages`.
       is_sentence: bool [R].
-      is_question: bool [R]: a sentence whose both sides end with a question mark.
+      is_question: bool [R]: a sentence with a question mark at the end of both sides.
     """
 
     texts: np.ndarray
@@ -56,27 +57,22 @@ class _Rows(NamedTuple):
 
 
 def split_translations(
-    files: Sequence[Translations],
-    tests: Sequence[Translations],
-    *,
-    held_out: int = 1000,
-    seed: int = 0,
+    files: Sequence[Translations], tests: Sequence[Translations], *, held_out: int = HELD_OUT
 ) -> TranslationSplits:
-    """Hold out sentences by language, and leave out of training what stands in a test.
+    """Hold out sentences of each language, and leave out of training what stands in a test.
 
     Rows that share a normalized text on either side, in any file and language, directly or through
     others, are one group. A group is held out whole, for the same split in all languages, and one
-    row of it is scored; groups of more than 100 rows are not held out. Questions are held out where
-    a language has 4 * `held_out` of them. Dictionaries are never held out. Equal arguments give
-    equal splits.
+    row of it is scored; groups of more than 100 rows are not held out. If at least four times as
+    many questions exist, questions are held out. Dictionaries are never held out. Rows with a
+    normalized text of a test or of a held-out row, on either side, are left out of training. Equal
+    arguments give equal splits.
 
     Args:
-      files: to train with; rows with a normalized text of a test or of a held-out row, on either
-        side, are left out.
-      tests: that nothing is trained with.
+      files: to train with.
+      tests: translations that nothing is trained with.
       held_out: rows to score in each of validation and test, for each language; at most a tenth of
         its sentences.
-      seed: of the choice.
 
     Raises:
       UserError: nothing is left to train with.
@@ -86,67 +82,70 @@ def split_translations(
     languages = sorted({file.language for file in files})
     number_of: dict[str, int] = {}
     rows = _number_rows(files, languages, number_of)
-    in_test = _contains(rows, _known_texts(tests, number_of), len(number_of))
+    known = (number_of.get(normalized_text(text), -1) for text in {*_texts(tests)})
+    in_test = _contains(rows, np.fromiter((i for i in known if i >= 0), np.int64), number_of)
     is_new = _first_of_equals(rows)
     usable = is_new & ~in_test
-    split_of, scored = _hold_out(rows, usable, len(languages), len(number_of), held_out, seed)
-    held_texts = np.unique(rows.texts[split_of >= 0])
-    in_held_out = _contains(rows, held_texts, len(number_of))
+    split_of, scored = _hold_out(rows, usable, len(languages), len(number_of), held_out)
+    in_held_out = _contains(rows, rows.texts[split_of >= 0].ravel(), number_of)
     kept = usable & ~in_held_out
     if not kept.any():
         names = ", ".join(dict.fromkeys(file.name for file in files))
-        in_tests = [f"in {', '.join(dict.fromkeys(test.name for test in tests))}"] if tests else []
-        what = f"expected translations to train with in {names}, got {len(kept)} rows, all of them "
-        what += " or ".join([*in_tests, "held out"])
+        what = f"{names}: all {len(kept)} rows are held out or in `data.parallel_tests`"
         raise UserError(what, remedy="give other files in `data.parallel`")
-    held = {name: _gather(files, languages, rows, scored == i) for i, name in enumerate(SPLITS)}
-    counts = {
-        language: _count(rows, rows.language == i, is_new, in_test, in_held_out, scored, kept)
-        for i, language in enumerate(languages)
-    }
-    for file in files:
-        counts[file.language]["skipped_rows"] += file.skipped
+    held = {name: _gather(files, languages, scored == i) for i, name in enumerate(SPLITS)}
+    report = {}
+    for i, language in enumerate(languages):
+        mine = rows.language == i
+        counted = {
+            "sentences": rows.is_sentence,
+            "dictionary_entries": ~rows.is_sentence,
+            "repetitions": ~is_new,
+            "in_tests": is_new & in_test,
+            "near_held_out": usable & in_held_out & (scored < 0),
+            "trained_sentences": kept & rows.is_sentence,
+            "trained_dictionary_entries": kept & ~rows.is_sentence,
+        }
+        counts: dict[str, Any] = {k: int((mine & chosen).sum()) for k, chosen in counted.items()}
+        counts["held_out"] = {n: int((mine & (scored == j)).sum()) for j, n in enumerate(SPLITS)}
+        counts["skipped_rows"] = sum(file.skipped for file in files if file.language == language)
+        report[language] = counts
     train = [file for file in _filter(files, kept) if file.sources]
-    return TranslationSplits(train, held, list(tests), counts)
+    return TranslationSplits(train, held, list(tests), report)
+
+
+def _texts(files: Iterable[Translations]) -> Iterable[str]:
+    """All texts of both sides."""
+    return itertools.chain.from_iterable((*file.sources, *file.targets) for file in files)
 
 
 def _number_rows(
     files: Sequence[Translations], languages: Sequence[str], number_of: dict[str, int]
 ) -> _Rows:
-    """All rows; `number_of` gets the normalized texts."""
+    """Number the texts of all rows; `number_of` gets the normalized texts."""
     raw_numbers: dict[str, int] = {}
-    size = sum(len(file.sources) for file in files)
-    raw = np.empty((size, 2), np.int64)
-    for side, texts in enumerate((_chain(files, 2), _chain(files, 3))):
+    sizes = [len(file.sources) for file in files]
+    raw = np.empty((sum(sizes), 2), np.int64)
+    sources = itertools.chain.from_iterable(file.sources for file in files)
+    targets = itertools.chain.from_iterable(file.targets for file in files)
+    for side, texts in enumerate((sources, targets)):
         numbers = (raw_numbers.setdefault(text, len(raw_numbers)) for text in texts)
-        raw[:, side] = np.fromiter(numbers, np.int64, size)
+        raw[:, side] = np.fromiter(numbers, np.int64, len(raw))
     normalized = np.fromiter(
         (number_of.setdefault(normalized_text(text), len(number_of)) for text in raw_numbers),
         np.int64,
         len(raw_numbers),
     )
     ends = np.fromiter((text.endswith(_QUESTION_MARKS) for text in raw_numbers), bool)
-    sizes = [len(file.sources) for file in files]
     language = np.repeat([languages.index(file.language) for file in files], sizes)
     is_sentence = ~np.repeat(np.array([file.dictionary for file in files], bool), sizes)
     is_question = ends[raw].all(1) & is_sentence
     return _Rows(normalized[raw], raw, language.astype(np.int64), is_sentence, is_question)
 
 
-def _chain(files: Sequence[Translations], field: int) -> Iterator[str]:
-    return itertools.chain.from_iterable(file[field] for file in files)  # type: ignore[misc]
-
-
-def _known_texts(tests: Sequence[Translations], number_of: dict[str, int]) -> np.ndarray:
-    """The numbers of the normalized texts of tests that files have: int64 [T]."""
-    texts = {*_chain(tests, 2), *_chain(tests, 3)}
-    found = (number_of.get(normalized_text(text), -1) for text in texts)
-    return np.fromiter((number for number in found if number >= 0), np.int64)
-
-
-def _contains(rows: _Rows, numbers: np.ndarray, count: int) -> np.ndarray:
+def _contains(rows: _Rows, numbers: np.ndarray, number_of: dict[str, int]) -> np.ndarray:
     """Whether a row has one of these texts on either side: bool [R]."""
-    listed = np.zeros(count, bool)
+    listed = np.zeros(len(number_of), bool)
     listed[numbers] = True
     return listed[rows.texts].any(1)
 
@@ -161,17 +160,17 @@ def _first_of_equals(rows: _Rows) -> np.ndarray:
 
 
 def _hold_out(
-    rows: _Rows, usable: np.ndarray, languages: int, texts: int, held_out: int, seed: int
+    rows: _Rows, usable: np.ndarray, languages: int, texts: int, held_out: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The split, a position in SPLITS or -1, that each row is held out for, and is scored in.
 
-    Languages that share sentences share the groups: those that one holds out, the next takes first.
+    Groups that one language holds out are the first choice of the next one.
     """
     at = np.flatnonzero(usable & rows.is_sentence)
     components = connect(texts, rows.texts[at])
     _, group = np.unique(components[rows.texts[at, 0]], return_inverse=True)
     sizes = np.bincount(group)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     order = rng.permutation(len(sizes))  # the place of each group
     row_order = rng.permutation(len(at))
     split_of_group = np.full(len(sizes), -1)
@@ -181,7 +180,7 @@ def _hold_out(
         count = min(held_out, int(mine.sum()) // _LARGEST_SHARE)
         eligible = mine & (sizes[group] <= _LARGEST_GROUP)
         questions = eligible & rows.is_question[at]
-        if questions.sum() >= _MIN_QUESTIONS * held_out:
+        if questions.sum() >= _MIN_QUESTIONS * count:
             eligible = questions
         # Of each group its first eligible row in a random order.
         choice = row_order[eligible[row_order]]
@@ -199,17 +198,18 @@ def _hold_out(
 
 
 def _gather(
-    files: Sequence[Translations], languages: Sequence[str], rows: _Rows, chosen: np.ndarray
+    files: Sequence[Translations], languages: Sequence[str], chosen: np.ndarray
 ) -> list[Translations]:
     """The chosen rows of each language that has some, as one entry each."""
     found = []
-    parts = _filter(files, chosen)
+    parts = [part for part in _filter(files, chosen) if part.sources]
     for language in languages:
-        mine = [part for part in parts if part.language == language and part.sources]
+        mine = [part for part in parts if part.language == language]
         if mine:
             name = "+".join(dict.fromkeys(part.name for part in mine))
-            sources, targets = [*_chain(mine, 2)], [*_chain(mine, 3)]
-            found.append(Translations(name, language, sources, targets))
+            sources = [text for part in mine for text in part.sources]
+            targets = [text for part in mine for text in part.targets]
+            found.append(Translations(name, mine[0].source_language, language, sources, targets))
     return found
 
 
@@ -223,32 +223,3 @@ def _filter(files: Sequence[Translations], kept: np.ndarray) -> list[Translation
         )
         for file, mask in zip(files, np.split(kept, ends), strict=True)
     ]
-
-
-def _count(
-    rows: _Rows,
-    mine: np.ndarray,
-    is_new: np.ndarray,
-    in_test: np.ndarray,
-    in_held_out: np.ndarray,
-    scored: np.ndarray,
-    kept: np.ndarray,
-) -> dict[str, Any]:
-    """Counts of the rows of one language."""
-    sentence = rows.is_sentence
-
-    def count(chosen: np.ndarray) -> int:
-        return int((mine & chosen).sum())
-
-    usable = is_new & ~in_test
-    return {
-        "sentences": count(sentence),
-        "dictionary_entries": count(~sentence),
-        "skipped_rows": 0,
-        "repetitions": count(~is_new),
-        "in_tests": count(is_new & in_test),
-        "held_out": {name: count(scored == i) for i, name in enumerate(SPLITS)},
-        "near_held_out": count(usable & in_held_out & (scored < 0)),
-        "trained_sentences": count(kept & sentence),
-        "trained_dictionary_entries": count(kept & ~sentence),
-    }

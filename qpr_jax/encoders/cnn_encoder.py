@@ -244,8 +244,7 @@ def _known_words(vocabulary: Vocabulary) -> str:
             f"which share {bins:,} embeddings. So rare names and numbers are easily confused, and "
             "of a language that it was not trained with it sees the spelling alone."
         )
-    others = "character n-grams of others" if vocabulary.char_ngrams else "others"
     return (
-        f"It knows {words:,} words; {others} share {bins:,} embeddings, so that rare names and "
+        f"It knows {words:,} words; others share {bins:,} embeddings, so that rare names and "
         "numbers are easily confused."
     )

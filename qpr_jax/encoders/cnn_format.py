@@ -43,7 +43,7 @@ def identity_of(parts: CnnParts) -> str:
     """Hash what the encoder computes with, whatever files hold it."""
     vocabulary = parts.vocabulary
     facts = ["qpr_jax encoder 1", parts.max_tokens, parts.normalize]
-    facts += [vocabulary.bins, vocabulary.char_ngrams, vocabulary.words]
+    facts += [vocabulary.bins, 0, vocabulary.words]
     if vocabulary.subwords or vocabulary.added:
         facts += [vocabulary.subwords, vocabulary.added]
     digest = hashlib.sha256(json.dumps(facts).encode())

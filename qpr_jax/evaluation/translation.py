@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax.data.parallel import Translations
+from qpr_jax.data.translations import Translations
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation import metrics
 from qpr_jax.evaluation.retrieval import DEPTH, HITS_AT
@@ -210,14 +210,12 @@ def known_share(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     return float(tokenizer.is_known(ids).sum() / max(1, (ids > 0).sum()))
 
 
-def known_shares(
-    tokenizer: Tokenizer, files: Sequence[Translations], source_language: str
-) -> dict[str, float]:
+def known_shares(tokenizer: Tokenizer, files: Sequence[Translations]) -> dict[str, float]:
     """Return the `known_share` of each language of translations; dictionaries do not count."""
-    texts: dict[str, dict[str, None]] = {source_language: {}}
+    texts: dict[str, dict[str, None]] = {}
     for file in files:
         if not file.dictionary:
-            texts[source_language] |= dict.fromkeys(file.sources)
+            texts.setdefault(file.source_language, {}).update(dict.fromkeys(file.sources))
             texts.setdefault(file.language, {}).update(dict.fromkeys(file.targets))
     return {language: known_share(tokenizer, found) for language, found in texts.items()}
 

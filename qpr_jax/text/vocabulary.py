@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,12 +17,14 @@ import numpy as np
 from qpr_jax.errors import UserError
 from qpr_jax.files import parse_json
 from qpr_jax.text.base import NO_PARTS, Parts, TokenIds
-from qpr_jax.text.subwords import LENGTHS, fold, fold_start
 from qpr_jax.text.tokenizer import as_lines, tokenize
 
 if TYPE_CHECKING:
     from qpr_jax.word_table import WordTable
 
+NGRAMS = (3, 4, 5)  # lengths of the n-grams of a word, with the markers of its start and end
+_MOST_CHARACTERS = 64  # of a word that are read: a million of them would take seconds
+_FIRST_ACCENT, _LAST_ACCENT = "\u0300", "\u036f"  # combining marks of Latin, Greek and Cyrillic
 _CHUNK = 10_000  # questions whose words are in memory at a time
 _REMEDY = "make the file again"
 
@@ -46,33 +49,25 @@ class FlatTokens(NamedTuple):
 class Vocabulary:
     """A `text.base.Tokenizer` of words: id 0 is padding, `words[i]` has id i + 1, then come bins.
 
-    A word without an id becomes the bin of its hash. With `char_ngrams` n > 0 it becomes the bins
-    of its character n-grams, including markers of its start and end, so that a misspelling shares
-    most ids with the correct word; each counts as a token of the question. With `subwords` it is
-    one token, the sum of the bins of its 3- to 5-grams (of `subwords.fold_start`), unless one of
-    `words` has the same spelling without accents (`subwords.fold`).
+    A word without an id becomes the bin of its hash. With `subwords` it is one token, the sum of
+    the bins of its 3- to 5-grams, which share most with those of a misspelling; but if one of
+    `words` has the same spelling without accents (see `fold`), it has the id of that word.
 
     Attributes:
       words: the words with an id of their own.
       bins: the number of ids that all other words share.
-      char_ngrams: n, or 0.
       subwords: whether unknown words are sums of bins.
       added: words that got ids, after those of the bins, when an encoder was extended.
     """
 
     words: tuple[str, ...] = field(repr=False)  # many
     bins: int
-    char_ngrams: int = 0
     subwords: bool = False
     added: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.bins < 1:
             raise UserError(f"`bins`: expected 1 or more, got {self.bins}")
-        if self.char_ngrams < 0:
-            raise UserError(f"`char_ngrams`: expected 0 or more characters, got {self.char_ngrams}")
-        if self.char_ngrams and self.subwords:
-            raise UserError("expected `char_ngrams` or `subwords`, got both")
         if len(self._ids) != len(self.words) + len(self.added):
             raise UserError(
                 "`words`: expected distinct words, got a repeated one", remedy="build it again"
@@ -175,8 +170,8 @@ class Vocabulary:
         """The rows whose sums are the embeddings of words without an id."""
         from qpr_jax.word_table import ngram_rows
 
-        short = (fold_start(word) for word in words)
-        return Parts(*ngram_rows(short, LENGTHS, self.first_bin, self.bins))
+        short = (fold(word)[:_MOST_CHARACTERS] for word in words)
+        return Parts(*ngram_rows(short, NGRAMS, self.first_bin, self.bins))
 
     @functools.cached_property
     def _table(self) -> WordTable:
@@ -185,7 +180,7 @@ class Vocabulary:
         ids = self._ids
         if self.subwords:  # of an ASCII word, `fold` is the word: these need no Python
             ids = {word: id for word, id in self._by_folded.items() if word.isascii()} | ids
-        return WordTable(ids, self.first_bin, 0 if self.subwords else self.bins, self.char_ngrams)
+        return WordTable(ids, self.first_bin, 0 if self.subwords else self.bins)
 
     @functools.cached_property
     def _by_folded(self) -> dict[str, int]:
@@ -200,7 +195,6 @@ def build_vocabulary(
     size: int = 50_000,
     bins: int = 5_000,
     min_count: int = 1,
-    char_ngrams: int = 0,
     subwords: bool = False,
     fill: Iterable[str] = (),
 ) -> Vocabulary:
@@ -212,13 +206,13 @@ def build_vocabulary(
       size: give at most this number of words an id; of equal shares the first by alphabet.
       bins: the number of ids that all other words share.
       min_count: give no id to words that occur less often.
-      char_ngrams, subwords: see `Vocabulary`.
+      subwords: see `Vocabulary`.
       fill: words, such as those of dictionaries, that get the ids that are left, the first first.
     """
     if size < 0:
         raise UserError(f"`size`: expected 0 or more words, got {size}")
     words = frequent_words(corpora, min_count=min_count, fill=fill)
-    return Vocabulary(tuple(words[:size]), bins, char_ngrams, subwords)
+    return Vocabulary(tuple(words[:size]), bins, subwords)
 
 
 def frequent_words(
@@ -251,25 +245,32 @@ def vocabulary_to_bytes(vocabulary: Vocabulary) -> bytes:
 def vocabulary_from_bytes(data: bytes) -> Vocabulary:
     """Parse what `vocabulary_to_bytes` returned; UserError for anything else."""
     value = parse_json(data, "vocabulary")
-    lists = {"words": _field(value, "words", None), "added": _field(value, "added", [])}
-    for name, words in lists.items():
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise UserError(f"vocabulary: expected `{name}`, a list of strings", remedy=_REMEDY)
-    # Version 0.1 wrote no `char_ngrams`.
-    numbers = {"bins": _field(value, "bins", None), "char_ngrams": _field(value, "char_ngrams", 0)}
-    for name, number in numbers.items():
-        if not isinstance(number, int):
-            raise UserError(
-                f"vocabulary: expected `{name}`, a number, got {number!r}", remedy=_REMEDY
-            )
-    subwords = _field(value, "subwords", False)
-    if not isinstance(subwords, bool):
-        raise UserError(
-            f"vocabulary: expected `subwords`, true or false, got {subwords!r}", remedy=_REMEDY
-        )
-    words, added = (tuple(names) for names in lists.values())
-    return Vocabulary(words, **numbers, subwords=subwords, added=added)
+    given = value if isinstance(value, dict) else {}
+    words: Any = given.get("words")
+    added: Any = given.get("added", [])
+    if not _are_texts(words) or not _are_texts(added):
+        what = "vocabulary: expected `words` and `added`, lists of strings"
+        raise UserError(what, remedy=_REMEDY)
+    bins, subwords = given.get("bins"), given.get("subwords", False)
+    if type(bins) is not int:
+        raise UserError(f"vocabulary: expected `bins`, a number, got {bins!r}", remedy=_REMEDY)
+    if type(subwords) is not bool:
+        what = f"vocabulary: expected `subwords`, true or false, got {subwords!r}"
+        raise UserError(what, remedy=_REMEDY)
+    return Vocabulary(tuple(words), bins, subwords=subwords, added=tuple(added))
 
 
-def _field(value: Any, name: str, default: Any) -> Any:
-    return value.get(name, default) if isinstance(value, dict) else None
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def fold(word: str) -> str:
+    """Remove accents and differences of case: Straße, strasse.
+
+    Marks of other scripts, such as Hindi vowel signs, are letters and stay.
+    """
+    if word.isascii():
+        return word.lower()
+    split = unicodedata.normalize("NFKD", word.casefold())
+    kept = "".join(c for c in split if not _FIRST_ACCENT <= c <= _LAST_ACCENT)
+    return unicodedata.normalize("NFC", kept)

@@ -10,6 +10,7 @@ from qpr_jax.training.config import TrainConfig, has_teacher
 from qpr_jax.training.losses_config import loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sources import SOURCES
+from qpr_jax.training.teacher import gives_vectors
 
 
 def validate(config: TrainConfig) -> None:
@@ -113,18 +114,11 @@ def _check_added_words(config: TrainConfig) -> None:
 def _check_teacher(config: TrainConfig) -> None:
     teacher, metric = config.teacher, config.early_stopping.metric
     has_pairs = SOURCES[config.data.source].has_pairs
-    if teacher.model and teacher.vectors:
+    if teacher.words and gives_vectors(config):
         raise UserError(
-            f"expected a teacher's model or its vectors, got {teacher.model!r} and "
-            f"{teacher.vectors!r}",
-            remedy="leave out `teacher.model` or `teacher.vectors`",
-        )
-    if teacher.vectors and (teacher.init_embeddings or teacher.words):
-        raise UserError(
-            "expected a teacher's model, got its vectors alone",
-            setting="teacher.init_embeddings" if teacher.init_embeddings else "teacher.words",
-            remedy="set `teacher.init_embeddings=False` and `teacher.words=False`, or "
-            "`teacher.model` instead of `teacher.vectors`",
+            "expected an encoder as the teacher, got a file of vectors",
+            setting="teacher.words",
+            remedy="set `teacher.words=False`",
         )
     if has_teacher(config):
         if not config.max_epochs and not teacher.epochs:
@@ -141,11 +135,14 @@ def _check_teacher(config: TrainConfig) -> None:
     elif not (has_pairs and config.max_epochs) and not config.encoder.pretrained:
         raise UserError(
             "expected pairs to train on or a teacher, got neither",
-            remedy="set `teacher.model` or `teacher.vectors`, or, with pairs, `max_epochs=10`",
+            remedy="set `teacher.model`, or, with pairs, `max_epochs=10`",
         )
-    elif metric == "agreement" or teacher.init_embeddings:
-        name = "early_stopping.metric" if metric == "agreement" else "teacher.init_embeddings"
-        raise UserError("expected a teacher, got none", setting=name, remedy="set `teacher.model`")
+    elif metric == "agreement":
+        raise UserError(
+            "expected a teacher, got none",
+            setting="early_stopping.metric",
+            remedy="set `teacher.model`",
+        )
     if not has_pairs and metric not in ("agreement", "translation"):
         raise UserError(
             f"expected agreement, or translation where there are some, since a list of questions "
@@ -166,7 +163,7 @@ def _check_translations(config: TrainConfig) -> None:
         raise UserError(
             "expected a teacher, whose vectors the translations learn, got none",
             setting="data.parallel",
-            remedy="set `teacher.model` or `teacher.vectors`, or leave out `data.parallel`",
+            remedy="set `teacher.model`, or leave out `data.parallel`",
         )
     if config.batch.translations and not config.data.parallel:
         raise UserError(

@@ -146,13 +146,8 @@ class TeacherConfig(Section):
 
     model: MayChange[str] = Field(
         default="",
-        description="A run, a folder of sentence-transformers, or minilm; empty: no teacher.",
-    )
-    vectors: MayChange[str] = Field(
-        default="", description="Instead of a model: its vectors of all questions, a .npy file."
-    )
-    cache: MayChange[str] = Field(
-        default="", description="Folder of its vectors; empty: in $XDG_CACHE_HOME or ~/.cache."
+        description="A run, a folder of sentence-transformers, minilm, or a .npy file of the "
+        "vectors of all questions; empty: no teacher.",
     )
     epochs: int = Field(
         default=9, ge=0, description="Epochs of imitation alone, over all questions."
@@ -171,9 +166,6 @@ class TeacherConfig(Section):
         default=0.0,
         ge=0,
         description="Weight of imitating similarities, relative to that of vectors.",
-    )
-    init_embeddings: bool = Field(
-        default=False, description="Start the embeddings at the teacher's vectors of the words."
     )
     words: bool = Field(
         default=False, description="Also learn the words of the teacher's vocabulary, as texts."
@@ -348,13 +340,12 @@ def objectives(config: TrainConfig) -> list[TrainConfig]:
 
 def has_teacher(config: TrainConfig) -> bool:
     """Whether there are vectors to imitate; an encoder that is extended can imitate its own."""
-    return bool(config.teacher.model or config.teacher.vectors or config.text.added_words)
+    return bool(config.teacher.model or config.text.added_words)
 
 
 def imitates_itself(config: TrainConfig) -> bool:
     """Whether the teacher is the encoder that words are added to, since no other is given."""
-    given = config.teacher.model or config.teacher.vectors
-    return bool(config.text.added_words and not given)
+    return bool(config.text.added_words and not config.teacher.model)
 
 
 def trains(config: TrainConfig) -> bool:

@@ -50,16 +50,10 @@ class DataConfig(Section):
     parallel_tests: MayChange[Several[str]] = Field(
         default=(), description="Translations to score, like `data.parallel`; never trained on."
     )
-    teacher_language: str = Field(
-        default="en", description="The language that `data.parallel` translates."
-    )
     glossed: int = Field(
         default=0,
         ge=0,
         description="Copies of each question with its words replaced by translations.",
-    )
-    held_out_translations: int = Field(
-        default=1000, ge=1, description="Sentences of each language in validation, and in test."
     )
     negatives: MayChange[str] = Field(
         default="", description="File of `qpr negatives` for `batch.hard_negatives`."
@@ -83,9 +77,6 @@ class TextConfig(Section):
     )
     hash_bins: int = Field(
         default=5_000, ge=1, description="Embeddings that all other words share, by hash."
-    )
-    char_ngrams: int = Field(
-        default=0, ge=0, description="Split unknown words into n-grams of this length; 0: no."
     )
     subwords: bool = Field(
         default=False, description="An unknown word is the sum of its 3- to 5-grams in `hash_bins`."

@@ -181,7 +181,7 @@ def load_dataset(
     }
     translations = load_translations(config, held_out)
     if translations:
-        warn_of_swapped_sides(translations, data.questions, config.data.teacher_language)
+        warn_of_swapped_sides(translations, data.questions)
         scored = translations.scored_texts()
         held_out |= scored
         rows = np.flatnonzero(splits.split_of == TRAIN)
@@ -197,9 +197,7 @@ def load_dataset(
     more: list[str] = []
     if translations:
         if config.data.glossed:
-            translations = translations.with_glosses(
-                trained + unlabeled, config.data.glossed, seed=0
-            )
+            translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
         more = translations.sources + translations.targets
         corpora = translations.corpora(itertools.chain(trained, given))
         corpora = corpora._replace(dictionaries=[*corpora.dictionaries, *words])
@@ -254,7 +252,7 @@ def with_teacher(
     config: TrainConfig, dataset: TrainDataset, encoder: Encoder | None
 ) -> TrainDataset:
     """`dataset` with the teacher of the config, if it names one; see `teacher.make_teacher`."""
-    if not (encoder or config.teacher.vectors):
+    if not (encoder or config.teacher.model):
         return dataset
     sources = dataset.translations.sources if dataset.translations else []
     questions = (dataset.data.questions, dataset.unlabeled, sources)
@@ -262,7 +260,7 @@ def with_teacher(
     trainable = dataset.trainable_rows
     encoded = trainable[trainable < dataset.first_target]
     teacher = make_teacher(config, encoder, questions, encoded, dimension)
-    if dataset.translations and config.teacher.init_embeddings:
+    if dataset.translations and encoder and not dataset.start:  # embeddings start at its vectors
         teacher = teacher._replace(glossary=dataset.translations.glossary())
     return dataclasses.replace(dataset, teacher=teacher)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qpr_jax.data.parallel import Translations
 from qpr_jax.data.splits import SPLITS
+from qpr_jax.data.translations import Translations
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.retrieval import exact_search, index_recall, rank, retrieval_scores, roc_auc
 from qpr_jax.evaluation.translation import score_translations

@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Iterator
 
 from qpr_jax.data.columns import Columns
-from qpr_jax.data.parallel import find_files, parse_spec, read_translations
 from qpr_jax.data.questions import read_questions
+from qpr_jax.data.translations import find_files, parse_spec, read_translations
 from qpr_jax.distant.logs import log_files
 from qpr_jax.errors import UserError
 from qpr_jax.training.config import TrainConfig, read
@@ -18,7 +18,7 @@ def listed_files(config: TrainConfig, setting: str) -> list[pathlib.Path]:
     """The files that a setting names, those of a folder one by one.
 
     Its entries are separated by commas. An entry is a file or folder of questions, or `xx-yy:PATH`,
-    of a file of translations the texts in the teacher's language.
+    the texts in language xx of a file of translations.
 
     Raises:
       UserError: one is not there.
@@ -32,8 +32,7 @@ def read_listed(config: TrainConfig, setting: str) -> Iterator[str]:
     for entry in _entries(config, setting):
         files = _files(entry, setting)
         if parse_spec(entry)[0]:
-            language, skip = config.data.teacher_language, config.data.skip_bad_rows
-            found = read_translations(entry, source_language=language, skip_bad_rows=skip)
+            found = read_translations(entry, skip_bad_rows=config.data.skip_bad_rows)
             yield from dict.fromkeys(found.sources)
             continue
         for file in files:

@@ -135,7 +135,7 @@ def _train_and_evaluate(config: TrainConfig, workdir: StrPath, overwrite: bool) 
             if not first:
                 return {}
             encoder = family.export(config, start, dataset.tokenizer, params)
-            encoder = with_languages(encoder, start, dataset, config.data.teacher_language)
+            encoder = with_languages(encoder, start, dataset)
             save_encoder(folder / "export", encoder)
             del params
         return _finish(folder, config, dataset, scorer if stacks else None)
@@ -187,8 +187,8 @@ def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None
         content["pretrained.identity"] = start.identity
     if teacher:
         content["teacher.identity"] = teacher.identity
-    elif config.teacher.vectors:
-        given = pathlib.Path(config.teacher.vectors).expanduser()
+    elif config.teacher.model:
+        given = pathlib.Path(config.teacher.model).expanduser()
         content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
     if config.data.unlabeled:
         content["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]

@@ -31,12 +31,12 @@ from qpr_jax.training.config import (
 )
 from qpr_jax.training.teacher import Teacher, word_vectors
 
-_OF_VOCABULARY = ("vocabulary_size", "min_count", "hash_bins", "char_ngrams", "subwords")
+_OF_VOCABULARY = ("vocabulary_size", "min_count", "hash_bins", "subwords")
 # Settings of what a CNN starts with: its words, shapes and first weights.
 _OF_CNN = frozenset(
     {f"text.{name}" for name in _OF_VOCABULARY}
     | {f"encoder.{name}" for name in ("embedding_dim", "kernel_sizes", "filters", "output_dim")}
-    | {"encoder.bag_of_words", "encoder.normalize", "teacher.init_embeddings"}
+    | {"encoder.bag_of_words", "encoder.normalize"}
 )
 
 _NGRAM_SCALE = 0.25  # words have about 16 n-grams
@@ -89,13 +89,6 @@ def _check_cnn(config: TrainConfig) -> None:
         raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
     if config.encoder.pretrained:  # has words of its own
         return
-    if config.text.char_ngrams and config.text.subwords:
-        raise UserError(
-            f"expected one of two ways to read unknown words, got n-grams of "
-            f"{config.text.char_ngrams} and sums of n-grams",
-            setting="text.subwords",
-            remedy="set `text.subwords=False` or `text.char_ngrams=0`",
-        )
     if config.batch.subword_dropout and not config.text.subwords:
         raise UserError(
             f"expected 0, since words are no sums of n-grams, got {config.batch.subword_dropout:g}",
@@ -144,13 +137,13 @@ def _init_cnn(
             model.kernels[i][...] = jnp.array(kernel.transpose(1, 0, 2))  # [e, w, f]
             model.biases[i][...] = jnp.array(bias)
         model.projection[...] = jnp.array(start.projection)
-    elif teacher and teacher.encoder and config.teacher.init_embeddings:
+    elif teacher and teacher.encoder:
         vectors = word_vectors(
-            *(teacher.encoder, config.teacher.cache, vocabulary.words, settings.embedding_dim),
-            teacher.glossary,
+            teacher.encoder, vocabulary.words, settings.embedding_dim, teacher.glossary
         )
         vectors *= EMBEDDING_SCALE / vectors.std()
-        model.embedding[...] = model.embedding[...].at[1 : 1 + len(vectors)].set(vectors)
+        rows, width = vectors.shape
+        model.embedding[...] = model.embedding[...].at[1 : 1 + rows, :width].set(vectors)
     return nnx.split(model)
 
 
@@ -201,7 +194,6 @@ def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora)
         size=config.text.vocabulary_size,
         bins=config.text.hash_bins,
         min_count=config.text.min_count,
-        char_ngrams=config.text.char_ngrams,
         subwords=config.text.subwords,
     )
 
@@ -213,7 +205,7 @@ def _with_added_words(config: TrainConfig, start: CnnEncoder, corpora: Corpora) 
             f"expected vectors of length 1, as a teacher's, of {config.encoder.pretrained}, got "
             "others",
             setting="text.added_words",
-            remedy="leave out `teacher.model` and `teacher.vectors`: it then imitates itself",
+            remedy="leave out `teacher.model`: the encoder then imitates itself",
         )
     words = frequent_words(
         corpora.by_language[1:],

@@ -26,7 +26,6 @@ _QUORA_BEST = {
 
 _QUORA_DISTILLED = _QUORA_BEST | {
     "teacher.model": "minilm",
-    "teacher.init_embeddings": True,
     "teacher.epochs": 2,
     "teacher.weight": 5.0,
     "encoder.normalize": True,
@@ -52,7 +51,7 @@ _QUORA_DISTILLED_SUMS = _QUORA_DISTILLED | {
 _DISTILL: dict[str, Any] = {
     name: _QUORA_DISTILLED[name]
     for name in (
-        *("teacher.model", "teacher.init_embeddings"),
+        "teacher.model",
         *("encoder.kernel_sizes", "encoder.filters", "encoder.output_dim", "encoder.normalize"),
     )
 } | {
@@ -70,14 +69,14 @@ _DISTILL: dict[str, Any] = {
 _PARALLEL = "$QPR_DATA_DIR/parallel"
 _GERMAN: dict[str, Any] = {
     "data.parallel": (
-        f"{_PARALLEL}/tatoeba.en-de.tsv.gz",
-        f"{_PARALLEL}/multi30k.train.en.gz+{_PARALLEL}/multi30k.train.de.gz",
-        f"{_PARALLEL}/wiktionary.de-en.txt.gz",
+        f"en-de:{_PARALLEL}/tatoeba.en-de.tsv.gz",
+        f"en-de:{_PARALLEL}/multi30k.train.en.gz+{_PARALLEL}/multi30k.train.de.gz",
+        "en-de:runs/wiktionary.en-de.tsv.gz",  # of `python -m experiments.wiktionary`
     ),
     "data.parallel_tests": (
-        f"{_PARALLEL}/tatoeba_test.deu-eng.eng.gz+{_PARALLEL}/tatoeba_test.deu-eng.deu.gz",
-        f"{_PARALLEL}/multi30k.test.en.gz+{_PARALLEL}/multi30k.test.de.gz",
-        f"{_PARALLEL}/ntrex.eng.gz+{_PARALLEL}/ntrex.deu.gz",
+        f"en-de:{_PARALLEL}/tatoeba_test.deu-eng.eng.gz+{_PARALLEL}/tatoeba_test.deu-eng.deu.gz",
+        f"en-de:{_PARALLEL}/multi30k.test.en.gz+{_PARALLEL}/multi30k.test.de.gz",
+        f"en-de:{_PARALLEL}/ntrex.eng.gz+{_PARALLEL}/ntrex.deu.gz",
     ),
 }
 _MULTILINGUAL = _GERMAN | {
@@ -272,7 +271,7 @@ def preset_facts() -> dict[str, dict[str, Any]]:
 def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
     """The changes that make a run of flat `settings` tiny: few rows, tiny shapes, 12 steps."""
     changes = _SMOKE_DATA | _SMOKE_ROWS.get(settings["data.source"], {})
-    reasons = ("max_epochs", "teacher.model", "teacher.vectors", "text.added_words")
+    reasons = ("max_epochs", "teacher.model", "text.added_words")
     if any(settings[name] for name in reasons):
         changes = changes | _SMOKE_TRAINING
         limits = {

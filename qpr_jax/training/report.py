@@ -84,7 +84,7 @@ def write_report(
         report["reranker"] = reranker.facts | time_queries(
             functools.partial(retriever.search, rerank="light"), timed
         )
-    if found := translation_scores(config, dataset, retriever.encoder, vectors):
+    if found := translation_scores(dataset, retriever.encoder, vectors):
         report["translations"] = found
     report["timing"] = {
         **time_queries(functools.partial(retriever.search, rerank=False), timed),

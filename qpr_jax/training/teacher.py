@@ -12,14 +12,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.format import MAGIC_PREFIX
 
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank
 from qpr_jax.files import (
     MANIFEST,
-    StrPath,
     locked,
     read_manifest,
     user_cache,
@@ -29,7 +27,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.encode_files import encode_to_file
 from qpr_jax.index.run import run_encoder
-from qpr_jax.training.config import TeacherConfig, TrainConfig, imitates_itself
+from qpr_jax.training.config import TrainConfig, imitates_itself
 from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
@@ -75,10 +73,10 @@ class Teacher(NamedTuple):
 
 
 def read_teacher(config: TrainConfig) -> Encoder | None:
-    """Read the encoder that the config names as a teacher, or that it adds words to, if any."""
+    """Read the encoder that is the teacher, or that words are added to; None without one."""
     if imitates_itself(config):
         return run_encoder(os.path.expanduser(config.encoder.pretrained))
-    if not config.teacher.model:
+    if not config.teacher.model or gives_vectors(config):
         return None
     try:
         return run_encoder(os.path.expanduser(config.teacher.model))
@@ -86,8 +84,13 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
         raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
 
 
+def gives_vectors(config: TrainConfig) -> bool:
+    """Whether `teacher.model` is a file of a teacher's vectors."""
+    return config.teacher.model.endswith(".npy")
+
+
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
-    """The words of `teacher.words`: those of letters, of two and more, in the teacher's order."""
+    """The words of `teacher.words`: those of two and more letters, in the teacher's order."""
     if not (config.teacher.words and teacher):
         return []
     words, _ = teacher.word_embeddings()
@@ -96,18 +99,17 @@ def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:
 
 def word_vectors(
     encoder: Encoder,
-    cache: StrPath,
     words: Sequence[str],
     dimension: int,
     glossary: Mapping[str, str] = MappingProxyType({}),
 ) -> np.ndarray:
-    """The encoder's vectors of words, each encoded like a question: float32 [n, dimension].
+    """The encoder's vectors of words, each encoded like a question: float32 [n, d].
 
-    Their mean is subtracted, and they are projected to their principal components. The encoder's
-    vectors are cached in `cache`. Words in `glossary` have the vectors of their translations.
+    Their mean is subtracted, and they are projected to their first principal components, at most
+    `dimension`. Words in `glossary` have the vectors of their translations.
     """
     texts = [glossary.get(word, word) for word in words]
-    vectors = unit_rows(np.asarray(cached_vectors(cache, encoder, texts)))
+    vectors = unit_rows(np.asarray(cached_vectors(encoder, texts)))
     vectors -= vectors.mean(axis=0)
     return vectors @ _components(vectors[:_SAMPLE], dimension)
 
@@ -123,12 +125,14 @@ def make_teacher(
 
     Args:
       config: of the training.
-      encoder: of `teacher.model`; None if `teacher.vectors` names a file.
+      encoder: of `teacher.model`; None if that is a file of vectors.
       questions: lists of questions; the vectors of each list are cached separately.
       trainable: int [S], rows of the joined lists that a student trains on.
       dimension: of the student's vectors; UserError if the teacher's have less.
     """
-    parts: tuple[np.ndarray, ...] = () if encoder else (_given(config.teacher, questions),)
+    parts: tuple[np.ndarray, ...] = ()
+    if encoder is None:
+        parts = (_given(config.teacher.model, questions),)
     size = encoder.dimension if encoder else parts[0].shape[1]
     if config.text.added_words and dimension != size:
         # The components that the encoder was trained with are not known.
@@ -136,24 +140,16 @@ def make_teacher(
             f"expected a teacher of {dimension} dimensions, as the encoder that gets words, got "
             f"{size}",
             setting="text.added_words",
-            remedy="leave out `teacher.model` and `teacher.vectors`: it then imitates itself",
+            remedy="leave out `teacher.model`: the encoder then imitates itself",
         )
     if dimension > size:
         raise UserError(
-            f"expected vectors of at most {size} dimensions, as the teacher's, got {dimension}",
+            f"expected at most {size} dimensions, as the teacher's, got {dimension}",
             setting="encoder.output_dim",
             remedy=f"set `encoder.output_dim={size}`, or, for a transformer, another teacher",
         )
-    if config.teacher.init_embeddings and config.encoder.embedding_dim > size:
-        raise UserError(
-            f"expected at most {size}, the teacher's dimension, to start from its vectors, got "
-            f"{config.encoder.embedding_dim}",
-            setting="encoder.embedding_dim",
-            remedy="lower it, or set `teacher.init_embeddings=False`",
-        )
     if encoder:
-        cache = config.teacher.cache
-        parts = tuple(cached_vectors(cache, encoder, part) for part in questions if len(part))
+        parts = tuple(cached_vectors(encoder, part) for part in questions if len(part))
     teacher = Teacher(parts, None, encoder, keeps_lengths=imitates_itself(config))
     if dimension == size:
         return teacher
@@ -168,71 +164,60 @@ def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(np.concatenate(parts)), queries, NEIGHBORS)
 
 
-def cached_vectors(cache: StrPath, encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
-    """Read the teacher's vectors of questions from the cache, or compute and cache them."""
+def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
+    """Read the teacher's vectors of questions from the user's cache, or compute and cache them."""
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
         digest.update(json.dumps(question).encode())
-    folder = cache_folder(cache) / digest.hexdigest()[:32]
+    folder = _cache() / digest.hexdigest()[:32]
     with locked(folder / ".lock", wait=True):  # another process may compute the same
         if (folder / MANIFEST).is_file():
             verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
         else:
             if not (folder / VECTORS).is_file():  # else a kill came before the manifest
-                _encode(folder / VECTORS, encoder, questions)
+                log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", folder)
+                encode_to_file(
+                    folder / VECTORS,
+                    questions,
+                    encoder.encode,
+                    dimension=encoder.dimension,
+                    encoder=encoder.identity,
+                    log=log.info,
+                )
             write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
     return np.load(folder / VECTORS, mmap_mode="r")
 
 
-def _encode(path: pathlib.Path, encoder: Encoder, questions: Sequence[str]) -> None:
-    log.info("teacher: encoding %s questions to %s", f"{len(questions):,}", path.parent)
-    done = 0
-
-    def encode(chunk: Sequence[str]) -> np.ndarray:
-        nonlocal done
-        vectors = encoder.encode(chunk)
-        done += len(chunk)
-        log.info("teacher: %s questions encoded", f"{done:,}")
-        return vectors
-
-    dimension, identity = encoder.dimension, encoder.identity
-    encode_to_file(path, questions, encode, dimension=dimension, encoder=identity, log=log.info)
+def _cache() -> pathlib.Path:
+    return user_cache() / "teacher"
 
 
-def cache_folder(given: StrPath) -> pathlib.Path:
-    """The folder of cached vectors: the one given or, if it is "", in the user's cache."""
-    return pathlib.Path(given).expanduser() if given else user_cache() / "teacher"
-
-
-def _given(teacher: TeacherConfig, questions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Read vectors of a user's file. If they do not fit, UserError, and a list of the questions."""
-    path, count = teacher.vectors, sum(map(len, questions))
+def _given(path: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Read a user's file of vectors. If they do not fit, UserError, and a list of the questions."""
+    count = sum(map(len, questions))
 
     def refused(got: str) -> UserError:
         lines = [json.dumps({"question": text}) + "\n" for part in questions for text in part]
         digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
-        listed = cache_folder(teacher.cache) / f"questions-{digest}.jsonl"
+        listed = _cache() / f"questions-{digest}.jsonl"
         with write_atomically(listed, "w") as file:
             file.writelines(lines)
         return UserError(
             f"{path}: expected a .npy file of floats, {count:,} rows, got {got}; the questions, in "
             f"order, are in {listed}",
-            setting="teacher.vectors",
+            setting="teacher.model",
             remedy="make the file from these questions",
         )
 
     try:
-        file = pathlib.Path(path).expanduser()
-        with open(file, "rb") as head:
-            is_npy = head.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
-        vectors = np.load(file, mmap_mode="r", allow_pickle=False) if is_npy else None
+        vectors = np.load(pathlib.Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
     except IsADirectoryError:
         raise refused("a folder") from None
     except OSError as error:
         raise refused(f"none ({error.strerror})") from None
     except (ValueError, EOFError) as error:
         raise refused(f"one that cannot be read ({error})") from None
-    if vectors is None:
+    if not isinstance(vectors, np.ndarray):
         raise refused("what is not a .npy file")
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != count:
         raise refused(f"{vectors.dtype} {list(vectors.shape)}")

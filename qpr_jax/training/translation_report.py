@@ -8,36 +8,33 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qpr_jax.data.parallel import Translations, file_names
 from qpr_jax.data.splits import HELD_OUT
+from qpr_jax.data.translations import Translations, file_names
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.evaluation.translation import Corpus, Encode, known_shares, score_set
-from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.teacher import cached_vectors
 
 E = TypeVar("E", bound=Encoder)
 
 
-def with_languages(encoder: E, start: Encoder | None, dataset: TrainDataset, own: str) -> E:
+def with_languages(encoder: E, start: Encoder | None, dataset: TrainDataset) -> E:
     """Note in the settings of a trained encoder which translations it has learned.
 
     Under `translations`, `source_language` and `files` as in the report, after those that `start`,
     the encoder that it was trained from, has learned.
-
-    own: the language of the teacher.
     """
     known = start.settings.get("translations", {}) if start else {}
     if dataset.translations is not None:
         files = [*known.get("files", []), *_files(dataset.translations.splits.train)]
-        known = {"source_language": own, "files": files}
+        known = {"source_language": dataset.translations.source_language, "files": files}
     added = {"translations": known} if known else {}
     # Every encoder that is trained is a dataclass.
     return dataclasses.replace(encoder, settings=encoder.settings | added)  # type: ignore[type-var]
 
 
 def translation_scores(
-    config: TrainConfig, dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
+    dataset: TrainDataset, encoder: Encoder, vectors: np.ndarray
 ) -> dict[str, Any]:
     """Score an encoder on the translations of a run; an empty dictionary if there are none.
 
@@ -51,17 +48,17 @@ def translation_scores(
     """
     if dataset.translations is None:
         return {}
-    splits, own = dataset.translations.splits, config.data.teacher_language
-    teacher, corpus = _teacher_of(config, dataset), Corpus(dataset.data.questions, vectors)
+    splits = dataset.translations.splits
+    teacher, corpus = _teacher_of(dataset), Corpus(dataset.data.questions, vectors)
     held_out = [texts._replace(name=name) for name in HELD_OUT for texts in splits.held_out[name]]
     tests = [texts._replace(name=file_names(texts.name)) for texts in splits.tests]
     sets = [score_set(t, encoder.encode, teacher=teacher, corpus=corpus) for t in held_out]
     sets += [score_set(texts, encoder.encode, teacher=teacher) for texts in tests]
     return {
-        "source_language": own,
+        "source_language": dataset.translations.source_language,
         "files": _files(splits.train),
         "counts": splits.report,
-        "known": known_shares(dataset.tokenizer, splits.train, own),
+        "known": known_shares(dataset.tokenizer, splits.train),
         "sets": sets,
     }
 
@@ -78,7 +75,7 @@ def _files(train: Sequence[Translations]) -> list[dict[str, Any]]:
     ]
 
 
-def _teacher_of(config: TrainConfig, dataset: TrainDataset) -> Encode | None:
+def _teacher_of(dataset: TrainDataset) -> Encode | None:
     """What the student learned for a text; None where the teacher's encoder is not there."""
     teacher = dataset.teacher
     if not teacher or not teacher.encoder:
@@ -86,7 +83,7 @@ def _teacher_of(config: TrainConfig, dataset: TrainDataset) -> Encode | None:
     encoder, components = teacher.encoder, teacher.components
 
     def encode(texts: Sequence[str]) -> np.ndarray:
-        vectors = cached_vectors(config.teacher.cache, encoder, texts)
+        vectors = cached_vectors(encoder, texts)
         return vectors if components is None else vectors @ components
 
     return encode

@@ -14,14 +14,14 @@ import numpy as np
 
 from qpr_jax.data.clusters import connect
 from qpr_jax.data.lexicon import gloss, learn_lexicon
-from qpr_jax.data.parallel import (
+from qpr_jax.data.translation_splits import TranslationSplits, split_translations
+from qpr_jax.data.translations import (
     Translations,
     file_names,
     find_files,
     parse_spec,
     read_translations,
 )
-from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
 from qpr_jax.text.tokenizer import normalized_text, tokenize
@@ -58,10 +58,15 @@ class TranslationData(NamedTuple):
     source_of: np.ndarray
     is_sentence: np.ndarray
 
-    def with_glosses(self, questions: Sequence[str], copies: int, seed: int) -> TranslationData:
+    @property
+    def source_language(self) -> str:
+        """Code of the language of the sources."""
+        return self.splits.train[0].source_language
+
+    def with_glosses(self, questions: Sequence[str], copies: int) -> TranslationData:
         """Add `copies` of each question in each language, its words replaced by translations."""
         targets, source_of = [], []
-        rng = random_of(seed, GLOSSES, 0)
+        rng = random_of(0, GLOSSES, 0)
         for sources, translations in self.lexicon_texts():
             lexicon = learn_lexicon(sources, translations)
             for _ in range(copies):
@@ -158,9 +163,11 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
                 remedy="give it in `data.parallel` instead, which trains with it",
             )
     with _naming("data.parallel"):
-        splits = split_translations(
-            files, tests, held_out=config.data.held_out_translations, seed=0
-        )
+        if len({file.source_language for file in files + tests}) > 1:
+            known = ", ".join(sorted({file.source_language for file in files + tests}))
+            what = f"expected one language to translate from, the teacher's, got {known}"
+            raise UserError(what, remedy="write it first, as in en-de:PATH")
+        splits = split_translations(files, tests)
     if config.early_stopping.metric == "translation" and not splits.held_out["validation"]:
         raise UserError(
             "expected sentences to hold out and score, got dictionaries alone or too few sentences "
@@ -192,10 +199,8 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     )
 
 
-def warn_of_swapped_sides(
-    translations: TranslationData, questions: Sequence[str], own: str
-) -> None:
-    """Warn of files whose other side has more words of the questions than that of `own`."""
+def warn_of_swapped_sides(translations: TranslationData, questions: Sequence[str]) -> None:
+    """Warn of files whose targets have more words of the questions than their sources."""
     known = {word for text in questions[:_QUESTIONS_COMPARED] for word in tokenize(text)}
     for file in translations.splits.train:
         sources, targets = (
@@ -205,9 +210,13 @@ def warn_of_swapped_sides(
         of_sources, of_targets = (sum(side) / max(1, len(side)) for side in (sources, targets))
         if of_targets > of_sources:
             log.warning(
-                "%s: %.0f %% of the words that are said to be of %s are words of the questions, "
-                "%.0f %% of those of %s; are the languages swapped?",
-                *(file_names(file.name), 100 * of_targets, file.language, 100 * of_sources, own),
+                "%s: %.0f %% of the words in %s are words of the questions, and %.0f %% of those "
+                "in %s; are the languages swapped?",
+                file_names(file.name),
+                100 * of_targets,
+                file.language,
+                100 * of_sources,
+                file.source_language,
             )
 
 
@@ -237,11 +246,9 @@ def translation_digests(config: TrainConfig) -> dict[str, list[str]]:
 
 
 def _digest(setting: str, spec: str) -> str:
-    """The languages that an entry gives, or names that say them, and the hashes of its files."""
+    """The languages of an entry and the hashes of its files."""
     paths = _paths(setting, spec)
-    languages = parse_spec(spec)[0]
-    said = "-".join(languages) if languages else file_names(spec)
-    return " ".join([said, *map(sha256_of, paths)])
+    return " ".join(["-".join(parse_spec(spec)[0] or ()), *map(sha256_of, paths)])
 
 
 def _specs(config: TrainConfig) -> dict[str, tuple[str, ...]]:
@@ -264,15 +271,14 @@ def _paths(setting: str, spec: str) -> list[str]:
 
 
 def _read(config: TrainConfig, setting: str, spec: str) -> Translations:
-    """Read the files of an entry of a setting, at most `data.max_rows` rows of them."""
-    most = config.data.max_rows or None
+    """Read the files of an entry of a setting, at most `data.max_rows` rows of them.
+
+    With a generated log, that is the size of the log, and all rows are read.
+    """
+    most = None if config.data.source == "synthetic" else config.data.max_rows or None
     _paths(setting, spec)
     with _naming(setting):
-        found = read_translations(
-            spec,
-            source_language=config.data.teacher_language,
-            skip_bad_rows=config.data.skip_bad_rows,
-        )
+        found = read_translations(spec, skip_bad_rows=config.data.skip_bad_rows)
     return found._replace(sources=found.sources[:most], targets=found.targets[:most])
 
 

@@ -51,10 +51,9 @@ def unlabeled_texts(
     alone = [word for word in dict.fromkeys(words) if is_new(word)]
     known.update(alone)
     if config.data.spliced:
-        count = config.data.spliced
-        spliced = splice_questions(trained + given, count, accept=is_new, seed=0)
+        spliced = splice_questions(trained + given, config.data.spliced, accept=is_new)
         if words:
-            replaced = dict.fromkeys(replace_words(spliced, words, seed=0))
+            replaced = dict.fromkeys(replace_words(spliced, words))
             spliced = [text for text in replaced if is_new(text)]
         log.info("data: %s spliced questions", f"{len(spliced):,}")
     return Unlabeled(given, alone, spliced)

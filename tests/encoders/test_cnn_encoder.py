@@ -180,16 +180,12 @@ def test_wrong_token_ids_are_refused(encoder, token_ids, message):
         encoder.encode_ids(token_ids)
 
 
-@pytest.mark.parametrize(
-    ("char_ngrams", "others"), [(0, "others share"), (3, "character n-grams of others share")]
-)
-def test_summary(char_ngrams, others):
-    vocabulary = dataclasses.replace(VOCABULARY, char_ngrams=char_ngrams)
-    summary = dataclasses.replace(cnn_encoder(), vocabulary=vocabulary).summary()
+def test_summary():
+    summary = cnn_encoder().summary()
     assert summary.library == "qpr_jax"
     assert "windows of 3, 4 words, 7 filters, embeddings of 6" in summary.description
     assert (summary.vocabulary_size, summary.words) == (17, WORDS)
-    assert f"It knows 12 words; {others} 4 embeddings" in summary.limits[0]
+    assert "It knows 12 words; others share 4 embeddings" in summary.limits[0]
     assert "order of words within 4 of them, and reads at most 20 of" in summary.limits[1]
 
 

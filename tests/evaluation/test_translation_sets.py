@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data.parallel import Translations
+from qpr_jax.data.translations import Translations
 from qpr_jax.evaluation.translation import Corpus, known_share, known_shares, score_set
 from qpr_jax.text.vocabulary import Vocabulary
 
-TEXTS = Translations("a.tsv", "de", ["one", "two", "three"], ["eins", "zwei", "drei"])
+TEXTS = Translations("a.tsv", "en", "de", ["one", "two", "three"], ["eins", "zwei", "drei"])
 PLACES = {"one": 0, "eins": 0, "two": 1, "zwei": 1, "three": 2, "drei": 0}
 
 
@@ -45,7 +45,7 @@ def test_known_tokens_are_counted_by_language_without_dictionaries():
     vocabulary = Vocabulary(("one", "two", "eins"), bins=5, subwords=True)
     assert known_share(vocabulary, ["one two", "three"]) == pytest.approx(2 / 3)
     assert known_share(vocabulary, []) == 0
-    words = Translations("b.tsv", "fr", ["one"], ["un"], dictionary=True)
+    words = Translations("b.tsv", "en", "fr", ["one"], ["un"], dictionary=True)
     again = TEXTS._replace(targets=["eins eins", "eins", "zwei"])
-    shares = known_shares(vocabulary, [TEXTS, again, words], "en")
+    shares = known_shares(vocabulary, [TEXTS, again, words])
     assert shares == pytest.approx({"en": 2 / 3, "de": 3 / 5})

@@ -5,9 +5,8 @@ import zlib
 import numpy as np
 
 from qpr_jax.text.base import NO_PARTS
-from qpr_jax.text.subwords import LENGTHS, fold, fold_start
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.text.vocabulary import FlatTokens
+from qpr_jax.text.vocabulary import NGRAMS, FlatTokens, fold
 from tests.parts import make_parts
 
 END = "\n"
@@ -24,7 +23,7 @@ def ngrams(word, length):
 
 def ngram_bins(word, bins):
     """The bins whose sum is the embedding of a word without an id, with `subwords`."""
-    grams = (gram for length in LENGTHS for gram in ngrams(fold_start(word), length))
+    grams = (gram for length in NGRAMS for gram in ngrams(fold(word)[:64], length))
     return [hash_text(gram) % bins for gram in grams]
 
 
@@ -50,10 +49,7 @@ class PlainIds(dict):
             self.by_folded.setdefault(fold(word), id)
 
     def __missing__(self, word):
-        first, bins, n = (getattr(self.vocabulary, x) for x in ("first_bin", "bins", "char_ngrams"))
-        if n:
-            return [first + hash_text(gram) % bins for gram in ngrams(word, n) or [f"<{word}>"]]
-        return [first + hash_text(word) % bins]
+        return [self.vocabulary.first_bin + hash_text(word) % self.vocabulary.bins]
 
     def flat_ids(self, questions, max_tokens=64, split=split):
         ids, offsets, of_question, unknown, truncated = [], [0], [], {}, 0

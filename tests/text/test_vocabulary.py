@@ -1,16 +1,297 @@
+"""From words to ids: what plain Python gives, by hand, and what encoders keep in files."""
+
+import concurrent.futures
 import dataclasses
+import itertools
+import json
+import pickle
+import random
+import sys
+import threading
+import unicodedata
 import zlib
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from qpr_jax.data.pairs import read_question_pairs
 from qpr_jax.errors import UserError
+from qpr_jax.text.base import NO_PARTS
+from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.text.vocabulary import (
     Vocabulary,
     build_vocabulary,
+    fold,
     vocabulary_from_bytes,
     vocabulary_to_bytes,
 )
+from tests.parts import make_parts
+from tests.text import plain_ids
+from tests.text.plain_ids import PlainIds, ngram_rows
+
+WORDS = ("how", "straße", "café", "हिन्दी")
+VOCABULARY = Vocabulary(WORDS, bins=50, subwords=True)
+EXTENDED = dataclasses.replace(VOCABULARY, added=("öffnen", "kůň"))
+ODD = (
+    "aZ0_ \n\t\0\r?'-/:@[`{\x7f\u2028\x85\u212a\u200d\ufeff\U000e0100"
+    "éÉΣς\u03c3ß\u0130\u0131\u0149\u01c5\u0301\u0327\u0345\ufe0f\uff9eﬁ\U0001d400"
+    "你 योग한가\u1112\u1161\u11ab😀\ud800\udfff"
+)
+# Planes 0 to 3 and the start of 14 have all characters that Unicode defines, but private ones.
+EVERY = [chr(code) for code in (*range(0x40000), *range(0xE0000, 0xE1000))]
+TEXTS = st.lists(st.text(st.sampled_from(ODD) | st.characters(), max_size=40), max_size=9)
+
+
+def assert_same(got, expected):
+    for ours, theirs in zip((*got[:3], *got.parts), (*expected[:3], *expected.parts), strict=True):
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def with_words_of(texts, rng, *, subwords=False):
+    """A vocabulary of half of the words of texts, some of them added ones, and of others."""
+    words = sorted({word for text in texts for word in tokenize(text)})
+    rng.shuffle(words)
+    odd = ("", "\n", "A", "\ud800", "a b", "é?", "\udfffa")
+    several = tuple(dict.fromkeys((*odd, *words[: len(words) // 3])))
+    added = tuple(word for word in words[-len(words) // 6 :] if word not in several)
+    bins = rng.choice((1, 7, 5000))
+    return Vocabulary(several, bins=bins, added=added, subwords=subwords)
+
+
+@pytest.mark.parametrize("subwords", [False, True])
+@given(TEXTS, st.randoms(use_true_random=False), st.sampled_from((1, 3, 64, sys.maxsize)))
+def test_any_text_has_the_ids_of_plain_python(subwords, texts, rng, max_tokens):
+    vocabulary = with_words_of(texts, rng, subwords=subwords)
+    plain = PlainIds(vocabulary)
+    assert_same(vocabulary.flat_ids(texts, max_tokens), plain.flat_ids(texts, max_tokens))
+
+
+@pytest.mark.parametrize("subwords", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_character_has_the_ids_of_plain_python(subwords):
+    """First, last and in the middle of a word, and as a word."""
+    texts = [
+        " ".join(f"{c}a{c}Σ{c} {c}" for c in EVERY[start : start + 64])
+        for start in range(0, len(EVERY), 64)
+    ]
+    vocabulary = with_words_of(texts[::3], random.Random(1), subwords=subwords)
+    assert_same(vocabulary.flat_ids(texts), PlainIds(vocabulary).flat_ids(texts))
+
+
+@pytest.mark.parametrize("subwords", [False, True])
+def test_questions_have_the_ids_of_plain_python(subwords, quora_file):
+    texts = read_question_pairs(quora_file, max_rows=9000).questions  # several chunks
+    assert len(texts) > 10_000
+    vocabulary = with_words_of(texts, random.Random(2), subwords=subwords)
+    plain = PlainIds(vocabulary)
+    for max_tokens in (5, 64):
+        got = vocabulary.flat_ids(texts, max_tokens)
+        assert got.truncated
+        assert_same(got, plain.flat_ids(texts, max_tokens))
+
+
+def test_threads_share_a_vocabulary_that_none_has_used():
+    rng = random.Random(3)
+    texts = ["".join(rng.choices(ODD, k=20)) for _ in range(500)]
+    first = with_words_of(texts, rng, subwords=True)
+    expected = PlainIds(first).flat_ids(texts)
+    for _ in range(5):
+        vocabulary, barrier = dataclasses.replace(first), threading.Barrier(8)
+
+        def read(_, vocabulary=vocabulary, barrier=barrier):
+            barrier.wait()
+            return vocabulary.flat_ids(texts)
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for got in pool.map(read, range(8)):
+                assert_same(got, expected)
+
+
+def test_a_copy_holds_the_words_alone():
+    vocabulary = Vocabulary(("a", "é"), bins=3, subwords=True, added=("b",))
+    before = pickle.dumps(vocabulary)
+    ids = vocabulary.flat_ids(["a b e q"])
+    assert pickle.dumps(vocabulary) == before
+    copy = pickle.loads(before)
+    assert copy == vocabulary
+    assert_same(copy.flat_ids(["a b e q"]), ids)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        vocabulary.bins = 2
+
+
+def test_ids_by_hand():
+    vocabulary = Vocabulary(("how", "to", "swim"), bins=7)
+    ids, truncated, _ = vocabulary.token_ids(["How to swim?", "", "to dive"])
+    assert ids.tolist() == [[1, 2, 3], [0, 0, 0], [2, 4 + zlib.crc32(b"dive") % 7, 0]]
+    assert (ids.dtype, truncated) == (np.int32, 0)
+    # The hash is the same on every machine.
+    ids, _, _ = Vocabulary((), bins=5000).token_ids(["café paraphrase"])
+    assert ids.tolist() == [[1 + 0x98AD42B5 % 5000, 1 + 0x8EE6EE1A % 5000]]
+    # A word of the same hash is another word.
+    assert zlib.crc32(b"plumless") == zlib.crc32(b"buckeroo")
+    one, both = Vocabulary(("plumless",), bins=10), Vocabulary(("plumless", "buckeroo"), bins=10)
+    hashed = 2 + zlib.crc32(b"buckeroo") % 10
+    assert one.flat_ids(["buckeroo plumless"]).ids.tolist() == [hashed, 1]
+    assert both.flat_ids(["buckeroo plumless"]).ids.tolist() == [2, 1]
+
+
+def test_truncated_questions_are_counted():
+    vocabulary = Vocabulary(("a", "b", "c"), bins=1)
+    ids, truncated, _ = vocabulary.token_ids(["a b c", "c b", "b a b a"], max_tokens=2)
+    assert ids.tolist() == [[1, 2], [3, 2], [2, 1]]
+    assert truncated == 2
+    ids, truncated, parts = VOCABULARY.token_ids(["how zebra gnu gnu", "gnu"], max_tokens=2)
+    assert (ids[0, 0], truncated) == (1, 1)
+    found = [rows_of(parts)[id - VOCABULARY.size] for id in (ids[0, 1], ids[1, 0])]
+    assert found == [ngram_rows(VOCABULARY, word) for word in ("zebra", "gnu")]
+    with pytest.raises(UserError, match="`max_tokens`: expected 1 or more, got 0"):
+        vocabulary.token_ids(["a"], max_tokens=0)
+
+
+@pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
+def test_a_question_without_words_is_one_token_of_padding(questions):
+    ids, truncated, _ = Vocabulary(("a",), bins=1).token_ids(questions)
+    assert ids.tolist() == [[0]] * len(questions)
+    assert (ids.shape, truncated) == ((len(questions), 1), 0)
+
+
+def test_huge_strings_have_ids():
+    questions = ["x" * 1_000_000, "y " * 300_000]
+    ids, truncated, _ = Vocabulary(("y",), bins=11).token_ids(questions)
+    assert (ids.shape, truncated) == ((2, 64), 1)
+    ids, truncated, parts = VOCABULARY.token_ids(questions[:1], max_tokens=1)
+    assert (ids.shape, truncated, parts.tokens) == ((1, 1), 0, 1)
+    assert len(parts.rows) < 200  # of its first 64 characters
+    bins = plain_ids.ngram_bins("a" * 64, 10**6)
+    assert bins == plain_ids.ngram_bins("a" * 64 + "b" * 9, 10**6)
+    assert len(bins) == 64 + 63 + 62
+
+
+def rows_of(parts):
+    return [part.tolist() for part in np.split(parts.rows, parts.offsets[1:-1])][: parts.tokens]
+
+
+def test_an_unknown_word_is_one_token_with_the_rows_of_its_n_grams():
+    ids, truncated, parts = VOCABULARY.token_ids(["how zebra", "okapi zebra", ""])
+    zebra, okapi = VOCABULARY.size, VOCABULARY.size + 1
+    assert ids.tolist() == [[1, zebra], [okapi, zebra], [0, 0]]
+    assert (ids.dtype, truncated) == (np.int32, 0)
+    assert rows_of(parts) == [ngram_rows(VOCABULARY, word) for word in ("zebra", "okapi")]
+    assert (VOCABULARY.first_bin, VOCABULARY.size) == (5, 55)
+    pieces = ["<ca", "cat", "at>", "<cat", "cat>", "<cat>"]
+    spelled = Vocabulary(("cat", "a"), 1000, subwords=True).spelled()
+    expected = [[3 + zlib.crc32(piece.encode()) % 1000 for piece in pieces]]
+    assert rows_of(spelled) == [*expected, [3 + zlib.crc32(b"<a>") % 1000]]
+    assert rows_of(EXTENDED.spelled()) == [ngram_rows(EXTENDED, word) for word in WORDS]
+    assert Vocabulary(WORDS, bins=50).spelled().tokens == 0
+
+
+def test_another_spelling_of_a_known_word_has_its_id():
+    ids, _, parts = VOCABULARY.token_ids(["Strasse STRASSE Straße cafe Cafe\u0301 हिन्दी"])
+    assert ids.tolist() == [[2, 2, 2, 3, 3, 4]]
+    assert parts.tokens == 0
+    both = Vocabulary(("schön", "schon"), bins=5, subwords=True)
+    assert both.token_ids(["schön schon schòn"]).ids.tolist() == [[1, 2, 1]]
+    grown = Vocabulary(("cote",), bins=5, subwords=True, added=("côté", "été"))
+    assert grown.token_ids(["cote côté coté été"]).ids.tolist() == [[1, 7, 1, 8]]
+
+
+@pytest.mark.parametrize("subwords", [True, False])
+def test_added_words_follow_the_bins_and_change_no_other_word(subwords):
+    old = dataclasses.replace(VOCABULARY, subwords=subwords)
+    new = old.with_words(["schön", "how", "öffnen", "kůň", "more"], 3)
+    assert new.added == ("schön", "öffnen", "kůň")
+    assert (new.first_bin, new.size) == (old.first_bin, old.size + 3)
+    assert new.all_words == (*WORDS, *new.added)
+    texts = ["what is schon here", "offnen kun how straße strasse", ""]
+    before, after = old.flat_ids(texts), new.flat_ids(texts)
+    # Ids of tokens that are sums of rows follow the table.
+    np.testing.assert_array_equal(
+        before.ids, np.where(after.ids >= new.size, after.ids - 3, after.ids)
+    )
+    assert rows_of(before.parts) == rows_of(after.parts)
+    assert new.flat_ids(["schön öffnen"]).ids.tolist() == [old.size, old.size + 1]
+    assert new.with_words(["schön", "comment"], 9).added == (*new.added, "comment")
+    known = new.is_known(np.array([[0, 1, 4, 5], [54, 55, 57, 58]]))
+    assert known.tolist() == [[False, True, True, False], [False, True, True, False]]
+
+
+@pytest.mark.parametrize(
+    ("word", "folded"),
+    [
+        ("straße", "strasse"),
+        ("Straße", "strasse"),
+        ("öffnen", "offnen"),
+        ("français", "francais"),
+        ("žluťoučký", "zlutoucky"),
+        ("σοφός", "σοφοσ"),  # a final sigma is the same letter
+        ("ёлка", "елка"),
+        ("œuvre", "œuvre"),  # a letter of its own
+        ("łódź", "łodz"),
+        ("x_9", "x_9"),
+        ("", ""),
+        *(
+            (word, unicodedata.normalize("NFC", word))
+            for word in ("हिन्दी", "がぎ", "한국어", "สวัสดี")
+        ),
+    ],
+)
+def test_accents_and_case_fold(word, folded):
+    assert fold(word) == fold(unicodedata.normalize("NFD", word)) == fold(folded) == folded
+
+
+def test_no_word_folds_to_nothing():
+    """Else its embedding would be a sum of nothing."""
+    letters = [chr(code) for code in range(0x110000) if tokenize(chr(code))]
+    assert len(letters) > 100_000
+    assert all(fold(word) for letter in letters for word in tokenize(letter))
+
+
+def test_parts_are_taken_and_joined_in_order():
+    rows = [[3, 1], [], [7], [3, 3, 9]]
+    parts = make_parts(rows)
+    assert rows_of(parts) == rows
+    assert (parts.tokens, parts.rows.dtype, parts.offsets.dtype) == (4, np.int32, np.int64)
+    for tokens in ([0], [1], [3, 0, 3], [], [1, 1], [2, 1, 0, 3]):
+        assert rows_of(parts.take(np.array(tokens, np.int64))) == [rows[token] for token in tokens]
+    assert rows_of(parts.joined(make_parts([[2], [], [8, 8]]))) == [*rows, [2], [], [8, 8]]
+    for joined in (parts.joined(NO_PARTS), NO_PARTS.joined(parts)):
+        assert rows_of(joined) == rows
+    assert NO_PARTS.joined(NO_PARTS).tokens == NO_PARTS.take(np.zeros(0, np.int64)).tokens == 0
+
+
+@given(st.lists(st.text(max_size=5), unique=True), st.integers(1, 99), st.booleans())
+def test_written_and_read(words, bins, subwords):
+    half = len(words) // 2
+    vocabulary = Vocabulary(tuple(words[half:]), bins, subwords, tuple(words[:half]))
+    data = vocabulary_to_bytes(vocabulary)
+    assert data.isascii()
+    assert vocabulary_from_bytes(data) == vocabulary
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"words": None}, "expected `words` and `added`, lists of strings"),
+        ({"words": [1]}, "expected `words` and `added`, lists of strings"),
+        ({"added": "b"}, "expected `words` and `added`, lists of strings"),
+        ({"bins": None}, "expected `bins`, a number, got None"),
+        ({"bins": 0}, "`bins`: expected 1 or more, got 0"),
+        ({"subwords": 1}, "expected `subwords`, true or false, got 1"),
+        ({"words": ["a", "a"]}, "expected distinct words"),
+        ({"added": ["a"]}, "expected distinct words"),
+    ],
+)
+def test_what_is_no_vocabulary(fields, message):
+    data = json.dumps({"bins": 1, "words": ["a"]} | fields).encode()
+    with pytest.raises(UserError, match=message):
+        vocabulary_from_bytes(data)
+    for other in (b"", b"\xff", b"[]"):
+        with pytest.raises(UserError, match="expected"):
+            vocabulary_from_bytes(other)
 
 
 def test_most_frequent_words_first_and_equal_counts_by_word():
@@ -20,151 +301,27 @@ def test_most_frequent_words_first_and_equal_counts_by_word():
     assert vocabulary.size == 1 + 4 + 3
     assert build_vocabulary(reversed(questions), size=4, bins=3) == vocabulary
     assert build_vocabulary(questions, size=0, bins=1).words == ()
-    assert build_vocabulary([]).words == ()
-
-
-def test_ids_by_hand():
-    vocabulary = Vocabulary(("how", "to", "swim"), bins=7)
-    ids, truncated, _ = vocabulary.token_ids(["How to swim?", "", "to dive"])
-    dive = 4 + zlib.crc32(b"dive") % 7
-    assert ids.tolist() == [[1, 2, 3], [0, 0, 0], [2, dive, 0]]
-    assert ids.dtype == np.int32
-    assert truncated == 0
-
-
-def test_the_hash_is_the_same_on_every_machine():
-    ids, _, _ = Vocabulary((), bins=5000).token_ids(["café paraphrase"])
-    assert ids.tolist() == [[1 + 0x98AD42B5 % 5000, 1 + 0x8EE6EE1A % 5000]]
-
-
-def test_truncated_questions_are_counted():
-    vocabulary = Vocabulary(("a", "b", "c"), bins=1)
-    ids, truncated, _ = vocabulary.token_ids(["a b c", "c b", "b a b a"], max_tokens=2)
-    assert ids.tolist() == [[1, 2], [3, 2], [2, 1]]
-    assert truncated == 2
-
-
-def test_flat_ids_are_the_same_in_parts(monkeypatch):
-    vocabulary = Vocabulary(("a", "b", "c"), bins=2)
-    questions = ["a b c d", "", "c\nb", "b é a b a", "?"]
-    ids, offsets, truncated, _ = vocabulary.flat_ids(questions, max_tokens=3)
-    bin_of_e = 4 + zlib.crc32("é".encode()) % 2
-    assert ids.tolist() == [1, 2, 3, 3, 2, 2, bin_of_e, 1]
-    assert offsets.tolist() == [0, 3, 3, 5, 8, 8]
-    assert truncated == 2
-    monkeypatch.setattr("qpr_jax.text.vocabulary._CHUNK", 2)
-    for got, expected in zip(
-        vocabulary.flat_ids(questions, 3)[:3], (ids, offsets, truncated), strict=True
-    ):
-        np.testing.assert_array_equal(got, expected)
-
-
-@pytest.mark.parametrize("questions", [[], [""], ["😀", "?"]])
-def test_a_question_without_words_is_one_token_of_padding(questions):
-    ids, truncated, _ = Vocabulary(("a",), bins=1).token_ids(questions)
-    assert ids.tolist() == [[0]] * len(questions)
-    assert ids.shape == (len(questions), 1)
-    assert truncated == 0
-
-
-def test_any_string_has_ids_in_range():
-    questions = ["x" * 1_000_000, "y " * 300_000, "\0", "\ud800 é", "مرحبا", "योग"]
-    vocabulary = Vocabulary(("y",), bins=11)
-    ids, truncated, _ = vocabulary.token_ids(questions)
-    assert ids.shape == (6, 64)
-    assert truncated == 1
-    assert ids.min() == 0
-    assert ids.max() < vocabulary.size
-
-
-def test_written_and_read():
-    vocabulary = Vocabulary(("how", "é", "योग", "nul\0"), bins=9)
-    data = vocabulary_to_bytes(vocabulary)
-    assert data.isascii()
-    assert vocabulary_from_bytes(data) == vocabulary
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "expected JSON"),
-        (b"\xff", "expected JSON"),
-        (b"[]", "expected `words`"),
-        (b'{"bins": 1}', "expected `words`"),
-        (b'{"bins": 1, "words": [1]}', "expected `words`"),
-        (b'{"words": []}', "expected `bins`, a number, got None"),
-        (b'{"bins": 0, "words": []}', "`bins`: expected 1 or more, got 0"),
-        (b'{"bins": 1, "words": ["a", "a"]}', "expected distinct words"),
-    ],
-)
-def test_not_a_vocabulary(data, message):
-    with pytest.raises(UserError, match=message):
-        vocabulary_from_bytes(data)
-
-
-def test_impossible_settings():
+    assert build_vocabulary().words == build_vocabulary([]).words == ()
+    texts = [" ".join(words) for words in itertools.permutations("abcde", 3)] + ["a b", "b"]
+    assert build_vocabulary(texts).words == ("b", "a", "c", "d", "e")
+    assert build_vocabulary(["a a a b b c", "c b d"], min_count=2).words == ("a", "b", "c")
     with pytest.raises(UserError, match="`size`: expected 0 or more words, got -1"):
         build_vocabulary(["a"], size=-1)
-    with pytest.raises(UserError, match="`bins`: expected 1 or more, got 0"):
-        build_vocabulary(["a"], bins=0)
-    with pytest.raises(UserError, match="`max_tokens`: expected 1 or more, got 0"):
-        Vocabulary(("a",), bins=1).token_ids(["a"], max_tokens=0)
 
 
-def test_a_vocabulary_is_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Vocabulary(("a",), bins=1).bins = 2
+def test_each_language_has_its_most_frequent_words_however_small_its_corpus():
+    english = ["how are you"] * 97 + ["are"] * 3  # "are" 100 of 294, the others 97
+    german = ["wie geht es"]  # each a third
+    assert build_vocabulary(english, german, size=5).words == ("are", "es", "geht", "wie", "how")
+    assert build_vocabulary(german, english, size=5).words == ("are", "es", "geht", "wie", "how")
+    # A word of both counts where its share is larger, and a rare word in its own language.
+    assert build_vocabulary(["a a b c"], ["b b b d"], size=2).words == ("b", "a")
+    assert build_vocabulary(["a a b"], ["b c c"], min_count=2).words == ("a", "c")
 
 
-def test_a_misspelling_shares_character_n_grams_of_a_word_without_an_id():
-    vocabulary = Vocabulary(("how", "to"), bins=100_000, char_ngrams=3)
-    ids, truncated, _ = vocabulary.token_ids(["how to demonetise", "how to demonetize", "ab"])
-    right, wrong, short = (row[row > 0].tolist() for row in ids)
-    assert (right[:2], truncated) == ([1, 2], 0)
-    pieces = ["<de", "dem", "emo", "mon", "one", "net", "eti", "tis", "ise", "se>"]
-    assert right[2:] == [3 + zlib.crc32(piece.encode()) % 100_000 for piece in pieces]
-    assert [a == b for a, b in zip(right[2:], wrong[2:], strict=True)] == [True] * 7 + [False] * 3
-    assert short == [3 + zlib.crc32(piece) % 100_000 for piece in (b"<ab", b"ab>")]
-    one_piece, _, _ = Vocabulary((), bins=100_000, char_ngrams=9).token_ids(["ab"])
-    assert one_piece.tolist() == [[1 + zlib.crc32(b"<ab>") % 100_000]]
-
-
-def test_character_n_grams_count_as_tokens():
-    ids, truncated, _ = Vocabulary((), bins=10, char_ngrams=3).token_ids(
-        ["abcdef", "ab"], max_tokens=4
-    )
-    assert (ids.shape, truncated) == ((2, 4), 1)
-
-
-def test_subwords_survive_the_file_and_are_none_in_one_without_them():
-    vocabulary = Vocabulary(("how",), bins=9, char_ngrams=4)
-    assert vocabulary_from_bytes(vocabulary_to_bytes(vocabulary)) == vocabulary
-    assert vocabulary_from_bytes(b'{"bins": 9, "words": ["how"]}') == Vocabulary(("how",), 9)
-    with pytest.raises(UserError, match="expected `char_ngrams`, a number, got '3'"):
-        vocabulary_from_bytes(b'{"bins": 9, "words": ["how"], "char_ngrams": "3"}')
-    with pytest.raises(UserError, match="`char_ngrams`: expected 0 or more characters, got -1"):
-        Vocabulary((), bins=1, char_ngrams=-1)
-
-
-def test_rare_words_may_be_left_without_an_id():
-    questions = ["a a a b b c", "c b d"]
-    assert build_vocabulary(questions, min_count=2).words == ("a", "b", "c")
-    assert build_vocabulary(questions, min_count=3).words == ("a", "b")
-
-
-@pytest.mark.parametrize("subwords", [True, False])
-def test_added_words_follow_the_bins_and_change_no_other_word(subwords):
-    old = build_vocabulary(["how do i cook rice"], bins=7, subwords=subwords)
-    new = old.with_words(["wie", "rice", "koche", "ich", "reis"], 3)
-    assert new.added == ("wie", "koche", "ich")
-    assert new.size == old.size + 3
-    texts = ["how do i cook rice", "unknown reis", ""]
-    for ours, theirs in zip(old.flat_ids(texts), new.flat_ids(texts), strict=True):
-        if isinstance(ours, np.ndarray):
-            # Ids of tokens that are sums of rows follow the table.
-            np.testing.assert_array_equal(ours, np.where(theirs >= new.size, theirs - 3, theirs))
-    assert new.flat_ids(["wie koche ich"]).ids.tolist() == [old.size, old.size + 1, old.size + 2]
-    again = new.with_words(["wie", "comment"], 9)
-    assert again.added == ("wie", "koche", "ich", "comment")
-    assert vocabulary_from_bytes(vocabulary_to_bytes(again)) == again
-    assert new.with_words(["wie"], 9) == new
+def test_words_of_dictionaries_fill_what_is_left():
+    fill = ["Haus", "das Haus", "a", "Maus"]
+    assert build_vocabulary(["b a a"], fill=fill).words == ("a", "b", "haus", "das", "maus")
+    assert build_vocabulary(["b a a"], fill=fill, size=3).words == ("a", "b", "haus")
+    # Too rare in the texts, but in a dictionary.
+    assert build_vocabulary(["b a a"], fill=["b"], min_count=2).words == ("a", "b")

@@ -52,7 +52,7 @@ def large(tmp_path) -> pathlib.Path:
 
 
 def test_a_folder_teaches_its_principal_components(large, tmp_path):
-    config = override(load_config("synthetic_sdml"), {"teacher.cache": str(tmp_path / "cache")})
+    config = load_config("synthetic_sdml")
     encoder = read_transformer(large)
     assert encoder.dimension == 1024
     teacher = make_teacher(config, encoder, [TEXTS], np.arange(len(TEXTS)), 16)
@@ -72,8 +72,7 @@ def test_a_folder_teaches_its_principal_components(large, tmp_path):
 def config(tmp_path):
     """A student of the vectors in a file, which is not there yet."""
     given = {
-        "teacher.vectors": str(tmp_path / "vectors.npy"),
-        "teacher.cache": str(tmp_path),
+        "teacher.model": str(tmp_path / "vectors.npy"),
         "teacher.epochs": 1,
         "teacher.batch_size": 64,
         "encoder.normalize": True,
@@ -96,7 +95,7 @@ def write_vectors(config, start) -> np.ndarray:
     place = {word: row for row, word in enumerate(words)}
     sums = [table[[place[word] for word in text.split()]].sum(axis=0) for text in questions]
     vectors = np.array(sums, np.float16)
-    np.save(config.teacher.vectors, vectors)
+    np.save(config.teacher.model, vectors)
     return vectors
 
 

@@ -36,8 +36,6 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
         {
             "data.path": str(listed / "questions.txt"),
             "teacher.model": "",
-            "teacher.cache": str(tmp_path / "cache"),
-            "teacher.init_embeddings": False,
             "teacher.epochs": 1,
             "teacher.min_steps": 300,
             "data.spliced": 0,
@@ -50,10 +48,10 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
             "devices": 2,
         },
     )
-    config.teacher.vectors = str(listed / "no.npy")
+    config.teacher.model = str(listed / "no.npy")
     with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
         train_and_evaluate(config, tmp_path / "run")
-    config.teacher.vectors = str(listed / "vectors.npy")  # and the same command resumes
+    config.teacher.model = str(listed / "vectors.npy")  # and the same command resumes
     report = train_and_evaluate(config, tmp_path / "run")
     assert report["test"]["agreement"] > 0.3
     assert report["data"]["splits"]["test"]["questions"] >= 30

@@ -16,26 +16,19 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import neighbors, teacher_words
+from qpr_jax.training.teacher import gives_vectors, neighbors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Where the vectors are kept that most tests share."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def config(cache):
+def config():
     """A student of sixteen numbers of the tiny transformer, on pairs."""
     config = load_config("synthetic_sdml:smoke")
     config = override(
         config,
         {
             "teacher.model": str(TINY),
-            "teacher.cache": str(cache),
             "teacher.epochs": 1,
             "teacher.batch_size": 64,
             "encoder.output_dim": 16,
@@ -48,7 +41,7 @@ def config(cache):
 
 def taught(config):
     dataset = load_dataset(config, None)
-    encoder = read_transformer(config.teacher.model) if config.teacher.model else None
+    encoder = None if gives_vectors(config) else read_transformer(config.teacher.model)
     return with_teacher(config, dataset, encoder)
 
 
@@ -64,12 +57,17 @@ def test_vectors_are_the_teachers_and_computed_once(config, tmp_path, monkeypatc
     )
 
 
+def copied(cache, folder, monkeypatch):
+    """A copy of the cache, which is then read."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return pathlib.Path(shutil.copytree(cache, folder / "qpr_jax" / "teacher"))
+
+
 def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
     config, cache, tmp_path, monkeypatch
 ):
     taught(config)
-    config.teacher.cache = str(shutil.copytree(cache, tmp_path / "copy"))
-    manifests = list((tmp_path / "copy").glob("*/manifest.json"))
+    manifests = list(copied(cache, tmp_path, monkeypatch).glob("*/manifest.json"))
     assert manifests
     for path in manifests:
         path.unlink()
@@ -79,7 +77,7 @@ def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
 
 
 def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
-    config.teacher.cache = str(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("qpr_jax.index.encode_files.CHUNK", 200)
     calls = []
 
@@ -99,10 +97,9 @@ def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
     np.testing.assert_allclose(found[:, 0] / found[:, 1], [*map(len, questions)], rtol=1e-5)
 
 
-def test_a_damaged_cache_is_told(config, cache, tmp_path):
-    config.teacher.cache = str(shutil.copytree(cache, tmp_path / "copy"))
+def test_a_damaged_cache_is_told(config, cache, tmp_path, monkeypatch):
     taught(config)
-    for path in (tmp_path / "copy").glob("*/vectors.npy"):
+    for path in copied(cache, tmp_path, monkeypatch).glob("*/vectors.npy"):
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
@@ -188,7 +185,7 @@ def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
     dataset = load_dataset(config, None)
     vectors = np.random.default_rng(0).normal(size=(len(dataset.data.questions), 20))
     np.save(tmp_path / "given.npy", vectors.astype(np.float16))
-    config = override(config, {"teacher.model": "", "teacher.vectors": str(tmp_path / "given.npy")})
+    config = override(config, {"teacher.model": str(tmp_path / "given.npy")})
     teacher = taught(config).teacher
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(teacher.vectors(np.arange(4)), unit[:4], atol=2e-3)
@@ -199,8 +196,8 @@ def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):
     ("array", "said"),
     [
         (None, "got none .No such file"),
-        (b"question1,question2\n", "got what is not a .npy file; the questions"),
-        (b"", "got what is not a .npy file; the questions"),
+        (b"question1,question2\n", r"got one that cannot be read \("),
+        (b"", r"got one that cannot be read \("),
         (MAGIC_PREFIX + b"\1\0", r"got one that cannot be read \("),
         (np.zeros((3, 16), np.float32), r"got float32 \[3, 16\]"),
         (np.zeros((0, 16), np.int32), r"got int32 \[0, 16\]"),
@@ -219,7 +216,7 @@ def test_vectors_that_do_not_fit_are_refused_and_the_questions_listed(
         path.write_bytes(array)
     elif array is not None:
         np.save(path, array)
-    config = override(config, {"teacher.model": "", "teacher.vectors": str(path)})
+    config = override(config, {"teacher.model": str(path)})
     with pytest.raises(UserError, match=said) as caught:
         taught(config)
     (listed,) = re.findall(r"the questions, in order, are in (\S+?);", str(caught.value))
@@ -240,7 +237,6 @@ def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
     from qpr_jax.training.stages import build_plan
 
-    config.teacher.init_embeddings = True
     config.encoder.embedding_dim = 16
     dataset = taught(config)
     table = np.asarray(build_plan(config, dataset).state.table.values)

@@ -30,7 +30,7 @@ def test_dictionaries_alone_have_nothing_to_score(config):
         ("data.parallel", "en-de:{}/none.tsv", "none.tsv; name .* separated by commas"),
         ("data.parallel", "{}", "expected a file, got a folder"),
         ("data.parallel_tests", "en-de:{}/none.tsv", "none.tsv"),
-        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"expected \$QPR_NOT_SET to be set"),
+        ("data.parallel", "$QPR_NOT_SET/a.en-de.tsv", r"variable \$QPR_NOT_SET is not set"),
     ],
 )
 def test_files_that_are_not_there_are_named_with_their_setting(
@@ -61,6 +61,6 @@ def test_swapped_languages_are_warned_of(config, tmp_path, caplog):
 
 
 def test_rows_of_each_file_are_limited(config):
-    limited = load_translations(override(config, {"data.max_rows": 30}), [])
+    limited = load_translations(override(config, {"data.source": "quora", "data.max_rows": 30}), [])
     counts = limited.splits.report[LANGUAGE]
     assert (counts["sentences"], counts["dictionary_entries"]) == (30, 30)

@@ -1,8 +1,13 @@
 """Entries of Wiktionary's dictionaries, with what their scripts left of the markup."""
 
+import gzip
+import os
+import pathlib
+
 import pytest
 
-from qpr_jax.data.wiktionary import is_entry, parse_entry
+from experiments.wiktionary import convert, make_missing, parse_entry
+from qpr_jax.data.translations import read_translations
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,6 @@ from qpr_jax.data.wiktionary import is_entry, parse_entry
     ],
 )
 def test_entries(line, word, translations):
-    assert is_entry(line)
     assert parse_entry(line, "de") == (word, translations)
 
 
@@ -66,4 +70,37 @@ def test_a_code_of_another_language_is_a_word():
 
 @pytest.mark.parametrize("line", ["", "A dictionary.", "word: translation", ":word", ": word"])
 def test_other_lines(line):
-    assert not is_entry(line)
+    assert parse_entry(line) == ("", [])
+
+
+def write_dictionary(path):
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"A preface.\n:Hund:(m) dog (animal), hound (x)\n:Tier:\n"))
+
+
+def test_a_dictionary_is_converted_once(tmp_path, monkeypatch):
+    source = tmp_path / "parallel" / "wiktionary.de-en.txt.gz"
+    write_dictionary(source)
+    monkeypatch.setenv("QPR_DATA_DIR", str(tmp_path))
+    target = tmp_path / "runs" / "wiktionary.en-de.tsv.gz"
+    spec = f"en-de:{target}"
+    make_missing(["en-de:other.tsv", spec])
+    found = read_translations(spec)
+    assert (found.sources, found.targets) == (["dog", "hound"], ["Hund", "Hund"])
+    assert found.dictionary
+    data = target.read_bytes()
+    source.unlink()
+    make_missing([spec])
+    assert target.read_bytes() == data
+
+
+@pytest.mark.parametrize(("language", "rows"), [("de", 59_397), ("fr", 53_133)])
+def test_the_real_dictionaries(tmp_path, language, rows):
+    folder = os.environ.get("QPR_DATA_DIR", "")
+    source = pathlib.Path(folder, "parallel", f"wiktionary.{language}-en.txt.gz")
+    if not folder or not source.is_file():
+        pytest.skip("needs $QPR_DATA_DIR/parallel")
+    convert(source, tmp_path / "w.tsv.gz", language)
+    found = read_translations(f"en-{language}:{tmp_path / 'w.tsv.gz'}")
+    assert len(found.sources) == rows
+    assert found.dictionary

@@ -1,0 +1,217 @@
+"""Translations are read alike from every format; what is broken is named with file and line."""
+
+import csv
+import gzip
+import json
+import os
+import pathlib
+
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qpr_jax.data.translations import Translations, file_names, parse_spec, read_translations
+from qpr_jax.errors import UserError
+from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
+
+PAIRS = [
+    ("How are you?", "Wie geht es dir?"),
+    ("He said: “so, so”; then he left.", "Er sagte: „so, so“; dann ging er."),
+    ('Read "this" book.', 'Lies „dieses" Buch.'),
+    ("A street lamp is on.", "Eine Straßenlaterne ist an."),
+]
+SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
+
+
+def write_lines(path, texts):
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8", newline="")
+    return path
+
+
+def write_cells(path, rows):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="," if path.suffix == ".csv" else "\t").writerows(rows)
+    return path
+
+
+def write_records(path, names, rows):
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    if path.suffix == ".jsonl":
+        return write_lines(path, map(json.dumps, records))
+    if path.suffix == ".json":
+        path.write_text(json.dumps(records))
+    elif path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    else:
+        pyarrow.feather.write_feather(pyarrow.Table.from_pylist(records), str(path))
+    return path
+
+
+def read(path, prefix="en-de:", **how):
+    return read_translations(f"{prefix}{path}", **how)
+
+
+def assert_pairs(found, pairs=PAIRS):
+    assert [*zip(found.sources, found.targets, strict=True)] == pairs
+    assert (found.source_language, found.language) == ("en", "de")
+
+
+@pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [(f"p.{kind}", names) for kind in ("tsv", "csv", "txt") for names in ((), ("en", "de"))]
+    + [
+        (f"p.{kind}", names)
+        for kind in ("tsv", "csv", "jsonl", "json", "parquet", "arrow")
+        for names in (("source", "target"), ("id", "DE", "score", "En"))
+    ],
+)
+def test_every_format_gives_the_same_pairs(tmp_path, name, names, packed):
+    rows = [(str(i), b, "0.5", a) if len(names) == 4 else (a, b) for i, (a, b) in enumerate(PAIRS)]
+    path = tmp_path / name
+    if path.suffix in (".tsv", ".csv", ".txt"):
+        write_cells(path, [names, *rows] if names else rows)
+    else:
+        write_records(path, names, rows)
+    if packed == ".gz":
+        path = pathlib.Path(f"{path}.gz")
+        path.write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    elif packed:
+        with pyarrow.CompressedOutputStream(f"{path}.zst", "zstd") as file:
+            file.write(path.read_bytes())
+        path = pathlib.Path(f"{path}.zst")
+    spec = f"en-de:{path}"
+    assert read(path) == Translations(spec, "en", "de", SOURCES, TARGETS, False, 0)
+    assert file_names(spec) == path.name
+
+
+def test_nested_records_and_two_files(tmp_path, monkeypatch):
+    rows = [(i, {"en": a, "de": b}) for i, (a, b) in enumerate(PAIRS)]
+    assert_pairs(read(write_records(tmp_path / "p.jsonl", ("id", "translation"), rows)))
+    first = write_lines(tmp_path / "a+b.txt", [*SOURCES[:2], "", *SOURCES[2:]])
+    second = write_lines(tmp_path / "other", [*TARGETS[:2], " ", *TARGETS[2:]])
+    assert_pairs(read(f"{first}+{second}"))
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    assert_pairs(read("$PLACE/a+b.txt + ${PLACE}/other"))
+    assert file_names(f"en-de:{first}+{second}") == "a+b.txt+other"
+    assert parse_spec("DE-eng:x") == (("de", "eng"), ["x"])
+    assert parse_spec("x") == (None, ["x"])
+
+
+def test_words_are_a_dictionary(tmp_path):
+    words = [("dog", "Hund"), ("cat", "Katze"), ("bus stop", "Haltestelle")]
+    assert read(write_cells(tmp_path / "w.tsv", words)).dictionary
+    assert not read(write_cells(tmp_path / "s.tsv", [*words[2:], *PAIRS])).dictionary
+
+
+WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=9)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS).filter(lambda pair: pair[0] != pair[1]), min_size=1))
+def test_no_pair_is_lost(tmp_path_factory, pairs):
+    path = write_cells(tmp_path_factory.mktemp("any") / "p.tsv", [("en", "de"), *pairs])
+    assert_pairs(read(path), pairs)
+
+
+BROKEN = [
+    ("p.tsv", None, "expected a file of translations, found none at"),
+    ("p.tsv", "", "expected translations, got no row"),
+    ("p.txt", " \n\n", "line 1: expected two columns, or a header .* got 1"),
+    ("p.jsonl", "", "expected translations, got no row"),
+    ("p.tsv", "en\tde\n", "expected translations, got no row"),
+    ("p.tsv", "How?\n", "line 1: expected two columns, .* got 1"),
+    ("p.tsv", "1\tHow?\tWie?\n", "expected two columns, .* got 3.*; add such a header"),
+    ("p.tsv", "How?\tWie?\nWho?\t \n", r"line 2: .* column 2, got an empty"),
+    ("p.tsv", "id\tde\ten\n1\tWer?\t\n", "line 2: .* in `en`, got an empty"),
+    ("p.csv", "a,b\na,b,c\n", "line 2: expected 2 columns, as in the first row, got"),
+    ("p.jsonl", '{"en": "How?", "text": "Wie?"}', "expected columns en and de, got"),
+    ("p.jsonl", '{"en": "a", "de": "b"}\n{"en": "a"}', "line 2: .* in `de`, got an empty"),
+    ("p.jsonl", '{"en": "a", "de": 7}', "line 1: expected a text in `de`, got 7"),
+    ("p.jsonl", '{"en": null, "de": "b"}', "line 1: expected a text in `en`, got an empty"),
+    ("p.jsonl", '{"en": "a", "de": "b"}\n{"e', "line 2: expected a JSON object"),
+    ("p.tsv", "Who is it?\tWho is it?\n" * 20, "20 of 20 rows have the same text on both sides"),
+    ("p.tsv", "road\tStraße\n".encode("latin-1"), "line 1: .*expected UTF-8; save the file as"),
+    ("p.tsv", "road\tGasse\n".encode("utf-16"), "line 1: .*expected UTF-8; save the file as"),
+    ("p.txt", "road\tGasse\n".encode("utf-16-le"), "line 1: .*expected UTF-8; save the file as"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BROKEN)
+def test_broken_files(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_bad_rows_may_be_left_out(tmp_path):
+    path = tmp_path / "p.tsv"
+    path.write_bytes(b"street\tGasse\nroad\t\xdf\nx\t\n1\t2\t3\n")
+    found = read(path, skip_bad_rows=True)
+    assert_pairs(found, [("street", "Gasse")])
+    assert found.skipped == 3
+    path.write_bytes(b"x\t\n")
+    with pytest.raises(UserError, match="got no good row and 1 bad ones"):
+        read(path, skip_bad_rows=True)
+
+
+def test_files_that_do_not_fit_each_other(tmp_path):
+    first = write_lines(tmp_path / "a", ["one two", "three four"])
+    second = write_lines(tmp_path / "b", ["eins zwei", "drei vier", "fünf"])
+    with pytest.raises(UserError, match=r"expected as many lines in .*/a as in .*/b, got 2 and 3"):
+        read(f"{first}+{second}")
+    (tmp_path / "b").write_bytes(b"eins\n\xff\n")
+    with pytest.raises(UserError, match="line 2: b: expected UTF-8"):
+        read(f"{first}+{second}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("{}/p.tsv", "expected the two languages before the path; write them as in en-de:"),
+        ("en-en:{}/p.tsv", "expected two languages, got en twice"),
+        ("english-german:{}/p.tsv", "two language codes before the colon, got 'english-german'"),
+        ("en-de:{}/p.tsv+", r"expected a path on both sides of \+"),
+        ("en-de:{0}/p.tsv+{0}/p.tsv", "expected two files, one for each language, got"),
+        ("en-de:", "expected a file of translations, got an empty path"),
+        ("en-de:-", "expected a file of translations, got standard input"),
+        ("en-de:{}", "expected a file, got a folder"),
+        ("en-de:$QPR_NOT_SET/p.tsv", r"the environment variable \$QPR_NOT_SET is not set"),
+    ],
+)
+def test_specifications_that_cannot_be_read(tmp_path, spec, message):
+    write_cells(tmp_path / "p.tsv", PAIRS)
+    with pytest.raises(UserError, match=message):
+        read_translations(spec.format(tmp_path))
+
+
+def test_a_made_up_language_is_read_back(tmp_path):
+    found = read_translations(write_tsv(tmp_path / "p.tsv", made_up_pairs(100)))
+    assert found.language == LANGUAGE
+    assert [*map(translate, found.sources)] == found.targets
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        ("en-de:tatoeba.en-de.tsv.gz", 50_001),
+        ("en-cs:multi30k.val.en.gz+multi30k.val.cs.gz", 1014),
+        ("en-es:ntrex.eng.gz+ntrex.spa.gz", 1997),
+    ],
+)
+def test_real_files(names, rows):
+    folder = os.environ.get("QPR_DATA_DIR", "")
+    if not folder or not pathlib.Path(folder, "parallel").is_dir():
+        pytest.skip("needs $QPR_DATA_DIR/parallel")
+    prefix, _, files = names.partition(":")
+    spec = "+".join(f"$QPR_DATA_DIR/parallel/{name}" for name in files.split("+"))
+    found = read_translations(f"{prefix}:{spec}")
+    assert len(found.sources) == rows
+    assert not found.dictionary
