@@ -5,7 +5,7 @@
     QPR_INDEX=my_index uvicorn --app-dir examples --factory fastapi_app:make_app
     curl 'http://127.0.0.1:8000/similar?question=how+do+i+reset+my+password'
 
-`qpr serve my_index` is a whole service, with limits, metrics, reloads and a page (docs/serving.md).
+`qpr serve my_index` is a whole service, with limits, metrics, reloads and a page (docs/search.md).
 Take this where the search is a part of an application: who may call it is the application's task.
 """
 

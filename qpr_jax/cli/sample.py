@@ -12,15 +12,13 @@ from qpr_jax.cli.options import NamedPath
 
 @click.command(cls=Command, stopped="{out} is whole, or not there")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
-@click.option("--clusters", type=int, default=600, help="Meanings; 3 questions each.")
-@click.option("--seed", type=int, default=0, help="Another seed gives other questions.")
-def sample(out: str, clusters: int, seed: int) -> dict[str, Any]:
-    """Write generated questions to try the commands with.
+def sample(out: str) -> dict[str, Any]:
+    """Write questions to a help desk to --out, to try all other commands with.
 
     \b
-    questions.csv    id, question, article; the same article means the same question
-    queries.csv      question, id: other questions, and what they should find
-    pairs.tsv        labeled pairs for a training, in the format of Quora's file
+    questions.csv    id, question, product, date
+    queries.csv      question, id: other wordings, and what they should find
+    pairs.csv        question1, question2, is_duplicate: labeled pairs for a training
     logs.jsonl       question, answer: a log without labels
 
     \b
@@ -30,4 +28,4 @@ def sample(out: str, clusters: int, seed: int) -> dict[str, Any]:
     """
     from qpr_jax.data.sample import write_sample
 
-    return {"out": out, **write_sample(out, clusters=clusters, seed=seed)}
+    return {"out": out, **write_sample(out)}

@@ -19,7 +19,7 @@ def default_folder() -> pathlib.Path:
     """The folder of the encoder of a call that names none; a log line says so."""
     log.info(
         "encoder: %s, the small English one of this package; more accurate: `--run minilm`, "
-        "or `qpr train` on your own questions (docs/packaged.md)",
+        "or `qpr train` on your own questions (docs/how_it_works.md)",
         NAME,
     )
     return packaged_folder()

@@ -62,7 +62,7 @@ def train_and_evaluate(
     the report, the others return an empty dictionary.
 
     The work directory is new, empty or holds this run, or another one if `overwrite`, which is
-    replaced; docs/runs.md lists what is written there.
+    replaced; docs/files.md lists what is written there.
 
     Raises:
       UserError: a setting, the data or the work directory is wrong, or the loss is not finite.

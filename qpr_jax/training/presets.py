@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 _LIGHT = {"rerank.candidates": 50}
-# Without a teacher more paraphrases lie beyond the first 50 hits; docs/reranking.md has the gain.
+# Without a teacher more paraphrases lie beyond the first 50 hits; docs/rerank.md has the gain.
 _LIGHT_100 = _LIGHT | {"rerank.candidates": 100}
 
 _QUORA_BEST = {
