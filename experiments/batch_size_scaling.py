@@ -2,10 +2,9 @@
 
     python -m experiments.batch_size_scaling
 
-All rows of a rule see the same number of pairs. A rule says how the learning rate grows with the
-batch: "none", "sqrt" or "linear". "mask" is "sqrt" with the candidates of the query's own cluster
-masked; "stop" is "sqrt" trained to its early stop, however many pairs that takes. The time and
-memory of a step are measured by `python -m benchmarks.loss` and `benchmarks.train_step`.
+All rows see the same number of pairs, and the learning rate grows with the root of the batch.
+"mask" also masks the candidates of the query's own cluster; "stop" trains to the early stop,
+however many pairs that takes. `python -m benchmarks.loss` measures time and memory.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 from experiments import paper_tables
 from experiments.pages import Column, Curve, plot_curves, score_table, with_interval
-from experiments.paper_numbers import TABLES
+from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.files import read_json
@@ -26,13 +25,10 @@ from qpr_jax.training.metric_writer import read_json_lines
 
 PAIRS = 4 * 220_306  # four epochs of the Quora pair file
 SIZES = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
-PLAIN = 512  # the size at which all rules give the same learning rate
 SQRT: dict[str, Any] = {"optimizer.learning_rate_scaling": "sqrt"}
 # name -> what the page calls it, its settings
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
-    "none": ("the same rate", {"optimizer.learning_rate_scaling": "none"}),
     "sqrt": ("rate by the root of N", SQRT),
-    "linear": ("rate by N", {"optimizer.learning_rate_scaling": "linear"}),
     "mask": ("by the root, own cluster masked", SQRT | {"loss.mask_own_cluster": True}),
     "stop": ("by the root, to early stop", SQRT | {"max_epochs": 40}),
 }
@@ -64,7 +60,6 @@ def trials(options: Options) -> list[Trial]:
         Trial(f"n_{size}_{rule}", "quora_sdml", row_changes(size, rule))
         for size in SIZES
         for rule in RULES
-        if size != PLAIN or rule not in ("none", "linear")
     ]
 
 
@@ -96,7 +91,6 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         Curve(title, [(size, f"n_{size}_{rule}") for size in SIZES])
         for rule, (title, _) in RULES.items()
     ]
-    paper = [(int(labels[0]), found) for labels, _, found in TABLES[2].rows if found]
     plot_curves(
         folder / "plots" / "quality.png",
         scores,
@@ -104,7 +98,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
         {"H@1": H1, "MRR": MRR},
         xlabel="N",
         log_scale=True,
-        paper={name: [(n, found[i]) for n, found in paper] for name, i in (("H@1", 0), ("MRR", 2))},
+        paper={metric: paper_points(TABLES[2], metric) for metric in ("H@1", "MRR")},
     )
     return [
         "## Quality",

@@ -40,44 +40,20 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "no pairs, and 150,000 spliced questions",
         NO_PAIRS | {"data.spliced": 150_000},
     ),
-    "crossed": ("150,000 spliced questions", {"data.spliced": 150_000}),
     "unlabelled": ("the questions of the logs", {"data.unlabeled": LOGS}),
     "epochs_6": ("6 epochs of imitation", {"teacher.epochs": 6}),
-    "weight_0": ("no imitation beside the pairs", {"teacher.weight": 0.0}),
-    "similarities": ("also imitate similarities in a batch", {"teacher.similarities": 1.0}),
-    "no_word_dropout": ("no word dropout", {"batch.token_dropout": 0.0}),
     "sums": ("`quora_distilled_sums`", SUMS),
     "filters_600": ("600 filters for each window", {"encoder.filters": 600}),
     "windows_3_5": (
         "windows of 3 and 5 words, 450 filters",
         {"encoder.kernel_sizes": (3, 5), "encoder.filters": 450},
     ),
-    "window_5": (
-        "one window of 5 words, 900 filters",
-        {"encoder.kernel_sizes": (5,), "encoder.filters": 900},
-    ),
     "no_decay": ("a constant learning rate", {"optimizer.learning_rate_decay": "none"}),
     "output_128": ("vectors of 128 numbers", {"encoder.output_dim": 128}),
 }
-# `quora_distilled_sums` without pairs, on more and more texts, in about as many steps.
-OPEN_TEXTS = f"en-de:{os.path.join(DATA, 'parallel', 'tatoeba.en-de.tsv.gz')},{LOGS}"
-_OPEN = SUMS | NO_PAIRS | {"data.unlabeled": OPEN_TEXTS}
-TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "texts_quora": ("Quora, 4 epochs", SUMS | NO_PAIRS),
-    "texts_open": ("and the logs and English of Tatoeba, 2 epochs", _OPEN | {"teacher.epochs": 2}),
-    "texts_crossed": (
-        "and 300,000 spliced questions, 1 epoch",
-        _OPEN | {"data.spliced": 300_000, "teacher.epochs": 1},
-    ),
-    "texts_million": (
-        "and 700,000 spliced questions, 1 epoch",
-        _OPEN | {"data.spliced": 700_000, "teacher.epochs": 1},
-    ),
-}
-# A student without a teacher, and the transformer trained further for as long as 2 cores allow:
+# The transformer trained further for as long as 2 cores allow:
 # name -> what the page calls it, the preset, its changes.
 OTHERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "pairs": ("`quora_best`, 4 epochs", "quora_best", {"max_epochs": 4}),
     "minilm_triplet": (
         "`quora_minilm_triplet`, at most 8,000 triplets",
         "quora_minilm_triplet",
@@ -97,7 +73,7 @@ def trials(options: Options) -> list[Trial]:
     data = trial_config(STUDENT, flat, smoke=options.smoke)
     baselines = [baseline_trial(name, data) for name in BASELINES]
     presets = [(name, preset, changes) for name, (_, preset, changes) in OTHERS.items()]
-    presets += [(name, STUDENT, changes) for name, (_, changes) in (ROWS | TEXTS).items()]
+    presets += [(name, STUDENT, changes) for name, (_, changes) in ROWS.items()]
     trained = [Trial(name, preset, flat | changes, keep=True) for name, preset, changes in presets]
     return [*baselines, *trained]
 
@@ -108,24 +84,21 @@ def measure(run: pathlib.Path) -> dict[str, Measured]:
 
 
 def compare(row: str) -> Sequence[str]:
-    """The student for its changes, the first row for rows of more texts."""
-    if row in TEXTS:
-        return [] if row == "texts_quora" else ["texts_quora"]
+    """The student, for its changes."""
     return ["base"] if row in ROWS and row != "base" else []
 
 
 def page(scores: Scores, folder: pathlib.Path) -> list[str]:
-    """The student beside other encoders, its changes, and more texts."""
+    """The student beside other encoders, and its changes."""
     metrics = [f"{split} {name}" for split in HELD_OUT for name in ("H@1", "MRR")]
     columns = [Column(name, f"{name} per query, exact", with_interval) for name in metrics]
     gain = Column("test MRR, difference", "test MRR per query, exact", difference)
     others = {name: title for name, (title, *_) in OTHERS.items()}
     first = BASELINES | others | {"base": ROWS["base"][0]}
     lines = section("The student beside other encoders", score_table(scores, first, columns))
-    for title, rows in (("One change at a time", ROWS), ("More texts, no pairs", TEXTS)):
-        titles = {name: text for name, (text, _) in rows.items()}
-        lines += section(title, score_table(scores, titles, [*columns, gain]))
-    return lines
+    titles = {name: text for name, (text, _) in ROWS.items()}
+    table = score_table(scores, titles, [*columns, gain])
+    return [*lines, *section("One change at a time", table)]
 
 
 STUDY = Study(

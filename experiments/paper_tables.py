@@ -23,12 +23,13 @@ from experiments.pages import (
     section,
     with_interval,
 )
-from experiments.paper_numbers import TABLES, paper_table
+from experiments.paper_numbers import TABLES, paper_points, paper_table
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial, trial_config
 from experiments.systems import baseline_trial
 from qpr_jax.data.splits import HELD_OUT
 from qpr_jax.errors import UserError
+from qpr_jax.evaluation.bootstrap import SCORE_NAMES
 
 # What all rows change of `quora_sdml`: a quarter of its filters and less patience, so that thirty
 # trainings to their early stop take a few hours of 2 cores. Fewer checkpoints change no result.
@@ -114,7 +115,7 @@ def trials(options: Options) -> list[Trial]:
     if options.table:
         if options.table not in map(str, TABLES):
             raise UserError(f"expected 1 to 4, got {options.table!r}", setting="--table")
-        names = [row for _, row, _ in TABLES[int(options.table)].rows]
+        names = [row.name for row in TABLES[int(options.table)].rows]
     config = trial_config("quora_sdml", CHANGES, smoke=options.smoke)
     return [
         baseline_trial(name, config)
@@ -178,20 +179,16 @@ def _presets(scores: Scores) -> list[str]:
 
 def _plot(scores: Scores, folder: pathlib.Path) -> None:
     for number, name, label in ((1, "eps", "eps"), (2, "batch_size", "N")):
-        rows = TABLES[number].rows
-        curve = Curve("ours", [(float(labels[0]), row) for labels, row, _ in rows])
-        titles = {"H@1": 0, "H@10": 1, "MRR": 2}
+        table = TABLES[number]
+        points = [(float(row.labels[0]), row.name) for row in table.rows]
         plot_curves(
             folder / "plots" / f"{name}.png",
             scores,
-            [curve],
-            {title: f"validation {title} per pair, index" for title in titles},
+            [Curve("ours", points)],
+            {metric: f"validation {metric} per pair, index" for metric in SCORE_NAMES},
             xlabel=label,
             log_scale=number == 2,
-            paper={
-                title: [(float(labels[0]), paper[i]) for labels, _, paper in rows if paper]
-                for title, i in titles.items()
-            },
+            paper={metric: paper_points(table, metric) for metric in SCORE_NAMES},
         )
 
 

@@ -42,24 +42,22 @@ class Source(NamedTuple):
 
     Attributes:
       file: below the folder of the data.
-      relevant: what makes a question relevant, as the page says it.
       most_alike: labels of more questions are left out with their questions; 0: none are.
       whole: where there are too many questions, take half of them by label, so that labels stay
         whole; else all at random.
     """
 
     file: str
-    relevant: str
     most_alike: int = 0
     whole: bool = True
 
 
 SOURCES = {
-    "clinc150": Source(f"{LOGS}/clinc150.jsonl.gz", "same intent", whole=False),
-    "webquestions": Source(f"{LOGS}/webquestions.jsonl.gz", "same answer"),
-    "tatoeba": Source(f"{PARALLEL}/tatoeba.en-de.tsv.gz", "a German translation in common"),
-    "simplequestions": Source(f"{LOGS}/simplequestions.jsonl.gz", "same answer", GENERIC),
-    "opentriviaqa": Source(f"{LOGS}/opentriviaqa.jsonl.gz", "same answer", GENERIC),
+    "clinc150": Source(f"{LOGS}/clinc150.jsonl.gz", whole=False),
+    "webquestions": Source(f"{LOGS}/webquestions.jsonl.gz"),
+    "tatoeba": Source(f"{PARALLEL}/tatoeba.en-de.tsv.gz"),
+    "simplequestions": Source(f"{LOGS}/simplequestions.jsonl.gz", GENERIC),
+    "opentriviaqa": Source(f"{LOGS}/opentriviaqa.jsonl.gz", GENERIC),
 }
 
 

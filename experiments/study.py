@@ -22,7 +22,7 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,27 +133,20 @@ class Study:
 
     def run_arguments(self, arguments: list[str]) -> int:
         """Parse the arguments and run."""
-        options: list[click.Parameter] = [
+        page = f"Folder of the page; results/{self.results} to publish. Default: WORKDIR/page."
+        where = f"Where models are trained. Default: runs/{self.name}."
+        options = [
             click.Option(["--rows"], default="", help="Only these rows, separated by commas."),
             click.Option(["--seeds"], type=click.IntRange(1), help="Trainings of each row."),
-            click.Option(
-                ["--workdir"], help=f"Where models are trained. Default: runs/{self.name}."
-            ),
-            click.Option(
-                ["--results"],
-                help=f"Folder of the page; results/{self.results} to publish. "
-                "Default: page/ in the work directory.",
-            ),
+            click.Option(["--workdir"], help=where),
+            click.Option(["--results"], help=page),
             click.Option(["--smoke"], is_flag=True, help="Try the study with tiny models."),
             click.Option(["--page"], is_flag=True, help="Write the page from its scores.csv."),
-            *(
-                click.Option([f"--{name}"], default="", help=text)
-                for name, text in self.options.items()
-            ),
         ]
-        command = click.Command(
-            f"python -m experiments.{self.name}", params=options, callback=self.run
-        )
+        for name, text in self.options.items():
+            options.append(click.Option([f"--{name}"], default="", help=text))
+        name = f"python -m experiments.{self.name}"
+        command = click.Command(name, params=[*options], callback=self.run)
         try:
             return command.main(arguments, standalone_mode=False) or 0
         except click.ClickException as error:
@@ -183,20 +176,20 @@ class Study:
         vars(options).update({name: own.get(name, "") for name in self.options})
         target = pathlib.Path(results or folder / "page")
         failed: list[str] = []
-        if page:
-            scores = Scores.read(target)
-        else:
-            trials = self.chosen(rows, options)
+        if not page:
             try:
                 command = self.command(rows, seeds, smoke, own)
+                trials = self.chosen(rows, options)
                 failed = make_trials(trials, folder, smoke=smoke, train=train, command=command)
             except Interrupted as interrupted:
                 return 128 + int(interrupted.args[0])
-            names = [trial.name for trial in self.trials(options)]
-            scores = Scores.read(target).updated(self.score(names, folder))
         # One process at a time: two may have made trials of the same page.
         with locked(folder / ".page.lock", wait=True):
             target.mkdir(parents=True, exist_ok=True)
+            scores = Scores.read(target)
+            if not page:
+                names = [trial.name for trial in self.trials(options)]
+                scores = scores.updated(self.score(names, folder))
             scores.write(target)
             write_page(target, self.name, self.page(scores, target))
         log.info("see %s", target / "README.md")
@@ -216,7 +209,7 @@ class Study:
                     remedy=f"choose of {', '.join(by_name)}",
                 )
         return [
-            _with_seed(by_name[name], seed)
+            replace(by_name[name], seed=seed)
             for seed in range(options.seeds)
             for name in names
             if seed == 0 or (by_name[name].preset and not by_name[name].once)
@@ -242,10 +235,6 @@ class Study:
         given = {"rows": rows, "seeds": seeds, **own}
         words = [f"--{name}={value}" for name, value in given.items() if value]
         return " ".join([f"python -m experiments.{self.name}", *words, *["--smoke"] * smoke])
-
-
-def _with_seed(trial: Trial, seed: int) -> Trial:
-    return Trial(**{**vars(trial), "seed": seed})
 
 
 def make_trials(
@@ -288,7 +277,6 @@ def _is_done(trial: Trial, workdir: pathlib.Path, smoke: bool) -> bool:
         return False
     known, asked = read_object(folder / DONE)["settings"], trial.settings(smoke=smoke)
     for key, value in asked.items():
-        value = list(value) if isinstance(value, tuple) else value
         if known.get(key) != value:
             raise UserError(
                 f"{folder} was made with `{key}` {known.get(key)!r}, the study asks for {value!r}",
