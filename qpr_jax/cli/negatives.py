@@ -237,11 +237,20 @@ def light_rerank(retriever: Retriever) -> Rerank:
 
 
 def cross_encoder_score(folder: str) -> Score:
-    """Make a function from pairs to the probability that they mean the same."""
-    from qpr_jax.index.negatives import probability_of
+    """Make a function from pairs to the probability that they mean the same.
+
+    It is calibrated if the cross-encoder is, else the sigmoid of the logit.
+    """
     from qpr_jax.reranking.cross_encoder import read_cross_encoder
 
-    return probability_of(read_cross_encoder(folder))
+    model = read_cross_encoder(folder)
+
+    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        logits = model.predict(pairs)
+        calibrated = model.probabilities(logits)
+        return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
+
+    return score
 
 
 def _summarize(out: str, rules: Rules, counts: Counter[str]) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -23,8 +23,6 @@ CHUNK = 16_384  # questions that are encoded, and written, at once
 _HEADER = 128  # bytes
 _MAGIC = b"\x93NUMPY"
 
-Log = Callable[[str], object]
-
 
 def encode_to_file(
     path: StrPath,
@@ -33,8 +31,8 @@ def encode_to_file(
     *,
     dimension: int,
     encoder: str,
-    log: Log = print,
-    chunk: int = 0,
+    log: Callable[[str], object] = print,
+    chunk: int = CHUNK,
 ) -> int:
     """Write the vectors of questions, float32 [n, dimension], to `path`, and return n.
 
@@ -49,83 +47,63 @@ def encode_to_file(
       dimension: length of a vector.
       encoder: the identity of the encoder.
       log: gets a line when it resumes.
-      chunk: questions between two checkpoints; 0: CHUNK.
+      chunk: questions between two checkpoints.
     """
     path = pathlib.Path(path).resolve()
     _refuse_other_file(path)
-    stream = iter(questions)
-    first = [*itertools.islice(stream, 1)]  # fails before anything is written if unreadable
-    chunks = _chunks(itertools.chain(first, stream), chunk or CHUNK)
     part, state, lock = (
         path.with_name(f".{path.name}.{end}") for end in ("part", "state.json", "lock")
     )
-    with locked(lock) as ours:
+    chunks = _chunks(questions, chunk)
+    first = next(chunks, [])  # fails before anything is written if the questions are unreadable
+    with locked(lock) as ours:  # the file stays: without it two processes could hold the lock
         if not ours:
             raise UserError(f"{path}: another process is writing it", remedy="wait for its end")
-        known = _known_rows(part, state, 4 * dimension, encoder)
-        if known:
-            log(f"{path}: resuming after {known['rows']:,} questions")
-        with name_in_errors(part):
-            rows = _write_rows(part, state, known, chunks, encode, dimension, encoder)
+        known = read_object(state)
+        done = known.get("rows", 0)
+        if not part.exists() or part.stat().st_size < _HEADER + done * 4 * dimension:
+            done = 0
+        if done and known["encoder"] != encoder:
+            raise _started_with(part, "another encoder")
+        if done:
+            log(f"{path}: resuming after {done:,} questions")
+        with name_in_errors(part), open(part, "r+b" if done else "w+b") as file:
+            file.truncate(_HEADER + done * 4 * dimension)
+            file.seek(0, os.SEEK_END)
+            digest, rows = hashlib.sha256(), 0
+            for some in itertools.chain([first], chunks):
+                digest.update(json.dumps(some).encode())
+                before, rows = rows, rows + len(some)
+                facts = {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder}
+                if before < done < rows or (0 < done == rows and facts != known):
+                    raise _started_with(part, "other questions")
+                if rows > done:
+                    file.write(np.ascontiguousarray(encode(some), "<f4").tobytes())
+                    _sync(file)
+                    write_json(state, facts)
+            if rows < done:
+                raise _started_with(part, "other questions")
+            file.seek(0)
+            file.write(_header(rows, dimension))
+            _sync(file)
         os.replace(part, path)
         state.unlink(missing_ok=True)
-        # Keep the lock file: deleting it would let two processes hold a lock at once.
     return rows
 
 
-def _known_rows(
-    part: pathlib.Path, state: pathlib.Path, row_bytes: int, encoder: str
-) -> dict[str, Any]:
-    """What a call that was killed has written; empty for nothing, UserError for another encoder."""
-    known = read_object(state)
-    rows = known.get("rows")
-    size = part.stat().st_size if part.exists() else 0
-    if type(rows) is not int or rows <= 0 or size < _HEADER + rows * row_bytes:
-        return {}
-    if known.get("encoder") != encoder:
-        what = f"{part}: was started with another encoder"
-        raise UserError(what, remedy="remove the file to start again")
-    return known
+def _chunks(questions: Iterable[str], size: int) -> Iterator[list[str]]:
+    stream = iter(questions)
+    while some := [*itertools.islice(stream, size)]:
+        yield some
 
 
-def _write_rows(
-    part: pathlib.Path,
-    state: pathlib.Path,
-    known: dict[str, Any],
-    chunks: Iterable[list[str]],
-    encode: Callable[[Sequence[str]], np.ndarray],
-    dimension: int,
-    encoder: str,
-) -> int:
-    """Write `part` from the rows on that are known; return how many rows it has."""
-    digest, rows, before = hashlib.sha256(), 0, known.get("rows", 0)
-    other = UserError(
-        f"{part}: was started with other questions", remedy="remove the file to start again"
-    )
-    with open(part, "r+b" if known else "w+b") as file:
-        file.truncate(_HEADER + before * 4 * dimension)
-        file.seek(0, os.SEEK_END)
-        for chunk in chunks:
-            for question in chunk:
-                digest.update(json.dumps(question).encode())
-            rows += len(chunk)
-            if rows <= before:
-                if rows == before and digest.hexdigest() != known.get("sha256"):
-                    raise other
-                continue
-            if rows - len(chunk) < before:
-                raise other
-            file.write(np.ascontiguousarray(encode(chunk), "<f4").tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-            write_json(state, {"rows": rows, "sha256": digest.hexdigest(), "encoder": encoder})
-        if rows < before:
-            raise other
-        file.seek(0)
-        file.write(_header(rows, dimension))
-        file.flush()
-        os.fsync(file.fileno())
-    return rows
+def _started_with(part: pathlib.Path, what: str) -> UserError:
+    return UserError(f"{part}: was started with {what}", remedy="remove the file to start again")
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _refuse_other_file(path: pathlib.Path) -> None:
@@ -137,11 +115,6 @@ def _refuse_other_file(path: pathlib.Path) -> None:
                 return
     what = f"{path}: expected a .npy file to replace, got something else"
     raise UserError(what, remedy="name another file")
-
-
-def _chunks(questions: Iterable[str], size: int) -> Iterator[list[str]]:
-    stream = iter(questions)
-    return iter(lambda: list(itertools.islice(stream, size)), [])
 
 
 def _header(rows: int, dimension: int) -> bytes:

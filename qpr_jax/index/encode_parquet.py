@@ -39,8 +39,6 @@ _HASH = b"qpr_jax.rows"  # in the metadata of a part
 _BATCH = 16_384  # rows in memory at once
 _ON_SPARK = 512  # questions that one thread encodes: Spark has a task for each core
 
-Log = Callable[[str], object]
-
 
 class Part(NamedTuple):
     """A row group of a file of questions, the hash of its bytes, and the file for its vectors."""
@@ -62,15 +60,6 @@ class _Job(NamedTuple):
     batch: int
 
 
-class _Written(NamedTuple):
-    """What a worker says of a part: its rows, or the error."""
-
-    number: int
-    rows: int
-    what: str = ""
-    remedy: str = ""
-
-
 def encode_parquet(
     source: StrPath,
     out: StrPath,
@@ -79,7 +68,7 @@ def encode_parquet(
     text_column: str = "",
     skip_bad_rows: bool = False,
     spark: str = "",
-    log: Log = print,
+    log: Callable[[str], object] = print,
 ) -> int:
     """Write the rows of all Parquet files of a folder with their vectors; return how many.
 
@@ -213,18 +202,18 @@ def _on_spark(master: str, parts: list[Part], job: _Job) -> Iterator[int]:
     def write(numbers: Rows) -> Rows:
         for (number,) in numbers:
             try:
-                yield _Written(number, sum(_write(parts[number], job, _encoder(job))))
+                yield sum(_write(parts[number], job, _encoder(job))), "", ""
             except UserError as error:  # the driver raises it, without a traceback of Java
-                yield _Written(number, 0, error.what, error.remedy)
+                yield 0, error.what, error.remedy
 
-    columns = "number bigint, rows bigint, what string, remedy string"
+    columns = "rows bigint, what string, remedy string"
     with session(master, "qpr encode") as spark:
         numbers = spark.range(len(parts)).repartitionByRange(len(parts), "id")
         rows = numbers.mapInArrow(*arrow_map(write, columns))
-        for written in itertools.starmap(_Written, rows.toLocalIterator(prefetchPartitions=True)):
-            if written.what:
-                raise UserError(written.what, remedy=written.remedy)
-            yield written.rows
+        for written, what, remedy in rows.toLocalIterator(prefetchPartitions=True):
+            if what:
+                raise UserError(what, remedy=remedy)
+            yield written
 
 
 @functools.lru_cache(maxsize=1)

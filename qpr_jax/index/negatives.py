@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from qpr_jax.index.base import Hit
 from qpr_jax.text.tokenizer import normalized_text
 
 _CHUNK = 1024  # queries that are encoded and searched together
-_TILE = 256  # rows whose distances to their group are computed at once
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 Find = Callable[[np.ndarray, int], list[list[Hit]]]
@@ -58,9 +57,8 @@ class Rules:
         """Compute the least distance of a negative from that of the farthest paraphrase."""
         if not self.has_margin:
             return -np.inf
-        return max(
-            positive * (1 + (self.relative_margin or 0)), positive + (self.absolute_margin or 0)
-        )
+        relative, absolute = self.relative_margin or 0, self.absolute_margin or 0
+        return max(positive * (1 + relative), positive + absolute)
 
 
 class Negative(NamedTuple):
@@ -91,37 +89,14 @@ class Negative(NamedTuple):
         return fields if self.score is None else fields | {"score": self.score}
 
 
-class Judge(Protocol):
-    """A model that scores pairs of texts, such as `reranking.cross_encoder.CrossEncoder`."""
-
-    def predict(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Logits, float [n]."""
-        ...
-
-    def probabilities(self, logits: np.ndarray) -> np.ndarray | None:
-        """Calibrated probabilities of the logits, float [n]; None without a calibration."""
-        ...
-
-
-def probability_of(judge: Judge) -> Score:
-    """Make a function from pairs to probabilities: calibrated if possible, else the sigmoid."""
-
-    def score(pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        logits = judge.predict(pairs)
-        calibrated = judge.probabilities(logits)
-        return 1 / (1 + np.exp(-logits.astype(np.float64))) if calibrated is None else calibrated
-
-    return score
-
-
 def query_groups(questions: Sequence[str], groups: np.ndarray) -> list[np.ndarray]:
     """List the questions of each group of several texts, int64 [m] each; the smallest group first.
 
     groups: int [Q], from `data.splits.group_questions`: known paraphrases have the same number.
     """
     order = np.argsort(groups, kind="stable")
-    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if len(order) else []
-    several = [m for m in members if len(m) > 1 and len(_texts(questions, m)) > 1]
+    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    several = [rows for rows in members if len({normalized_text(questions[r]) for r in rows}) > 1]
     return sorted(several, key=len)
 
 
@@ -145,10 +120,9 @@ def find_negatives(
       queries: groups of `query_groups`; their questions are the queries.
       rules: which hits are kept.
       encode: texts to float32 [n, d].
-      find: vectors and k to the k nearest hits of each, as `QuestionIndex.find`.
-      rerank: texts and their hits, without the texts themselves, to the same hits with scores, as
-        `reranking.base.Reranker.rerank`. Hits without a score, or with one above
-        `rules.max_score`, are dropped.
+      find: vectors and k to the k nearest hits of each, as `Store.search`.
+      rerank: as `reranking.base.Reranker.rerank`; gets the hits with other words than their query.
+        Hits without a score, or with one above `rules.max_score`, are dropped.
       score: pairs of texts to the probability that they mean the same, float [n]. It scores only as
         many hits as are needed to fill `rules.count`.
       counts: gets the number of `queries`, of `negatives`, of queries with fewer than `rules.count`
@@ -158,28 +132,21 @@ def find_negatives(
     group_of = _group_lookup(questions, groups)
     rng = np.random.default_rng(rules.seed)
     for chunk in _chunks(queries):
-        rows = np.concatenate(chunk)
+        rows = np.concatenate(chunk).tolist()
         texts = [questions[row] for row in rows]
         vectors = encode(texts)
-        positives = np.concatenate(
-            [_farthest_distances(v) for v in np.split(vectors, np.cumsum([*map(len, chunk)])[:-1])]
-        )
         hits = find(vectors, rules.to_rank + max(map(len, chunk)))
         if rerank is not None:
             hits = _rescore(texts, hits, rerank)
         eligible = []
-        for row, positive, found in zip(rows.tolist(), positives.tolist(), hits, strict=True):
+        for row, positive, found in zip(rows, _farthest(vectors, chunk), hits, strict=True):
             others = [hit for hit in found if group_of(hit.question) != groups[row]]
+            ranked = [Negative(row, h, i, positive, h.score) for i, h in enumerate(others, start=1)]
             counts["paraphrases"] += len(found) - len(others)
-            ranked = [
-                Negative(row, hit, rank, positive, hit.score)
-                for rank, hit in enumerate(others[: rules.to_rank], start=1)
-            ]
-            eligible.append(_keep_by_rules(ranked, rules, counts))
-            if rerank is not None:
-                eligible[-1] = _keep_by_score(eligible[-1], rules, counts)
+            kept = _keep(ranked[: rules.to_rank], rules, counts, scored=rerank is not None)
             if rules.seed is not None:
-                eligible[-1] = [eligible[-1][i] for i in rng.permutation(len(eligible[-1]))]
+                kept = [kept[i] for i in rng.permutation(len(kept))]
+            eligible.append(kept)
         chosen = _choose(questions, eligible, rules, score, counts)
         counts["queries"] += len(rows)
         counts["negatives"] += sum(map(len, chosen))
@@ -187,21 +154,20 @@ def find_negatives(
         yield [negative for some in chosen for negative in sorted(some, key=lambda n: n.rank)]
 
 
-def _keep_by_rules(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
-    """Keep the negatives within the range of ranks and beyond the margin."""
+def _keep(
+    ranked: list[Negative], rules: Rules, counts: Counter[str], *, scored: bool
+) -> list[Negative]:
+    """Keep the negatives within the ranks, beyond the margin and, if scored, of a low score."""
     later = ranked[rules.from_rank - 1 :]
-    kept = [
+    far = [
         negative for negative in later if negative.hit.distance >= rules.least(negative.positive)
     ]
+    kept = far
+    if scored:
+        kept = [n for n in far if n.score is not None and n.score <= rules.max_score]
     counts["rank"] += len(ranked) - len(later)
-    counts["margin"] += len(later) - len(kept)
-    return kept
-
-
-def _keep_by_score(ranked: list[Negative], rules: Rules, counts: Counter[str]) -> list[Negative]:
-    """Keep the negatives whose score is known and at most `rules.max_score`."""
-    kept = [n for n in ranked if n.score is not None and n.score <= rules.max_score]
-    counts["score"] += len(ranked) - len(kept)
+    counts["margin"] += len(later) - len(far)
+    counts["score"] += len(far) - len(kept)
     return kept
 
 
@@ -252,10 +218,6 @@ def _group_lookup(questions: Sequence[str], groups: np.ndarray) -> Callable[[str
     return group_of
 
 
-def _texts(questions: Sequence[str], rows: np.ndarray) -> set[str]:
-    return {normalized_text(questions[row]) for row in rows}
-
-
 def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
     """Yield lists of whole groups, with about `_CHUNK` questions each."""
     chunk: list[np.ndarray] = []
@@ -268,17 +230,17 @@ def _chunks(queries: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
         yield chunk
 
 
-def _farthest_distances(vectors: np.ndarray) -> np.ndarray:
-    """Compute the squared distance of each vector, float32 [m, d], to the farthest: [m]."""
+def _farthest(vectors: np.ndarray, groups: Sequence[np.ndarray]) -> Iterator[float]:
+    """Yield the squared distance of each vector to the farthest of its group.
+
+    vectors: float32 [n, d], those of one group after the other.
+    """
     if not np.isfinite(vectors).all():
         raise UserError("`vectors`: expected finite numbers, got others; is the encoder sound?")
-    # Centered, since distances computed from products lose precision far from 0. In NumPy, since
-    # most groups have two or three questions, and FAISS takes milliseconds to wake its threads.
-    centered = vectors - vectors.mean(axis=0)
-    squares = np.einsum("nd,nd->n", centered, centered)
-    found = [np.zeros(0, np.float32)]
-    for start in range(0, len(vectors), _TILE):
-        tile = slice(start, start + _TILE)
-        products = centered[tile] @ centered.T
-        found.append((squares[tile, None] + squares - 2 * products).max(axis=1))
-    return np.maximum(np.concatenate(found), 0)
+    start = 0
+    for group in groups:
+        own = vectors[start : start + len(group)]
+        start += len(group)
+        for vector in own:
+            apart = own - vector
+            yield float(np.einsum("nd,nd->n", apart, apart).max())

@@ -7,7 +7,7 @@ import pytest
 
 from qpr_jax.data.splits import group_questions
 from qpr_jax.index.base import Hit
-from qpr_jax.index.negatives import Rules, find_negatives, probability_of, query_groups
+from qpr_jax.index.negatives import Rules, find_negatives, query_groups
 
 # Text -> where it lies. "a" and "b" are clusters; "a one" and "A one!" are one text.
 PLACES = {"a one": 0.0, "a two": 3.0, "b one": 4.0, "c": 1.0, "A one!": 0.0, "d": 2.0, "b two": 9.0}
@@ -141,15 +141,3 @@ def test_large_groups_are_compared_whole():
         own = points[groups == groups[negative.query]]
         expected = ((own - points[negative.query]) ** 2).sum(axis=1).max()
         assert negative.positive == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.parametrize(("calibrated", "expected"), [(None, [0.5, 1.0]), ([0.1, 0.2], [0.1, 0.2])])
-def test_logits_become_probabilities(calibrated, expected):
-    class Fake:
-        def predict(self, pairs):
-            return np.array([0, 50], np.float32)
-
-        def probabilities(self, logits):
-            return None if calibrated is None else np.array(calibrated)
-
-    np.testing.assert_allclose(probability_of(Fake())([("a", "b")] * 2), expected)
