@@ -31,7 +31,7 @@ def extend_index(folder: StrPath, run: StrPath) -> bool:
     """
     encoder = run_encoder(run)
     if is_address(folder):
-        collection = MilvusStore.open(str(folder))
+        collection = MilvusStore(str(folder))
         if (collection.run, collection.encoder) == (str(run), encoder.identity):
             return False
         _require_extension(encoder, {collection.encoder}, folder, run)

@@ -116,18 +116,8 @@ def check_each(ids: Iterable[object]) -> list[Id]:
     ]
 
 
-def check_ids(ids: Iterable[object] | None, count: int | None, next_id: int) -> list[Id]:
-    """Return `count` distinct ids, any number where None; the next free numbers if `ids` is None.
-
-    Every number that a question has had is below `next_id`. UserError for anything but distinct
-    ids.
-    """
-    if ids is None:
-        count = count or 0
-        if next_id + count > LARGEST_ID + 1:
-            got = f"got none, and fewer than {count} are left above the greatest"
-            raise UserError(f"`ids`: expected ids, {got}")
-        return [*range(next_id, next_id + count)]
+def check_ids(ids: Iterable[object], count: int | None = None) -> list[Id]:
+    """Return `count` ids, or any number; UserError unless they are distinct."""
     checked = check_each(ids)
     if count is not None and len(checked) != count:
         raise UserError(f"`ids`: expected one a question ({count}), got {len(checked)}")

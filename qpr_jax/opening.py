@@ -29,7 +29,7 @@ def open_run(
         address = str(run)
         name = run_of(address)
         encoder, stages = read_stages(name, cross_encoder)
-        return encoder, MilvusStore.open(address, accepted_identities(encoder)), stages, name
+        return encoder, MilvusStore(address, accepted_identities(encoder)), stages, name
     if not indexed:
         run = encoder_folder(run)
         if is_encoder(run) and not pathlib.Path(run, INDEX).exists():

@@ -220,7 +220,7 @@ class Retriever:
             given = given_ids(entries)
             if given is None:
                 given = self.store.new_ids(len(entries))
-            checked = check_ids(given, len(entries), 0)
+            checked = check_ids(given, len(entries))
             payloads = [entry.payload for entry in entries]
             self.store.add([*map(Question, checked, texts, payloads)], vectors)
         return checked
@@ -231,7 +231,7 @@ class Retriever:
         ignore_missing: pass over unknown ids instead.
         """
         with self.store.changing():
-            checked = check_ids(ids, None, 0)
+            checked = check_ids(ids)
             if not ignore_missing:
                 found = self.store.get(checked)
                 missing = [value for value, q in zip(checked, found, strict=True) if q is None]

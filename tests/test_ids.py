@@ -55,11 +55,11 @@ def test_cells_without_an_id():
 
 def test_ids_go_out_as_they_came():
     given = ["7", "x", 8, np.int32(9), np.str_("y"), np.float64(10), 11.0, "\ud800"]
-    found = check_ids(given, 8, 0)
+    found = check_ids(given, 8)
     assert found == ["7", "x", 8, 9, "y", 10, 11, "\ud800"]
     assert [type(value) for value in found] == [str, str, int, int, str, int, int, str]
-    assert check_ids(np.array([5, 3], np.uint8), 2, 0) == [5, 3]
-    assert check_ids(np.array(["a", "5"]), 2, 0) == ["a", "5"]
+    assert check_ids(np.array([5, 3], np.uint8), 2) == [5, 3]
+    assert check_ids(np.array(["a", "5"]), 2) == ["a", "5"]
 
 
 @pytest.mark.parametrize("text", ["a" * 1024, "é" * 512, "\ud800" * 341])
@@ -69,13 +69,6 @@ def test_the_longest_strings_are_ids_and_a_byte_more_is_none(text):
         check_id(text + "é", "in line 3")
     with pytest.raises(UserError, match="got a string of 1,025 in line 3"):
         check_id("a" * 1025, "in line 3")
-
-
-def test_the_last_ids_are_given_and_no_more():
-    assert check_ids(None, 2, 2**63 - 2) == [2**63 - 2, 2**63 - 1]
-    with pytest.raises(UserError, match="expected ids, got none, and fewer than 2 are left"):
-        check_ids(None, 2, 2**63 - 1)
-    assert check_ids(None, 0, 2**63) == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +93,7 @@ def test_the_last_ids_are_given_and_no_more():
 )
 def test_wrong_ids_are_refused(ids, message):
     with pytest.raises(UserError, match=message) as error:
-        check_ids(ids, 2, 0)
+        check_ids(ids, 2)
     assert "\n" not in str(error.value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ from qpr_jax.cli.options import (
 from qpr_jax.data.inputs import STANDARD_INPUT, input_name
 from qpr_jax.data.questions import Entry
 from qpr_jax.data.tables import FORMATS, read_values
+from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id, check_each, id_key, parse_key
 
@@ -120,6 +122,7 @@ def search(
     retriever = load_index(folder, cross_encoder)
     entries: Iterable[Entry] = (Entry(0, None, text) for text in query)
     if not query:
+        _require_file(queries, "--query")
         entries = read_input(queries, **how)
     line = options.as_tsv if output == "tsv" else as_json
     if output == "tsv":
@@ -132,6 +135,12 @@ def search(
         for text, hits in zip(texts, retriever.search(texts, k, rerank=word), strict=True):
             sys.stdout.writelines(line(_hit_fields(text, hit, output)) for hit in hits)
         sys.stdout.flush()
+
+
+def _require_file(path: str, option: str) -> None:
+    """UserError, which names the option for a value, unless `path` is a file or `-`."""
+    if path != STANDARD_INPUT and not os.path.exists(path):
+        raise UserError(f"{path}: found no such file", remedy=f"name a file, or use {option}")
 
 
 def _hit_fields(query: str, hit: Hit, output: str) -> dict[str, object]:
@@ -175,8 +184,9 @@ def add(folder: str, questions: str, **how: Any) -> None:
                 pairs = zip(ids, texts, strict=True)
                 sys.stdout.writelines(as_json({"id": i, "question": text}) for i, text in pairs)
             sys.stdout.flush()
-    except Exception:  # running it again would add these twice
-        summarize()
+    except Exception:
+        if count:  # running it again would add these twice
+            summarize()
         raise
     summarize()
 
@@ -219,6 +229,8 @@ def remove(
     Example: qpr remove my_index --id 17 --id 4
     """
     retriever = load_index(folder)
+    if not one:
+        _require_file(ids, "--id")
     expected = "an id: a whole number, or a string of at most 1,024 bytes"
     rows: Iterator[tuple[int, Id]] = read_values(
         *(ids, [id_column], parse_key),

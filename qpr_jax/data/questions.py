@@ -301,7 +301,7 @@ def given_ids(entries: Sequence[Entry]) -> list[Id] | None:
 
 def _with_ids(entries: Iterator[Entry], ids: Iterable[Id], skip_bad_rows: bool) -> Iterator[Entry]:
     """Give each entry the id at its position; a UserError where there are more or fewer."""
-    checked = check_ids(ids, None, 0)
+    checked = check_ids(ids)
     count = 0
     for entry in entries:
         count = entry.line + 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import re
 import threading
 import time
@@ -36,6 +37,8 @@ from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 
 __all__ = ["MilvusStore", "is_address", "run_of"]
+
+log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
@@ -67,11 +70,6 @@ class MilvusStore:
         self._look()
 
     @classmethod
-    def open(cls, address: str, encoders: Sequence[str] = ()) -> Self:
-        """Open the collection of an address; as the constructor."""
-        return cls(address, encoders)
-
-    @classmethod
     def create(
         cls,
         address: str,
@@ -82,7 +80,6 @@ class MilvusStore:
         run_name: str,
         *,
         extends: Sequence[str] = (),
-        log: Callable[[str], object] = lambda line: None,
     ) -> Self:
         """Make a collection of questions, in place of the one that the address has.
 
@@ -117,7 +114,7 @@ class MilvusStore:
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
             server.call("drop_collection", present)
-        log(f"index: {index['index_type']} of {len(keys):,} questions in {address}")
+        log.info("index: %s of %s questions in %s", index["index_type"], f"{len(keys):,}", address)
         return cls(address)
 
     def __repr__(self) -> str:
@@ -255,7 +252,7 @@ class MilvusStore:
 
 def run_of(address: str) -> str:
     """Return the name of the run of a collection; UserError where there is none."""
-    return MilvusStore.open(address).run
+    return MilvusStore(address).run
 
 
 def index_parameters(recipe: Recipe, dimension: int) -> dict[str, Any]:
