@@ -80,7 +80,7 @@ def _check_encoder(config: TrainConfig) -> None:
         )
     family.check(config)
     index = config.index
-    recipe = Recipe(index.factory, probes=index.probes, vectors=index.vectors)
+    recipe = Recipe(index.factory, probes=index.probes)
     if not settings.pretrained:  # else the dimension is known when the folder is read
         check_recipe(recipe, settings.output_dim)
 

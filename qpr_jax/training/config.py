@@ -196,9 +196,6 @@ class IndexConfig(Section):
         "product quantization.",
     )
     probes: int = Field(default=64, ge=1, description="Lists that a search reads.")
-    vectors: Literal["float32", "float16"] = Field(
-        default="float32", description="Precision of the vectors on disk."
-    )
 
 
 class RerankConfig(Section):
