@@ -14,7 +14,7 @@ from qpr_jax.encoders import minilm
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.load import encoder_folder, save_encoder
 from qpr_jax.errors import UserError
-from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, Scores, read_ranks
+from qpr_jax.evaluation.bootstrap import RESAMPLES, SCORE_NAMES, rank_scores, read_ranks
 from qpr_jax.files import MANIFEST, StrPath, read_object, refuse_existing
 from qpr_jax.rendering import render
 from qpr_jax.reranking.calibration import PairCalibration
@@ -160,9 +160,7 @@ def _score_rows(
     for split, title in _SPLITS.items():
         known = [s for s in searches if f"{split}_{s}" in ranks and (two_stages or s == "exact")]
         for search, (over, of) in itertools.product(known, _MEANS.items()):
-            scores = Scores({"run": [ranks]}, split, over, search=search)
-            ends = scores.interval("run").T
-            means = zip(scores.mean("run"), ends, strict=True)
-            cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, (low, high) in means]
+            table = rank_scores(ranks, split, search, over).T
+            cells = [f"{mean:.3f} [{low:.3f}, {high:.3f}]" for mean, low, high in table]
             rows.append((title + searches[search], of, cells))
     return rows

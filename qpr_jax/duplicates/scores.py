@@ -182,8 +182,6 @@ def _distance_limit(stages: Stages, choice: Choice, *, light: bool) -> float:
     if light:
         return calibration.reach
     least = _LEAST if choice.way == "precision" else choice.value
-    if least > calibration.distance[1, -1]:  # only spellings of one text are as probable
-        return 0.0
     return min(calibration.reach, calibration.distance_at(least))
 
 

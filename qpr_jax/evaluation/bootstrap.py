@@ -16,42 +16,24 @@ SCORE_NAMES = ("H@1", "H@10", "MRR")
 RESAMPLES = 2000
 
 
-class Scores:
-    """Scores of several trials on a split, with bootstrap samples of them over clusters.
+def rank_scores(
+    ranks: Mapping[str, np.ndarray], split: str, search: str, over: str, *, minus: str = ""
+) -> np.ndarray:
+    """Return the mean, and the ends of its 95 % interval, of SCORE_NAMES: float64 [3, scores].
 
-    All trials use the same resamples, so differences between trials have intervals too. A trial
-    with several seeds counts with the mean of its seeds.
+    Args:
+      ranks: those of a run, see `read_ranks`.
+      search: whose ranks are scored, such as "exact" or "index".
+      over: "pair" or "query", what a mean is taken over.
+      minus: score the difference to this search.
     """
-
-    def __init__(
-        self, rows: dict[str, list[dict[str, np.ndarray]]], split: str, over: str, *, search: str
-    ) -> None:
-        """Compute the scores and their samples.
-
-        Args:
-          rows: trial name -> the ranks (`read_ranks`) of each seed.
-          over: "pair" or "query", what a mean is taken over.
-          search: "exact", or "index" where the trial has an index.
-        """
-        self.by_seed: dict[str, np.ndarray] = {}  # name -> [seeds, SCORE_NAMES]
-        self.samples: dict[str, np.ndarray] = {}  # name -> [RESAMPLES, SCORE_NAMES]
-        for name, seeds in rows.items():
-            ranks = seeds[0]
-            clusters = ranks[f"{split}_clusters"]
-            weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
-            # [seeds, queries, SCORE_NAMES]
-            values = np.stack([_query_scores(one, split, search) for one in seeds])
-            self.by_seed[name] = (values * weights[:, None]).sum(axis=1) / weights.sum()
-            self.samples[name] = _resampled_means(values.mean(axis=0), weights, clusters)
-
-    def mean(self, name: str) -> np.ndarray:
-        """Return the scores of a trial, in the order of `SCORE_NAMES`."""
-        return self.by_seed[name].mean(axis=0)
-
-    def interval(self, name: str, minus: str | None = None) -> np.ndarray:
-        """95 % intervals [2, SCORE_NAMES] of a trial's scores, or of those less another trial's."""
-        samples = self.samples[name] - (self.samples[minus] if minus else 0)
-        return np.percentile(samples, [2.5, 97.5], axis=0)
+    clusters = ranks[f"{split}_clusters"]
+    weights = ranks[f"{split}_pairs"] if over == "pair" else np.ones(len(clusters))
+    values = _query_scores(ranks[f"{split}_{search}"])
+    if minus:
+        values -= _query_scores(ranks[f"{split}_{minus}"])
+    ends = np.percentile(_resampled_means(values, weights, clusters), [2.5, 97.5], axis=0)
+    return np.stack([np.average(values, axis=0, weights=weights), *ends])
 
 
 def mean_interval(
@@ -87,13 +69,11 @@ def _resampled_means(values: np.ndarray, weights: np.ndarray, clusters: np.ndarr
     return np.asarray(totals[:, :-1] / totals[:, -1:])
 
 
-def _query_scores(ranks: dict[str, np.ndarray], split: str, search: str) -> np.ndarray:
-    """H@1, H@10 and the reciprocal rank of each query, by exact search if `search` has no ranks."""
-    rank = ranks.get(f"{split}_{search}", ranks[f"{split}_exact"]).astype(np.float64)
-    found = rank > 0
-    return np.stack(
-        [rank == 1, found & (rank <= 10), np.where(found, 1 / np.maximum(rank, 1), 0)], axis=1
-    )
+def _query_scores(ranks: np.ndarray) -> np.ndarray:
+    """SCORE_NAMES of each query from the rank of its first relevant question, 0 for none."""
+    rank = ranks.astype(np.float64)
+    rank[rank == 0] = np.inf
+    return np.stack([rank == 1, rank <= 10, 1 / rank], axis=1).astype(np.float64)
 
 
 def write_ranks(path: StrPath, ranks: Mapping[str, np.ndarray]) -> None:

@@ -67,28 +67,18 @@ class PairCalibration:
 
     def light_probabilities(self, raw: np.ndarray) -> np.ndarray:
         """Convert raw scores of `reranking.pairs`, float64 [P], to probabilities, float64 [P]."""
-        if self.light is None:
-            raise UserError(
-                "expected a calibration of the light re-ranker, got one of distances alone",
-                setting="rerank",
-                remedy="leave the setting out, or train the run again",
-            )
+        assert self.light is not None
         return np.interp(raw, *self.light)
 
     def distance_at(self, probability: float) -> float:
-        """Return the largest squared distance with at least this probability; UserError for none.
+        """Return the largest squared distance with at least this probability; 0 for none.
 
         0 is the probability of no distance beyond the curve, and gives the end of the curve.
         """
         places, values = self.distance
         at = int(np.searchsorted(values, probability))
         if at == len(values):
-            raise UserError(
-                f"expected a probability of at most {values[-1]:.4f}, the greatest of this "
-                f"calibration, got {probability:g}",
-                setting="threshold",
-                remedy="lower the threshold",
-            )
+            return 0.0
         place = places[at]
         if at and values[at] > probability:
             share = (probability - values[at - 1]) / (values[at] - values[at - 1])

@@ -126,10 +126,9 @@ class Stages:
         """Return the calibration; UserError if there is none."""
         if self.calibration is None:
             raise UserError(
-                "expected a run with calibrated probabilities, got one without",
-                setting="threshold",
-                remedy="calibrate the run with `qpr calibrate`, or give a distance or a number of "
-                "pairs instead",
+                "the encoder has no calibrated probabilities, which a threshold needs",
+                remedy="give a largest distance (0.3 suits open_student) or a number of pairs, or "
+                "calibrate the run with `qpr calibrate`",
             )
         return self.calibration
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qpr_jax.evaluation.bootstrap import Scores
+from qpr_jax.evaluation.bootstrap import rank_scores
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, index_search
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.retriever import Retriever
@@ -33,15 +33,11 @@ def gains(ranks: dict[str, np.ndarray], split: str, name: str) -> dict[str, dict
     [difference, low, high], with the 95 % interval of a bootstrap over clusters.
     """
     found: dict[str, dict[str, Any]] = {}
+    names = ("hits@1", "hits@10", "mrr@20")
     for search in ("index", "exact"):
-        reranked = ranks | {f"{split}_{search}": ranks[f"{split}_{name}_{search}"]}
         found[search] = {}
         for over in ("pair", "query"):
-            rows = {"first": [ranks], "both": [reranked]}
-            scores = Scores(rows, split, over, search=search)
-            mean = scores.mean("both") - scores.mean("first")
-            table = np.concatenate([mean[None], scores.interval("both", minus="first")])
-            names = ("hits@1", "hits@10", "mrr@20")
+            table = rank_scores(ranks, split, f"{name}_{search}", over, minus=search)
             found[search][f"per_{over}"] = dict(zip(names, table.T.tolist(), strict=True))
     return found
 
