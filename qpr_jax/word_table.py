@@ -105,7 +105,8 @@ def _encode(words: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     spellings = [word.encode("utf-8", "surrogatepass") for word in words]
     starts = np.zeros(len(spellings) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, spellings), np.int64, len(spellings)), out=starts[1:])
-    return np.frombuffer(b"".join(spellings), np.uint8), starts
+    # Not read-only, since numba would compile the loops a second time for such arrays.
+    return np.frombuffer(bytearray().join(spellings), np.uint8), starts
 
 
 @compile_loop()
@@ -122,7 +123,7 @@ def _bin(crc, first_bin, bins):  # type: ignore[no-untyped-def]
 def _fill_slots(spellings, starts, slots):  # type: ignore[no-untyped-def]
     """Put the number of each word into the first free slot from that of its hash."""
     for word in range(len(starts) - 1):
-        crc = _FIRST_CRC
+        crc = np.int64(_FIRST_CRC)
         for at in range(starts[word], starts[word + 1]):
             crc = _next_crc(crc, spellings[at])
         slot = crc & (len(slots) - 1)
@@ -165,7 +166,7 @@ def _read(  # type: ignore[no-untyped-def]
     text = count = truncated = others = 0
     limit = max_tokens  # of `count` in this text; tokens beyond it are counted and not written
     offsets[0] = 0
-    start, crc = -1, _FIRST_CRC
+    start, crc = np.int64(-1), np.int64(_FIRST_CRC)
     for at in range(len(lines)):
         byte = _LOWER[lines[at]]
         if byte:
@@ -183,7 +184,7 @@ def _read(  # type: ignore[no-untyped-def]
             elif count < limit:
                 ids[count] = word_ids[word] if word >= 0 else _bin(crc, first_bin, bins)
             count += 1
-            start, crc = -1, _FIRST_CRC
+            start, crc = np.int64(-1), np.int64(_FIRST_CRC)
         if lines[at] == _END:
             truncated += count > limit
             count = min(count, limit)
@@ -219,7 +220,7 @@ def _write_ngrams(data, start, stop, length, first_bin, bins, out, count):  # ty
             return count
         last = _next_character(data, last, stop)
     while True:
-        crc = _FIRST_CRC
+        crc = np.int64(_FIRST_CRC)
         for at in range(first, last):
             byte = _LESS if at < start else _GREATER if at == stop else np.int64(data[at])
             crc = _next_crc(crc, byte)

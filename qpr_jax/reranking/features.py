@@ -189,7 +189,7 @@ def _write_list(  # type: ignore[no-untyped-def]
         size += min(MAX_WORDS, (questions[1][row + 1] - questions[1][row]) // 2 + 1)
     words = make_words(size)
     query_ids, query_times = np.empty(MAX_WORDS, np.int64), np.zeros(MAX_WORDS, np.int64)
-    distinct = 0
+    distinct = np.int64(0)  # not 0: numba would compile what it is passed to for that number, too
     for w in range(ends[0]):
         at = find_word(terms[w], distinct, words, frequencies, lexicon)
         distinct = max(distinct, at + 1)
@@ -222,8 +222,8 @@ def _write_list(  # type: ignore[no-untyped-def]
             times[at] += 1
             ids[w] = at
         line = out[row]
-        _write_words(own, query_times, times, best, words, line, _QUERY)
-        _write_words(others[:count], times, query_times, words[2], words, line, _QUESTION)
+        _write_words(own, query_times, times, best, words, line, np.int64(_QUERY))
+        _write_words(others[:count], times, query_times, words[2], words, line, np.int64(_QUESTION))
         line[_QUERY + len(_SIDES) - 1], line[_QUESTION + len(_SIDES) - 1] = query_count, ends[0]
         _write_common(own, query_times, others[:count], times, words, frequencies[2], ends[0], line)
         _write_grams(row, terms, ends, grams, norms, frequencies, line)

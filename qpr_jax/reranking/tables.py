@@ -44,7 +44,7 @@ def find_word(h, known, words, frequencies, lexicon):  # type: ignore[no-untyped
         at = (at + 1) & mask
     slots[at] = known
     codes, idfs, _ = frequencies
-    hashes[known], idf[known] = h, idfs[codes[bucket(h, WORDS)]]
+    hashes[known], idf[known] = h, idfs[codes[bucket(h, np.int64(WORDS))]]
     flags[known], rows[known] = np.uint8(h & _ONE) * NUMBER, -1
     ordered, starts, of_flags, of_rows, _, _ = lexicon
     place = starts[np.int64(h >> np.uint64(48))]

@@ -312,6 +312,12 @@ def _gain_rows(report: dict[str, Any], name: str) -> list[tuple[str, str, str, l
     ]
 
 
+def _searches(scores: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The scores of each search: by the run's index, exact, and by the paper's index."""
+    others = [(name, scores[name]) for name in ("exact", "paper") if name in scores]
+    return [("index", scores), *others]
+
+
 def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
     data = report["data"]
     facts = {name: value for name, value in data.items() if not isinstance(value, dict)}
@@ -328,7 +334,7 @@ def _markdown(report: dict[str, Any], evaluations: list[dict[str, Any]]) -> str:
             (", with cross-encoder", report[split].get("reranked_cross")),
         )
         if found and "exact" in found
-        for search, of_search in (("index", found), ("exact", found["exact"]))
+        for search, of_search in _searches(found)
         for over, label in (("per_pair", "pairs"), ("per_query", "queries"))
     ]
     return render(
