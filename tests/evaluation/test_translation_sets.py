@@ -32,15 +32,6 @@ def test_a_set_is_scored_in_both_directions_and_among_a_corpus():
     assert not {"retrieval", "cosine_source"} & score_set(TEXTS, encode).keys()
 
 
-def test_the_sources_may_have_another_encoder():
-    def map_targets(texts):
-        assert set(texts) == {*TEXTS.targets}
-        return encode(texts)
-
-    found = score_set(TEXTS, map_targets, encode_sources=encode)
-    assert found == score_set(TEXTS, encode)
-
-
 def test_known_tokens_are_counted_by_language_without_dictionaries():
     vocabulary = Vocabulary(("one", "two", "eins"), bins=5, subwords=True)
     assert known_share(vocabulary, ["one two", "three"]) == pytest.approx(2 / 3)
