@@ -49,10 +49,10 @@ def test_translations_are_scored(qpr, run, tmp_path):
     assert (scores["language"], scores["name"], scores["sentences"]) == ("de", "en.txt+de.txt", 3)
     assert scores["to_source"] == scores["to_target"] == pytest.approx(1 / 3)  # the middle one
     assert qpr("evaluate", run, "en.txt+de.txt", *task, "--format", "tsv")[0] == 2
-    (tmp_path / "half.en-de.tsv").write_text("How?\tWie?\nWho?\t\n")
-    status, _, stderr = qpr("evaluate", run, "half.en-de.tsv", *task)
+    (tmp_path / "half.tsv").write_text("How?\tWie?\nWho?\t\n")
+    status, _, stderr = qpr("evaluate", run, "en-de:half.tsv", *task)
     assert status == 1
-    what = "half.en-de.tsv, line 2: expected a text in column 2, got an empty one"
+    what = "half.tsv, line 2: expected a text in column 2, got an empty one"
     assert stderr.startswith(f"error: {what}; correct it")
     status, _, stderr = qpr("evaluate", run, *task)
     assert stderr.startswith("error: expected a file of translations, got standard input")
