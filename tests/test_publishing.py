@@ -112,7 +112,7 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
     add_scores(tmp_path)
     encoder = translated_encoder(
         ("multi30k.train.en.gz+multi30k.train.de.gz", "de", False),
-        ("wiktionary.fr-en.txt.gz", "fr", True),
+        ("wiktionary.en-fr.tsv.gz", "fr", True),
         ("Multi30k.en.gz+Multi30k.de.gz", "de", False),
         ("ours.tsv", "de", False),
     )
@@ -122,7 +122,7 @@ def test_the_card_names_languages_files_and_their_terms(tmp_path):
     rows = [
         "| `multi30k.train.en.gz+multi30k.train.de.gz` | de | 1,500 sentences | Multi30k: for "
         "research only |",
-        "| `wiktionary.fr-en.txt.gz` | fr | 1,500 dictionary entries | Wiktionary: CC BY-SA |",
+        "| `wiktionary.en-fr.tsv.gz` | fr | 1,500 dictionary entries | Wiktionary: CC BY-SA |",
     ]
     assert "\n".join(["|---|---|---|---|", *rows, ""]) in card
     assert "\n| `ours.tsv` | de | 1,500 sentences | not stated here |\n\n1,000 questions" in card

@@ -169,7 +169,7 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
         digest.update(json.dumps(question).encode())
-    folder = _cache() / digest.hexdigest()[:32]
+    folder = user_cache() / "teacher" / digest.hexdigest()[:32]
     with locked(folder / ".lock", wait=True):  # another process may compute the same
         if (folder / MANIFEST).is_file():
             verify(folder, VECTORS, read_manifest(folder, format=FORMAT))
@@ -188,18 +188,13 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
     return np.load(folder / VECTORS, mmap_mode="r")
 
 
-def _cache() -> pathlib.Path:
-    return user_cache() / "teacher"
-
-
 def _given(path: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
-    """Read a user's file of vectors. If they do not fit, UserError, and a list of the questions."""
+    """Read a user's file of vectors; if they do not fit, write the questions beside it."""
     count = sum(map(len, questions))
 
     def refused(got: str) -> UserError:
         lines = [json.dumps({"question": text}) + "\n" for part in questions for text in part]
-        digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
-        listed = _cache() / f"questions-{digest}.jsonl"
+        listed = pathlib.Path(path).expanduser().with_suffix(".questions.jsonl")
         with write_atomically(listed, "w") as file:
             file.writelines(lines)
         return UserError(
