@@ -37,7 +37,7 @@ _COUNTED = (
     *("repetitions", "in_tests", "near_held_out"),
 )
 _QUESTIONS_COMPARED, _ROWS_COMPARED = 20_000, 1000
-_LEXICON_SENTENCES = 300_000  # of a language; more would take minutes and gigabytes
+_LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
 
 
 class TranslationData(NamedTuple):

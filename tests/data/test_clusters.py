@@ -37,10 +37,6 @@ def test_a_long_chain_is_one_cluster():
     assert not transitive_clusters(1000, chain[::-1]).any()
 
 
-def test_linked_numbers_by_first_appearance():
-    assert connect(5, array([[4, 1], [3, 2]])).tolist() == [0, 1, 2, 2, 1]
-
-
 def test_linked_against_scipy():
     generator = np.random.default_rng(0)
     for _ in range(100):
@@ -57,12 +53,6 @@ def test_ids_of_64_bits_are_numbered_and_minus_one_stays():
     assert dense_clusters(signed).tolist() == [0, 2, -1, 0, 1, 2]
     unsigned = np.array([2**64 - 1, 3, 2**64 - 1, 2**33], np.uint64)
     assert dense_clusters(unsigned).tolist() == [2, 0, 2, 1]
-
-
-def test_pairs_by_hand():
-    pairs = cluster_pairs(np.array([1, 0, -1, 1, 0, 1, 2, 2], np.int32))
-    assert pairs.tolist() == [[1, 4], [0, 3], [0, 5], [3, 5], [6, 7]]
-    assert pairs.dtype == np.int32
 
 
 def test_pairs_against_plain_loops():

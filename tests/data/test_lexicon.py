@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from qpr_jax.data import lexicon as lexicons
 from qpr_jax.data.lexicon import Lexicon, gloss, learn_lexicon
 from qpr_jax.text.tokenizer import tokenize
 from tests.made_up_language import made_up_pairs, translate
@@ -83,11 +82,6 @@ def test_nothing_is_learned_from_nothing(sources, targets):
     assert gloss("any text", found, np.random.default_rng(0)) == ("any text", 0)
 
 
-def test_lists_of_different_lengths_are_refused():
-    with pytest.raises(ValueError, match="zip"):
-        learn_lexicon(["a", "b"], ["c"])
-
-
 def test_long_sentences_are_read_in_part():
     words = [f"w{i}" for i in range(1000)]
     text = " ".join(words)
@@ -98,29 +92,6 @@ def test_long_sentences_are_read_in_part():
     assert len(found.targets) == 1000
     assert found.likely("w35") == "w35"
     assert "w500" not in found.of
-
-
-def test_the_same_lexicon_each_time_and_from_any_iterables(pairs, lexicon):
-    again = learn_lexicon((a for a, _ in pairs), iter([b for _, b in pairs]))
-    assert again.targets == lexicon.targets
-    assert [*again.of] == [*lexicon.of]
-    for word, found in again.of.items():
-        for ours, other in zip(found, lexicon.of[word], strict=True):
-            np.testing.assert_array_equal(ours, other)
-
-
-def test_of_too_many_sentences_every_nth_is_read(pairs, lexicon, monkeypatch):
-    sizes = np.array([9, 100, 4, 100, 100, 100, 12, 100])
-    kept = lexicons._evenly(sizes, 275)
-    assert kept.tolist() == [True, False, True, True, False, True, True, False]
-    assert lexicons._evenly(sizes, 525).all()
-    assert lexicons._evenly(np.full(100, 10), 250).sum() == 25  # of short entries alone
-    sides = [*zip(*pairs, strict=True)]
-    monkeypatch.setattr(lexicons, "_MOST_WORD_PAIRS", 30_000)
-    part = learn_lexicon(*sides)
-    assert part.targets == lexicon.targets
-    assert 0.3 * len(lexicon.of) < len(part.of) < len(lexicon.of)
-    assert np.mean([part.likely(w, most=1) == translate(w) for w in part.of]) > 0.4
 
 
 def test_glosses_are_random_and_repeat_with_the_generator(pairs, lexicon):

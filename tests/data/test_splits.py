@@ -112,15 +112,6 @@ def test_pairs_and_non_duplicates():
     assert [len(splits.pairs[name]) for name in ("validation", "test")] == [5, 5]
 
 
-def test_one_seed_one_split():
-    data, clusters = log_of(twos(50))
-    first, again, other = (
-        split_by_cluster(data, clusters, seed=seed, held_out_pairs=5).split_of.tolist()
-        for seed in (1, 1, 2)
-    )
-    assert first == again != other
-
-
 @pytest.mark.parametrize(
     ("settings", "empty"),
     [

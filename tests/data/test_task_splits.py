@@ -248,14 +248,6 @@ def test_parts_that_get_nothing():
         make_tasks(same, Sizes(dev=0.3, test=0.3))
 
 
-def test_a_folder_that_is_there_stays(tmp_path, log):
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="exists already"):
-        write_tasks(tmp_path / "parts", make_tasks(log, SIZES))
-    assert [path.name for path in tmp_path.rglob("*")] == ["parts", "mine.txt"]
-
-
 @pytest.mark.slow
 def test_the_real_file(quora_file, tmp_path):
     data = read_question_pairs(quora_file)

@@ -5,7 +5,6 @@ import os
 import pathlib
 import random
 
-import numpy as np
 import pytest
 
 from qpr_jax.data.translation_splits import split_translations
@@ -226,21 +225,6 @@ def test_files_of_which_nothing_is_left_are_no_files():
 def test_without_files():
     tests = [translations(statements(3))]
     assert split_translations([], tests) == ([], {"validation": [], "test": []}, tests, {})
-
-
-def test_names_of_what_is_held_out():
-    files = [translations(statements(100), name="a"), translations(questions(100), name="b")]
-    found = split_translations(files, [], held_out=10)
-    assert found.held_out["test"][0].name in ("a", "b", "a+b")
-
-
-def test_many_rows():
-    rng = np.random.default_rng(0)
-    numbers = rng.integers(0, 20_000, (30_000, 2)).tolist()
-    pairs = [(f"sentence {a} here", f"Satz {a} {b % 3} hier") for a, b in numbers]
-    found = split_translations([translations(pairs)], [], held_out=500)
-    assert not texts_of(found.train) & texts_of(found.held_out["test"])
-    assert len(found.held_out["test"][0].sources) == 500
 
 
 def test_real_files():

@@ -8,11 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from qpr_jax.data.lexicon import learn_lexicon
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
-from qpr_jax.training import added_words, trainer, translations
+from qpr_jax.training import added_words
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
@@ -22,7 +21,7 @@ from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.stages import build_plan, init_model
 from qpr_jax.training.teacher import read_teacher
-from tests.added_words import PAIRS, config_of, write_english, write_extended
+from tests.added_words import PAIRS, config_of, write_english
 from tests.made_up_language import made_up_pairs, translate
 
 
@@ -215,51 +214,6 @@ def test_new_rows_are_of_each_language_alone(small):
     how, should = added_words.embed_words(data.start, ("how", "should"))
     np.testing.assert_allclose(rows, [(how + should) / 2, should], rtol=1e-5, atol=1e-6)
     assert known.all()
-
-
-@pytest.mark.parametrize("small", [True], indirect=True, ids=["subwords"])
-def test_lexicons_read_a_sample_of_many_sentences(small, monkeypatch):
-    config, data = small
-    read = []
-
-    def learn(*sides):
-        read.extend(map(len, sides))
-        return learn_lexicon(*sides)
-
-    monkeypatch.setattr(translations, "_LEXICON_SENTENCES", 100)
-    monkeypatch.setattr(added_words, "learn_lexicon", learn)
-    init_model(config, data)
-    assert len(read) == 2
-    assert read[0] == read[1] <= 100 < len(data.translations.targets)
-
-
-def test_an_added_word_changes_no_text_without_it(tmp_path):
-    old = write_english(tmp_path / "english", subwords=True)
-    new = write_extended(tmp_path / "english", tmp_path / "german", "schön")
-    text = ["what is schon here", "what is schön here"]
-    before, after = old.encode(text), new.encode(text)
-    assert before[0].tobytes() == after[0].tobytes()
-    assert (before[1] != after[1]).any()
-
-
-@pytest.mark.parametrize("small", [True], indirect=True, ids=["subwords"])
-def test_a_killed_training_ends_with_the_same_bits(small, tmp_path, monkeypatch):
-    config, data = small
-    expected = trainer.train(config, data, tmp_path / "whole")
-    add = trainer.MetricBuffer.add
-
-    def fail(self, step, *rest):
-        add(self, step, *rest)
-        if step == 10:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(trainer.MetricBuffer, "add", fail)
-    with pytest.raises(KeyboardInterrupt):
-        trainer.train(config, data, tmp_path / "killed")
-    monkeypatch.setattr(trainer.MetricBuffer, "add", add)
-    found = trainer.train(config, data, tmp_path / "killed")
-    for one, other in zip(*map(jax.tree.leaves, (expected, found)), strict=True):
-        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 @pytest.mark.parametrize("limit", [5, 30, 64])

@@ -295,12 +295,6 @@ def test_questions_made_by_crossing_are_shown_too_and_say_nothing_of_held_out_on
     assert load_dataset(config, None).unlabeled == dataset.unlabeled
 
 
-def test_unlabeled_questions_that_are_not_there_are_named(config, tmp_path):
-    config.data.unlabeled = str(tmp_path / "none")
-    with pytest.raises(UserError, match=r"`data.unlabeled`: expected a file of questions"):
-        taught(config)
-
-
 def test_words_of_the_teacher_are_texts_and_stand_in_spliced_questions(config):
     config.data.spliced = 60
     config.text.vocabulary_size = 5000

@@ -106,13 +106,6 @@ def test_glosses_are_of_training_and_unlabeled_questions_alone(dataset):
     assert right > 0.5 * total  # the rest are glued words, and words that no sentence has
 
 
-def test_the_same_glosses_each_time(config, dataset):
-    again = load_dataset(config, None)
-    assert again.translations.targets == dataset.translations.targets
-    np.testing.assert_array_equal(again.token_ids, dataset.token_ids)
-    np.testing.assert_array_equal(again.target_rows, dataset.target_rows)
-
-
 def test_a_source_and_its_targets_are_a_cluster(dataset):
     clusters, rows = dataset.clusters, dataset.target_rows
     targets = np.arange(dataset.first_target, len(rows))
