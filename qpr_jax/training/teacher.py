@@ -194,7 +194,7 @@ def _given(path: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
 
     def refused(got: str) -> UserError:
         lines = [json.dumps({"question": text}) + "\n" for part in questions for text in part]
-        listed = pathlib.Path(path).expanduser().with_suffix(".questions.jsonl")
+        listed = pathlib.Path(path).expanduser().with_suffix(".jsonl")
         with write_atomically(listed, "w") as file:
             file.writelines(lines)
         return UserError(
