@@ -1,5 +1,6 @@
 """Small encoders and questions that tests share."""
 
+import dataclasses
 import pathlib
 
 import jax
@@ -54,3 +55,31 @@ def cnn_encoder(*, max_tokens=20, settings=None, normalize=False, **changed) -> 
         settings=settings or {"a": 1},
         normalize=normalize,
     )
+
+
+def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:
+    """Equation (1) token by token, in float64."""
+    features = []
+    for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
+        window = len(kernel)
+        positions = []
+        for i in range(max(len(ids), 1)):
+            h = bias.astype(np.float64)
+            for k in range(window):
+                at = i - window // 2 + k
+                if 0 <= at < len(ids):
+                    h = h + encoder.embedding[ids[at]].astype(np.float64) @ kernel[k]
+            positions.append(np.tanh(h))
+        features.append(np.max(positions, axis=0))
+    if len(encoder.projection) > sum(len(bias) for bias in encoder.biases):
+        features.append(encoder.embedding[ids].sum(axis=0) / np.sqrt(max(len(ids), 1)))
+    vector = np.concatenate(features) @ encoder.projection.astype(np.float64)
+    return vector / np.linalg.norm(vector) if encoder.normalize else vector
+
+
+def with_rows_of_sums(encoder, parts):
+    """The encoder with one more row for each token that is a sum, in float64."""
+    bounds = zip(parts.offsets[:-1], parts.offsets[1:], strict=True)
+    table = encoder.embedding.astype(np.float64)
+    sums = [table[parts.rows[a:b]].sum(axis=0) for a, b in bounds]
+    return dataclasses.replace(encoder, embedding=np.stack([*table, *sums]))

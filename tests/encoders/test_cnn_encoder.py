@@ -1,39 +1,24 @@
+"""What is particular to the convolutional encoder; see `test_contract.py` for the rest."""
+
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
 
-from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders import cnn_format
 from qpr_jax.errors import UserError
-from qpr_jax.text.base import as_texts
-from tests.encoders.examples import QUESTIONS, VOCABULARY, WORDS, cnn_encoder, cnn_weights
-
-
-@pytest.fixture(params=["maxima", "bag_of_words", "normalize"])
-def encoder(request) -> CnnEncoder:
-    weights = cnn_weights(bag_of_words=request.param == "bag_of_words")
-    return cnn_encoder(normalize=request.param == "normalize", **weights)
-
-
-def reference(encoder: CnnEncoder, ids: list[int]) -> np.ndarray:
-    """Equation (1) token by token, in float64."""
-    features = []
-    for kernel, bias in zip(encoder.kernels, encoder.biases, strict=True):
-        window = len(kernel)
-        positions = []
-        for i in range(max(len(ids), 1)):
-            h = bias.astype(np.float64)
-            for k in range(window):
-                at = i - window // 2 + k
-                if 0 <= at < len(ids):
-                    h = h + encoder.embedding[ids[at]].astype(np.float64) @ kernel[k]
-            positions.append(np.tanh(h))
-        features.append(np.max(positions, axis=0))
-    if len(encoder.projection) > sum(len(bias) for bias in encoder.biases):
-        features.append(encoder.embedding[ids].sum(axis=0) / np.sqrt(max(len(ids), 1)))
-    vector = np.concatenate(features) @ encoder.projection.astype(np.float64)
-    return vector / np.linalg.norm(vector) if encoder.normalize else vector
+from qpr_jax.text.base import NO_PARTS
+from qpr_jax.text.vocabulary import Vocabulary, vocabulary_to_bytes
+from tests.encoders.examples import (
+    QUESTIONS,
+    VOCABULARY,
+    WORDS,
+    cnn_encoder,
+    cnn_weights,
+    reference,
+    with_rows_of_sums,
+)
+from tests.parts import make_parts
 
 
 def test_hand_worked_vector():
@@ -51,42 +36,6 @@ def test_hand_worked_vector():
     np.testing.assert_allclose(encoder.encode(["what is"]), [[2 * peak, -peak]], rtol=1e-6)
     empty = np.tanh(0.5)
     np.testing.assert_allclose(encoder.encode([""]), [[2 * empty, -empty]], rtol=1e-6)
-
-
-def test_equals_the_equation_in_any_order(encoder):
-    rng = np.random.default_rng(1)
-    ids = [rng.integers(1, VOCABULARY.size, size=n).tolist() for n in rng.integers(0, 12, size=200)]
-    token_ids = np.zeros((len(ids), 14), np.int32)
-    for row, question in zip(token_ids, ids, strict=True):
-        row[: len(question)] = question
-    expected = np.stack([reference(encoder, question) for question in ids])
-    np.testing.assert_allclose(encoder.encode_ids(token_ids), expected, atol=2e-6)
-
-
-@pytest.mark.parametrize("window", [1, 2, 5, 6, 11])
-def test_windows_of_any_width(window):
-    encoder = cnn_encoder(**cnn_weights((window, 3), (9, 2)))
-    flat, offsets, _, _ = VOCABULARY.flat_ids(QUESTIONS, 20)
-    ids = [flat[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
-    expected = np.stack([reference(encoder, question) for question in ids])
-    np.testing.assert_allclose(encoder.encode(QUESTIONS), expected, atol=2e-6)
-
-
-def test_many_chunks_on_many_threads_change_nothing(encoder, monkeypatch):
-    expected = encoder.encode(QUESTIONS * 50)
-    monkeypatch.setattr("qpr_jax.encoders.cnn_encoder._CHUNK", 7)
-    monkeypatch.setattr("qpr_jax.encoders.cnn_encoder.cpu_count", lambda: 8)
-    np.testing.assert_array_equal(encoder.encode(QUESTIONS * 50), expected)
-
-
-def test_padding_width_and_batch_never_change_a_vector(encoder):
-    together = encoder.encode(QUESTIONS)
-    for i, question in enumerate(QUESTIONS):
-        alone = encoder.encode([question])[0]
-        np.testing.assert_array_equal(alone, together[i])
-        token_ids, _, _ = VOCABULARY.token_ids([question], 20)
-        wide = encoder.encode_ids(np.pad(token_ids, ((0, 0), (0, 50))))[0]
-        np.testing.assert_array_equal(wide, alone)
 
 
 @pytest.mark.parametrize("filters", [300, 600])
@@ -120,66 +69,6 @@ def test_padding_never_wins_the_maximum():
     np.testing.assert_allclose(vectors[:, 0], [np.tanh(-1), np.tanh(-1), 0], rtol=1e-6)
 
 
-def test_shapes_and_truncated_questions(encoder):
-    assert encoder.dimension == 7
-    empty = encoder.encode([])
-    assert empty.shape == (0, 7)
-    assert empty.dtype == np.float32
-    assert encoder.encode_ids(np.zeros((0, 3), np.int32)).shape == (0, 7)
-    short, longer = encoder.encode(["python " * 20, "python " * 20 + "what is the"])
-    np.testing.assert_array_equal(short, longer)
-
-
-def test_odd_strings_have_vectors(encoder):
-    odd = ["\x00", "\ud800", "🦓🦓", "سؤال", "é" * 1000, "a" * 1_000_000, "\r\n\t", "e\u0301"]
-    vectors = encoder.encode(odd)
-    assert vectors.shape == (len(odd), 7)
-    assert np.isfinite(vectors).all()
-
-
-def test_any_list_of_strings_will_do(encoder):
-    expected = encoder.encode(QUESTIONS)
-    np.testing.assert_array_equal(encoder.encode(tuple(QUESTIONS)), expected)
-    np.testing.assert_array_equal(encoder.encode(np.array(QUESTIONS)), expected)
-
-
-@pytest.mark.parametrize(
-    ("questions", "message"),
-    [
-        ("what is", r"`questions`: expected a list of strings, got a str; pass \[questions\]"),
-        (b"what is", "got a bytes"),
-        ({"what": 1}, "got a dict"),
-        (None, "expected a list of strings, got NoneType"),
-        (7, "got int"),
-        (["what", None], "expected strings, got NoneType at position 1; leave it out"),
-        ([b"what"], "got bytes at position 0"),
-        ([["what"]], "got list at position 0"),
-        ([float("nan")], "got float at position 0"),
-    ],
-)
-def test_other_values_than_lists_of_strings_are_refused(encoder, questions, message):
-    with pytest.raises(UserError, match=message):
-        encoder.encode(questions)
-    with pytest.raises(UserError, match=message):
-        as_texts(questions)
-
-
-@pytest.mark.parametrize(
-    ("token_ids", "message"),
-    [
-        (np.zeros(3, np.int32), r"expected integers \[n, L\], got int32 \[3\]"),
-        (np.zeros((2, 0), np.int32), r"got int32 \[2, 0\]"),
-        (np.zeros((2, 3)), "got float64"),
-        (np.array([[1, 17]]), "expected ids from 0 to 16, got 1 to 17"),
-        (np.array([[-1, 0]]), "got -1 to 0"),
-    ],
-)
-def test_wrong_token_ids_are_refused(encoder, token_ids, message):
-    assert VOCABULARY.size == 17
-    with pytest.raises(UserError, match=message):
-        encoder.encode_ids(token_ids)
-
-
 def test_summary():
     summary = cnn_encoder().summary()
     assert summary.library == "qpr_jax"
@@ -193,3 +82,135 @@ def test_the_summary_says_what_unknown_words_are():
     vocabulary = dataclasses.replace(VOCABULARY, subwords=True)
     limit = dataclasses.replace(cnn_encoder(), vocabulary=vocabulary).summary().limits[0]
     assert "12 words; any other is the sum of its runs of 3 to 5 characters, which share 4" in limit
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "message"),
+    [
+        (np.zeros(3, np.int32), r"expected integers \[n, L\], got int32 \[3\]"),
+        (np.zeros((2, 0), np.int32), r"got int32 \[2, 0\]"),
+        (np.zeros((2, 3)), "got float64"),
+        (np.array([[1, 17]]), "expected ids from 0 to 16, got 1 to 17"),
+        (np.array([[-1, 0]]), "got -1 to 0"),
+    ],
+)
+def test_wrong_token_ids_are_refused(token_ids, message):
+    assert VOCABULARY.size == 17
+    with pytest.raises(UserError, match=message):
+        cnn_encoder().encode_ids(token_ids)
+
+
+SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
+UNKNOWN = [
+    *QUESTIONS,
+    "what is the best zebra",
+    "zebra zebra zebra",
+    "quagga",
+    "okapi quickly LEARN zebra leärn",
+    "straßenlaternenpfahl " * 9,
+    "\ud800 é \ud800",
+]
+
+
+@pytest.fixture(params=[False, True])
+def encoder(request):
+    found = cnn_encoder(**cnn_weights(bag_of_words=request.param))
+    return dataclasses.replace(found, vocabulary=SUBWORDS)
+
+
+def test_ids_with_parts_give_the_vectors_of_the_texts(encoder):
+    expected = encoder.encode(UNKNOWN)
+    ids, _, parts = SUBWORDS.token_ids(UNKNOWN, encoder.max_tokens)
+    np.testing.assert_array_equal(encoder.encode_ids(ids, parts), expected)
+    # Further tokens that no question has change nothing, nor do others' ids.
+    more = make_parts([[3], [1, 2]]).joined(parts)
+    shifted = np.where(ids >= SUBWORDS.size, ids + 2, ids)
+    np.testing.assert_array_equal(encoder.encode_ids(shifted, more), expected)
+
+
+@pytest.mark.parametrize("bag_of_words", [False, True])
+def test_batch_never_changes_a_vector_of_full_size_with_unknown_words(bag_of_words):
+    rng = np.random.default_rng(0)
+    vocabulary = Vocabulary(WORDS, bins=500, subwords=True)
+    encoder = dataclasses.replace(
+        cnn_encoder(
+            embedding=0.3 * rng.normal(size=(vocabulary.size, 300)),
+            kernels=[0.05 * rng.normal(size=(5, 300, 300))],
+            biases=[0.1 * rng.normal(size=300)],
+            projection=0.06 * rng.normal(size=(300 * (1 + bag_of_words), 300)),
+        ),
+        vocabulary=vocabulary,
+    )
+    letters = np.array([*"abcdefgh"])
+    words = [*WORDS, *("".join(rng.choice(letters, size=n)) for n in rng.integers(1, 12, 40))]
+    questions = [" ".join(rng.choice(words, size=n)) for n in rng.integers(0, 20, size=100)]
+    together = encoder.encode(questions)
+    fresh = dataclasses.replace(encoder)
+    alone = np.concatenate([fresh.encode([question]) for question in questions[::-1]])
+    np.testing.assert_array_equal(alone[::-1], together)
+    ids, _, parts = vocabulary.token_ids(questions, encoder.max_tokens)
+    np.testing.assert_array_equal(encoder.encode_ids(ids, parts), together)
+
+
+def test_a_token_of_one_row_is_that_row(encoder):
+    plain = encoder.encode_ids(np.array([[1, 2], [2, 0]]))
+    parts = make_parts([[2], [1]])
+    first, second = len(encoder.embedding), len(encoder.embedding) + 1
+    sums = encoder.encode_ids(np.array([[second, first], [first, 0]]), parts)
+    np.testing.assert_array_equal(sums, plain)
+
+
+def test_a_token_of_no_row_has_zeros(encoder):
+    parts, sum_of_none = make_parts([[]]), len(encoder.embedding)
+    ids = np.array([[1, sum_of_none, 2]])
+    expected = reference(with_rows_of_sums(encoder, parts), ids[0].tolist())
+    np.testing.assert_allclose(encoder.encode_ids(ids, parts)[0], expected, atol=2e-6)
+
+
+def test_ids_beyond_the_parts_are_refused(encoder):
+    rows = len(encoder.embedding)
+    for parts in (NO_PARTS, make_parts([[1], [2]])):
+        ids = np.array([[rows + parts.tokens]])
+        with pytest.raises(UserError, match=f"expected ids from 0 to {rows + parts.tokens - 1}"):
+            encoder.encode_ids(ids, parts)
+
+
+def test_known_spellings_have_the_vector_of_the_word(encoder):
+    plain, accents = encoder.encode(["learn python quickly", "Leärn PYTHÖN quìckly"])
+    np.testing.assert_array_equal(accents, plain)
+
+
+def test_added_words_have_rows_of_their_own(encoder):
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(2, 6)).astype(np.float32)
+    grown = dataclasses.replace(
+        encoder,
+        embedding=np.concatenate([encoder.embedding, rows]),
+        vocabulary=dataclasses.replace(SUBWORDS, added=("zebra", "okapi")),
+    )
+    # Other words, known or not, have the bits that they had.
+    others = [text for text in UNKNOWN if "zebra" not in text and "okapi" not in text]
+    np.testing.assert_array_equal(grown.encode(others), encoder.encode(others))
+    expected = reference(grown, [1, SUBWORDS.size, SUBWORDS.size + 1])
+    np.testing.assert_allclose(grown.encode(["what zebra okapi"])[0], expected, atol=2e-6)
+    # So has another spelling of an added word.
+    spelled = ["what zébra ökapi"]
+    np.testing.assert_array_equal(grown.encode(spelled), encoder.encode(spelled))
+    words, vectors = grown.word_embeddings()
+    assert words == (*WORDS, "zebra", "okapi")
+    expected = [*encoder.embedding[1 : 1 + len(WORDS)], *rows]
+    np.testing.assert_array_equal(vectors, expected)
+
+
+def test_an_encoder_without_subwords_keeps_files_and_identity(encoder):
+    """So that indexes built with it stay valid."""
+    plain = dataclasses.replace(cnn_encoder(), vocabulary=VOCABULARY)
+    assert plain.identity == "cb4d93828fc1ed97d419a48f107cbd72f7795102771a5a44bacbf3ef1f009945"
+    assert cnn_format.identity_of(plain._parts()) == plain.identity
+    assert plain.files()["vocabulary.json"] == vocabulary_to_bytes(VOCABULARY)
+    assert b"subwords" not in plain.files()["vocabulary.json"]
+    others = [
+        dataclasses.replace(encoder, vocabulary=v)
+        for v in (VOCABULARY, SUBWORDS, dataclasses.replace(SUBWORDS, added=("b",)))
+    ]
+    assert len({other.identity for other in others}) == 3

@@ -47,20 +47,6 @@ def test_a_saved_encoder_is_read_back(tmp_path):
     assert manifest["format"] == "qpr_jax model 1"
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_published_encoder_is_the_trained_one(tmp_path, normalize):
-    encoder = cnn_encoder(normalize=normalize)
-    save_encoder(tmp_path / "mine", encoder, card="# mine\n")
-    again = read_encoder(tmp_path / "mine")
-    np.testing.assert_array_equal(again.encode(QUESTIONS), encoder.encode(QUESTIONS))
-    assert again.identity == encoder.identity
-    assert (again.settings, again.max_tokens) == (encoder.settings, encoder.max_tokens)
-    files = {*encoder.files(), "README.md"}
-    assert {path.name for path in (tmp_path / "mine").iterdir()} == {*files, "manifest.json"}
-    manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
-    assert manifest["files"].keys() == files
-
-
 def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     encoder = save(tmp_path / "a")
     ramps = {
@@ -79,11 +65,6 @@ def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     assert save(tmp_path / "c", max_tokens=21).identity != first
     other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
     assert save(tmp_path / "d", **other).identity != first
-
-
-def test_the_identity_in_memory_is_that_of_the_folder(tmp_path):
-    encoder = cnn_encoder(max_tokens=3)
-    assert encoder.identity == save(tmp_path / "e", max_tokens=3).identity
 
 
 def test_weights_are_stored_as_float32_and_padding_as_zeros(tmp_path):
@@ -128,26 +109,6 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
 def test_a_wrong_limit_of_tokens_is_refused(tmp_path, max_tokens):
     with pytest.raises(UserError, match="`max_words`: expected 1 or more, got"):
         save(tmp_path / "e", max_tokens=max_tokens)
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, "vocabulary.json", "settings.json"])
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
-def test_damaged_files_are_refused(tmp_path, name, damage):
-    save_encoder(tmp_path / "e", cnn_encoder())
-    path = tmp_path / "e" / name
-    data = bytearray(path.read_bytes())
-    if damage == "remove":
-        path.unlink()
-        message = "the file is missing"
-    elif damage == "truncate":
-        path.write_bytes(data[:-1])
-        message = f"expected {len(data)} bytes, got {len(data) - 1}"
-    else:
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        message = "the bytes differ from their SHA-256"
-    with pytest.raises(UserError, match=f"{name}: {message}"):
-        read_encoder(tmp_path / "e")
 
 
 BF16 = json.dumps({"embedding": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}})

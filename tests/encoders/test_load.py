@@ -82,20 +82,6 @@ def test_models_are_found_by_name(published, tmp_path, monkeypatch):
     assert len(Retriever.load(tmp_path / "run")) == 4
 
 
-def test_a_transformer_is_published_with_its_card(tmp_path):
-    encoder = read_encoder(TINY)
-    save_encoder(tmp_path / "t", encoder, card="# tiny")
-    assert (tmp_path / "t" / "README.md").read_bytes() == b"# tiny"
-    assert "README.md" in json.loads((tmp_path / "t" / "manifest.json").read_text())["files"]
-    again = Retriever.load(tmp_path / "t")
-    assert again.encoder.identity == encoder.identity
-    for name in encoder.files():
-        shutil.copytree(tmp_path / "t", tmp_path / "less", dirs_exist_ok=True)
-        (tmp_path / "less" / name).unlink()
-        with pytest.raises(UserError, match=r"found n|missing"):
-            Retriever.load(tmp_path / "less")
-
-
 @pytest.mark.parametrize("address", ["hf://mine", "hf://a/b/c", "hf://a/b@", "hf://a/b c"])
 def test_other_addresses_of_the_hub_are_refused(address):
     with pytest.raises(UserError, match=r"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION"):

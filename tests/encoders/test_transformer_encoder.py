@@ -132,21 +132,6 @@ def test_threads_may_share_it():
             np.testing.assert_allclose(found, vectors, atol=2e-6)
 
 
-def test_a_saved_encoder_is_the_same(tmp_path):
-    encoder = dataclasses.replace(read_encoder(TINY), settings={"text.max_tokens": 9})
-    save_encoder(tmp_path / "saved", encoder)
-    again = read_encoder(tmp_path / "saved")
-    assert again.identity == encoder.identity
-    assert again.settings == {"text.max_tokens": 9}
-    sentences, vectors = golden()
-    np.testing.assert_allclose(again.encode(sentences), vectors, atol=2e-6)
-    data = bytearray((tmp_path / "saved" / "model.safetensors").read_bytes())
-    data[-1] ^= 1
-    (tmp_path / "saved" / "model.safetensors").write_bytes(data)
-    with pytest.raises(UserError, match="the bytes differ from their SHA-256"):
-        read_encoder(tmp_path / "saved")
-
-
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
 def test_pooling_is_what_the_folder_says(folder, pooling):
     flags = {

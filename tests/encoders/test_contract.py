@@ -1,0 +1,177 @@
+"""What every encoder promises, and the two kinds of it against their definitions."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from qpr_jax import Encoder, read_encoder
+from qpr_jax.encoders.cnn_encoder import CnnEncoder
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.encoders.packaged import NAME
+from qpr_jax.errors import UserError
+from qpr_jax.models.cnn import ConvEncoder
+from tests.encoders.examples import (
+    QUESTIONS,
+    TINY,
+    VOCABULARY,
+    cnn_encoder,
+    cnn_weights,
+    reference,
+    with_rows_of_sums,
+)
+
+SUBWORDS = dataclasses.replace(VOCABULARY, subwords=True)
+UNICODE = [
+    "\x00",
+    "\ud800 é \ud800",
+    "🦓🦓",
+    "سؤال",
+    "é" * 1000,
+    "a" * 100_000,
+    "\r\n\t",
+    "e\u0301",
+]
+TEXTS = [*QUESTIONS, "what is the best zebra", "zebra zebra", "okapi LEARN leärn", *UNICODE]
+
+
+def make_cnn(*, subwords=False, **changes) -> CnnEncoder:
+    normalize = changes.pop("normalize", False)
+    encoder = cnn_encoder(normalize=normalize, **cnn_weights(**changes))
+    return dataclasses.replace(encoder, vocabulary=SUBWORDS) if subwords else encoder
+
+
+CNNS = {
+    "maxima": {},
+    "bag_of_words": {"bag_of_words": True},
+    "normalize": {"normalize": True},
+    "wide_windows": {"sizes": (6, 1), "filters": (9, 2)},
+    "odd_windows": {"sizes": (11, 5)},
+    "even_windows": {"sizes": (2, 4)},
+    "subwords": {"subwords": True, "bag_of_words": True},
+}
+ENCODERS = [*CNNS, "packaged", "transformer"]
+
+
+@pytest.fixture(scope="module", params=ENCODERS)
+def encoder(request) -> Encoder:
+    if request.param in CNNS:
+        return make_cnn(**CNNS[request.param])
+    return read_encoder(NAME if request.param == "packaged" else TINY)
+
+
+def assert_same(encoder, actual, expected):
+    """To the last bit; a transformer's products depend on the shape of a block."""
+    if isinstance(encoder, CnnEncoder):
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+def test_shapes_and_types(encoder):
+    vectors = encoder.encode(TEXTS)
+    assert (vectors.shape, vectors.dtype) == ((len(TEXTS), encoder.dimension), np.float32)
+    assert np.isfinite(vectors).all()
+    if encoder.normalize:
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    none = encoder.encode([])
+    assert (none.shape, none.dtype) == ((0, encoder.dimension), np.float32)
+    for same in (tuple(TEXTS), np.array(TEXTS[:4])):
+        assert_same(encoder, encoder.encode(same), vectors[: len(same)])
+
+
+def test_no_text_changes_the_vector_of_another(encoder):
+    together = encoder.encode(TEXTS)
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS[::-1]])[::-1]
+    assert_same(encoder, alone, together)
+    # More than a thread encodes at a time.
+    assert_same(encoder, encoder.encode(TEXTS * 60), np.tile(together, (60, 1)))
+
+
+def test_tokens_beyond_the_limit_are_not_read(encoder):
+    start = "what " * encoder.max_tokens
+    assert_same(encoder, *encoder.encode([start, start + "is the best way"]))
+
+
+@pytest.mark.parametrize("texts", ["what is", b"what", {"what": 1}, None, 7, ["what", None], [b""]])
+def test_other_values_than_lists_of_strings_are_refused(encoder, texts):
+    with pytest.raises(UserError, match="expected"):
+        encoder.encode(texts)
+
+
+def test_a_saved_encoder_is_the_same(encoder, tmp_path):
+    save_encoder(tmp_path / "saved", encoder, card="# mine\n")
+    again = read_encoder(tmp_path / "saved")
+    assert again.identity == encoder.identity
+    for name in ("dimension", "max_tokens", "normalize", "settings", "extends"):
+        assert getattr(again, name) == getattr(encoder, name)
+    assert_same(encoder, again.encode(TEXTS), encoder.encode(TEXTS))
+    names = {*encoder.files(), "README.md"}
+    files = {str(p.relative_to(tmp_path / "saved")) for p in (tmp_path / "saved").rglob("*.*")}
+    assert names | {"manifest.json"} == {name for name in files if "." in name.split("/")[-1]}
+    manifest = json.loads((tmp_path / "saved" / "manifest.json").read_text())
+    assert manifest["files"].keys() == names
+
+
+@pytest.mark.parametrize("kind", ["maxima", "transformer"])
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_damaged_files_are_refused(tmp_path, kind, damage):
+    encoder = make_cnn() if kind == "maxima" else read_encoder(TINY)
+    for name in encoder.files():
+        save_encoder(tmp_path / "e", encoder)
+        path = tmp_path / "e" / name
+        data = bytearray(path.read_bytes())
+        if damage == "remove":
+            path.unlink()
+        elif damage == "truncate":
+            path.write_bytes(data[:-1])
+        else:
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        with pytest.raises(UserError, match=r"missing|found none|bytes|expected"):
+            read_encoder(tmp_path / "e")
+
+
+def test_word_embeddings_are_rows_of_its_words(encoder):
+    words, rows = encoder.word_embeddings()
+    assert len(words) == len(rows) > 0
+    assert rows.dtype == np.float32
+    assert encoder.summary().vocabulary_size >= len(words)
+    assert encoder.summary().description
+
+
+@pytest.mark.parametrize("kind", CNNS)
+def test_a_cnn_is_equation_1_in_float64(kind):
+    encoder = make_cnn(**CNNS[kind])
+    ids, _, parts = encoder.vocabulary.token_ids(TEXTS, encoder.max_tokens)
+    plain = with_rows_of_sums(encoder, parts)
+    expected = np.stack([reference(plain, row[row > 0].tolist()) for row in ids])
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=2e-5, atol=4e-6)
+    # The width of the padding has no effect.
+    wide = np.pad(ids, ((0, 0), (0, 50)))
+    np.testing.assert_array_equal(encoder.encode_ids(wide, parts), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CNNS if kind != "subwords"])
+def test_a_cnn_without_jax_is_the_one_of_flax(kind):
+    encoder = make_cnn(**CNNS[kind])
+    sizes = CNNS[kind]
+    model = ConvEncoder(
+        vocabulary_size=VOCABULARY.size,
+        embedding_dim=6,
+        kernel_sizes=(1,) * len(encoder.kernels),
+        filters=5,
+        output_dim=7,
+        bag_of_words=sizes.get("bag_of_words", False),
+        normalize=encoder.normalize,
+        rngs=nnx.Rngs(0),
+    )
+    model.embedding = nnx.Param(jnp.asarray(encoder.embedding))
+    model.kernels = nnx.List(nnx.Param(jnp.asarray(k.swapaxes(0, 1))) for k in encoder.kernels)
+    model.biases = nnx.List(nnx.Param(jnp.asarray(bias)) for bias in encoder.biases)
+    model.projection = nnx.Param(jnp.asarray(encoder.projection))
+    ids, _, _ = VOCABULARY.token_ids(TEXTS, encoder.max_tokens)
+    np.testing.assert_allclose(model(jnp.asarray(ids)), encoder.encode(TEXTS), atol=3e-6)
