@@ -29,9 +29,14 @@ def validate(config: TrainConfig) -> None:
     _check_distributed(config)
 
 
+def _refuse(broken: object, setting: str, what: str, remedy: str = "") -> None:
+    """Raise UserError if a rule is broken."""
+    if broken:
+        raise UserError(what, setting=setting, remedy=remedy)
+
+
 def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    if value not in choices:
-        raise UserError(f"expected {' or '.join(choices)}, got {value!r}", setting=name)
+    _refuse(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
 
 
 def _check_cross_encoder(config: TrainConfig) -> None:
@@ -56,132 +61,124 @@ def _check_cross_encoder(config: TrainConfig) -> None:
 
 def _check_losses(config: TrainConfig) -> None:
     names, weights = config.loss.names, config.loss.weights
-    known = loss_names()
-    if not names or any(name not in known for name in names) or len({*names}) < len(names):
-        raise UserError(
-            f"expected {' or '.join(known)}, or several as ranking,online_contrastive, got "
-            f"{','.join(names)!r}",
-            setting="loss.names",
-        )
-    if len(weights) not in (0, len(names)):
-        raise UserError(
-            f"expected a number above 0 for each of {','.join(names)}, or none, got {weights}",
-            setting="loss.weights",
-        )
+    for name in names:
+        _check_choice("loss.names", name, loss_names())
+    _refuse(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
+    _refuse(
+        weights and len(weights) != len(names),
+        "loss.weights",
+        f"must be empty or a number for each of {','.join(names)}, got {weights}",
+    )
 
 
 def _check_encoder(config: TrainConfig) -> None:
     family, settings = MODEL_FAMILIES[config.encoder.kind], config.encoder
-    if family.needs_start and not settings.pretrained:
-        raise UserError(
-            f"expected a folder to start from for {settings.kind}, got none",
-            setting="encoder.pretrained",
-            remedy="set it, or another `encoder.kind`",
-        )
+    _refuse(
+        family.needs_start and not settings.pretrained,
+        "encoder.pretrained",
+        f"must name a folder to start from: {settings.kind} has no fresh weights",
+        "set it, or another `encoder.kind`",
+    )
     family.check(config)
-    index = config.index
-    recipe = Recipe(index.factory, probes=index.probes)
     if not settings.pretrained:  # else the dimension is known when the folder is read
-        check_recipe(recipe, settings.output_dim)
+        check_recipe(Recipe(config.index.factory, probes=config.index.probes), settings.output_dim)
 
 
 def _check_added_words(config: TrainConfig) -> None:
     """Raise UserError where there is nothing to add words to or from, or more would be trained."""
     if not config.text.added_words:
         return
-    if config.encoder.kind != "cnn" or not config.encoder.pretrained:
-        raise UserError(
-            f"expected a convolutional encoder that words are added to, got kind "
-            f"{config.encoder.kind!r} and {config.encoder.pretrained or 'none'}",
-            setting="text.added_words",
-            remedy="set `encoder.pretrained` to its run, or `text.added_words=0`",
-        )
-    if not config.data.parallel:
-        raise UserError(
-            "expected translations with words to add, got none",
-            setting="text.added_words",
-            remedy="set `data.parallel`, or `text.added_words=0`",
-        )
-    if config.max_epochs:
-        raise UserError(
-            f"expected 0 where words are added, since pairs of questions have few of them, got "
-            f"{config.max_epochs}",
-            setting="max_epochs",
-            remedy="set `max_epochs=0`",
-        )
+    kind, start = config.encoder.kind, config.encoder.pretrained
+    _refuse(
+        kind != "cnn" or not start,
+        "text.added_words",
+        f"must be 0: only a pretrained cnn gets words, got kind {kind!r} and {start or 'none'}",
+        "set `encoder.pretrained` to its run, or `text.added_words=0`",
+    )
+    _refuse(
+        not config.data.parallel,
+        "text.added_words",
+        "must be 0: there are no translations with words to add",
+        "set `data.parallel`, or `text.added_words=0`",
+    )
+    _refuse(
+        config.max_epochs,
+        "max_epochs",
+        f"must be 0 where words are added: few pairs have them, got {config.max_epochs}",
+        "set `max_epochs=0`",
+    )
 
 
 def _check_teacher(config: TrainConfig) -> None:
     teacher, metric = config.teacher, config.early_stopping.metric
-    has_pairs = SOURCES[config.data.source].has_pairs
-    if teacher.words and gives_vectors(config):
-        raise UserError(
-            "expected an encoder as the teacher, got a file of vectors",
-            setting="teacher.words",
-            remedy="set `teacher.words=False`",
-        )
-    if has_teacher(config):
-        if not config.max_epochs and not teacher.epochs:
-            raise UserError(
-                "expected 1 epoch or more of imitation or of pairs, got 0 and 0",
-                remedy="set `teacher.epochs` or `max_epochs`",
-            )
-        if not has_pairs and config.max_epochs:
-            raise UserError(
-                f"expected 0, since a list of questions has no pairs, got {config.max_epochs}",
-                setting="max_epochs",
-                remedy="set `max_epochs=0`",
-            )
-    elif not (has_pairs and config.max_epochs) and not config.encoder.pretrained:
-        raise UserError(
-            "expected pairs to train on or a teacher, got neither",
-            remedy="set `teacher.model`, or, with pairs, `max_epochs=10`",
-        )
-    elif metric == "agreement":
-        raise UserError(
-            "expected a teacher, got none",
-            setting="early_stopping.metric",
-            remedy="set `teacher.model`",
-        )
-    if not has_pairs and metric not in ("agreement", "translation"):
-        raise UserError(
-            f"expected agreement, or translation where there are some, since a list of questions "
-            f"has no pairs to score, got {metric}",
-            setting="early_stopping.metric",
-            remedy="set `early_stopping.metric=agreement`",
-        )
+    has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
+    _refuse(
+        teacher.words and gives_vectors(config),
+        "teacher.words",
+        "must be false: the teacher is a file of vectors, not an encoder",
+        "set `teacher.words=False`",
+    )
+    _refuse(
+        taught and not config.max_epochs and not teacher.epochs,
+        "",
+        "there is nothing to train: `teacher.epochs` and `max_epochs` are 0",
+        "set one of them",
+    )
+    _refuse(
+        taught and not has_pairs and config.max_epochs,
+        "max_epochs",
+        f"must be 0: a list of questions has no pairs, got {config.max_epochs}",
+        "set `max_epochs=0`",
+    )
+    _refuse(
+        not taught and not (has_pairs and config.max_epochs) and not config.encoder.pretrained,
+        "",
+        "there is nothing to train on: neither pairs nor a teacher",
+        "set `teacher.model`, or, with pairs, `max_epochs=10`",
+    )
+    _refuse(
+        metric == "agreement" and not taught,
+        "early_stopping.metric",
+        "cannot be agreement: there is no teacher",
+        "set `teacher.model`",
+    )
+    _refuse(
+        not has_pairs and metric not in ("agreement", "translation"),
+        "early_stopping.metric",
+        f"must be agreement or translation: a list of questions has no pairs, got {metric}",
+        "set `early_stopping.metric=agreement`",
+    )
 
 
 def _check_translations(config: TrainConfig) -> None:
-    if config.early_stopping.metric == "translation" and not config.data.parallel:
-        raise UserError(
-            "expected translations to score, got none",
-            setting="early_stopping.metric",
-            remedy="set `data.parallel`, or another metric",
-        )
-    if config.data.parallel and not has_teacher(config):
-        raise UserError(
-            "expected a teacher, whose vectors the translations learn, got none",
-            setting="data.parallel",
-            remedy="set `teacher.model`, or leave out `data.parallel`",
-        )
-    if config.batch.translations and not config.data.parallel:
-        raise UserError(
-            f"expected 0, since there are no translations, got {config.batch.translations:g}",
-            setting="batch.translations",
-            remedy="set `data.parallel`, or `batch.translations=0`",
-        )
+    _refuse(
+        config.early_stopping.metric == "translation" and not config.data.parallel,
+        "early_stopping.metric",
+        "cannot be translation: there are no translations to score",
+        "set `data.parallel`, or another metric",
+    )
+    _refuse(
+        config.data.parallel and not has_teacher(config),
+        "data.parallel",
+        "must be empty: translations learn the vectors of a teacher, and there is none",
+        "set `teacher.model`, or leave out `data.parallel`",
+    )
+    _refuse(
+        config.batch.translations and not config.data.parallel,
+        "batch.translations",
+        f"must be 0: there are no translations, got {config.batch.translations:g}",
+        "set `data.parallel`, or `batch.translations=0`",
+    )
 
 
 def _check_rerank(config: TrainConfig) -> None:
-    has_pairs = SOURCES[config.data.source].has_pairs
-    if config.rerank.candidates and not (has_pairs or has_teacher(config)):
-        raise UserError(
-            "must be 0: there are neither pairs nor a teacher to learn from, got "
-            f"{config.rerank.candidates}",
-            setting="rerank.candidates",
-            remedy="set it to 0, or set `teacher.model`",
-        )
+    has_pairs, candidates = SOURCES[config.data.source].has_pairs, config.rerank.candidates
+    _refuse(
+        candidates and not (has_pairs or has_teacher(config)),
+        "rerank.candidates",
+        f"must be 0: there are neither pairs nor a teacher to learn from, got {candidates}",
+        "set it to 0, or set `teacher.model`",
+    )
 
 
 def _check_distributed(config: TrainConfig) -> None:

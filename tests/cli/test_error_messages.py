@@ -106,8 +106,6 @@ def files(index, run, tmp_path):
         ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
         ("clusters gone.jsonl --out made", "gone.jsonl", "name a file"),
         ("clusters log.jsonl --out made --spark local[x]", "spark`", ""),
-        ("sample --out made --seed -1", "`seed`", ""),
-        ("sample --out made --clusters 0", "clusters", ""),
         ("negatives run pairs.jsonl --out pairs.jsonl", "`out`", ""),
         ("negatives run pairs.jsonl --out made.csv", "`out`", ".tsv or .jsonl"),
         ("negatives run pairs.jsonl --out made.tsv --from-rank 9 --to-rank 8", "`from_rank`", ""),

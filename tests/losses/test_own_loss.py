@@ -62,7 +62,7 @@ def test_settings_may_name_it():
     config = load_config("quora_sdml", {"loss.names": "hinge", "loss.margin": 0.7})
     validate(config)
     config.loss.names = ("hing",)
-    with pytest.raises(UserError, match="or hinge, or several"):
+    with pytest.raises(UserError, match="or hinge, got"):
         validate(config)
 
 
