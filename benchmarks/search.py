@@ -127,6 +127,26 @@ def print_curve(built: Vectors, queries: np.ndarray) -> None:
         )
 
 
+def print_parts(retriever: Retriever, store: FolderStore, queries: list[str]) -> None:
+    """Print where the time of a query of one stage goes, by calls of one query each in turns."""
+    parts: dict[str, Callable[[str, np.ndarray], Any]] = {
+        "encode": lambda text, vector: retriever.encode([text]),
+        "vector to 20 rows": lambda text, vector: store.vectors.search(vector, K),
+        "vector to 20 hits, with their texts": lambda text, vector: store.search(vector, K),
+        "text to 20 hits": lambda text, vector: retriever.search([text], K, rerank=False),
+    }
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    for text, vector in zip(queries, retriever.encode(queries)[:, None], strict=True):
+        for name, call in parts.items():
+            start = time.perf_counter()
+            call(text, vector)
+            times[name].append(1e6 * (time.perf_counter() - start))
+    print("\n| part | µs, median | µs, lower decile |\n|---|---|---|")
+    for name, some in times.items():
+        decile = statistics.quantiles(some, n=10)[0]
+        print(f"| {name} | {statistics.median(some):.0f} | {decile:.0f} |", flush=True)
+
+
 def print_versions(run: str, other: list[str], queries: list[str]) -> None:
     """Print the times of two versions, in turns, and their ratios."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -212,6 +232,7 @@ def main() -> None:
     queries = [" ".join([*texts[row][1:], *texts[row][:1]]) for row in rows]
     faiss.omp_set_num_threads(1)
     print_curve(store.vectors, retriever.encode(queries))
+    print_parts(retriever, store, queries)
     if given.other:
         print_versions(given.run, given.other, queries)
     faiss.omp_set_num_threads(os.cpu_count() or 1)
