@@ -25,7 +25,7 @@ from qpr_jax.files import (
     write_atomically,
     write_manifest,
 )
-from qpr_jax.index.encode_files import encode_to_file
+from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import run_encoder
 from qpr_jax.training.config import TrainConfig, imitates_itself
 from qpr_jax.unit_vectors import unit_rows
@@ -164,8 +164,11 @@ def neighbors(teacher: Teacher, count: int, queries: np.ndarray) -> np.ndarray:
     return rank(exact_search(np.concatenate(parts)), queries, NEIGHBORS)
 
 
-def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
-    """Read the teacher's vectors of questions from the user's cache, or compute and cache them."""
+def cached_vectors(encoder: Encoder, questions: Sequence[str], *, chunk: int = CHUNK) -> np.ndarray:
+    """Read the teacher's vectors of questions from the user's cache, or compute and cache them.
+
+    chunk: questions between two checkpoints, from which it resumes.
+    """
     digest = hashlib.sha256(encoder.identity.encode())
     for question in questions:
         digest.update(json.dumps(question).encode())
@@ -183,6 +186,7 @@ def cached_vectors(encoder: Encoder, questions: Sequence[str]) -> np.ndarray:
                     dimension=encoder.dimension,
                     encoder=encoder.identity,
                     log=log.info,
+                    chunk=chunk,
                 )
             write_manifest(folder, [VECTORS], format=FORMAT, encoder=encoder.identity)
     return np.load(folder / VECTORS, mmap_mode="r")

@@ -16,7 +16,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import imitation_loader, pairs_loader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import gives_vectors, neighbors, teacher_words
+from qpr_jax.training.teacher import cached_vectors, gives_vectors, neighbors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
@@ -76,10 +76,9 @@ def test_a_kill_between_the_vectors_and_their_manifest_costs_nothing(
     assert all(path.exists() for path in manifests)
 
 
-def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
+def test_an_encoding_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("qpr_jax.index.encode_files.CHUNK", 200)
-    calls = []
+    texts, calls = ["x" * (1 + i % 7) for i in range(900)], []
 
     def encode(self, questions):
         calls.append(len(questions))
@@ -88,13 +87,12 @@ def test_an_encoding_that_was_cut_off_goes_on(config, tmp_path, monkeypatch):
         return np.array([[len(question), *[1] * 15] for question in questions], np.float32)
 
     monkeypatch.setattr(TransformerEncoder, "encode", encode)
+    encoder = read_transformer(TINY)
     with pytest.raises(KeyboardInterrupt):
-        taught(config)
-    dataset = taught(config)
-    questions = dataset.data.questions
-    assert sum(calls) == len(questions) + calls[2]
-    found = dataset.teacher.vectors(np.arange(len(questions)))
-    np.testing.assert_allclose(found[:, 0] / found[:, 1], [*map(len, questions)], rtol=1e-5)
+        cached_vectors(encoder, texts, chunk=200)
+    found = cached_vectors(encoder, texts, chunk=200)
+    assert calls == [200, 200, 200, 200, 200, 100]
+    assert found[:, 0].tolist() == [*map(len, texts)]
 
 
 def test_a_damaged_cache_is_told(config, cache, tmp_path, monkeypatch):
