@@ -3,7 +3,7 @@
 Blocks of a page share a folder, and those in Python their names. A block `text` is what the one
 before it prints; `...` stands for what differs. Of comments, `<!-- setup: COMMANDS -->` is run like
 a block, `<!-- not run: WHY -->` before a block leaves it out, and `<!-- nightly: WHY -->` makes the
-page a slow test.
+page a slow test. A block that begins with `# not run: WHY` or `pip install` is left out, too.
 """
 
 import contextlib
@@ -48,6 +48,7 @@ def blocks(page: str) -> list[Block]:
             continue
         comment = before.content if before is not None and before.type == "html_block" else ""
         skip = re.match(r"<!-- not run: \S.* -->", comment) is not None
+        skip |= token.content.startswith(("# not run: ", "pip install "))
         if token.info == "text" and found and before.type == "fence":
             found[-1] = found[-1]._replace(expected=token.content)
         else:
