@@ -23,7 +23,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.machine import peak_memory
 
 if TYPE_CHECKING:
-    from qpr_jax.encoders.base import Encoder
+    pass
 
 _CHILD = "--child"
 # Huge pages as in `experiments.main`, also for PyTorch: see `use_huge_pages`.
@@ -144,23 +144,6 @@ def seconds_in_turns(
             call()
             times[key].append(time.perf_counter() - start)
     return {key: statistics.median(found) for key, found in times.items()}
-
-
-def rates_in_turns(
-    encoders: Mapping[str, tuple[Encoder, list[str]]], rounds: int
-) -> dict[str, float]:
-    """Questions a second from strings to vectors: medians over rounds, the encoders alternating.
-
-    encoders: name -> the encoder, and the questions that it is timed on.
-    """
-    rates: dict[str, list[float]] = {name: [] for name in encoders}
-    for number in range(1 + rounds):
-        for name, (encoder, questions) in encoders.items():
-            start = time.perf_counter()
-            encoder.encode(questions)
-            if number:  # the first round compiles
-                rates[name].append(len(questions) / (time.perf_counter() - start))
-    return {name: statistics.median(found) for name, found in rates.items()}
 
 
 def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

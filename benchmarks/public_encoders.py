@@ -5,7 +5,7 @@
     python -m benchmarks.public_encoders
 
 Prints H@1 and MRR per query of the test split of the `quora_*` configs, by exact search among all
-questions. `benchmarks.encoding --against` times them in turns with ours.
+questions. `benchmarks.encode --against` times them in turns with ours.
 
 - wordllama: WordLlama 0.4, 256 dimensions: the mean of word-piece embeddings of a language model,
   trained further (MIT). Like `open_student` it is made for CPUs.

@@ -3,7 +3,7 @@
     python -m experiments.distillation                       all rows, then the page
     python -m experiments.distillation --rows=base,minilm    some rows
 
-Needs the extra `transformer`. `python -m benchmarks.encoding` measures how fast encoders are.
+Needs the extra `transformer`. `python -m benchmarks.encode` measures how fast encoders are.
 """
 
 from __future__ import annotations
