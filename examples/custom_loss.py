@@ -28,17 +28,17 @@ def hinge_loss(
     """The mean over all negatives of max(0, margin + d(query, own) - d(query, negative))."""
     if clusters is not None:
         raise ValueError("this loss knows no clusters; leave out `loss.mask_own_cluster`")
-    count = len(queries)
-    own = jnp.arange(count)
-    if axis_name is not None:  # the first rows are those of the first device
-        own += jax.lax.axis_index(axis_name) * count
-        candidates = jax.lax.all_gather(candidates[:count], axis_name, tiled=True)
+    count, first = len(queries), 0
+    own = candidates[:count]
+    if axis_name is not None:
+        first = jax.lax.axis_index(axis_name) * len(candidates)
+        candidates = jax.lax.all_gather(candidates, axis_name, tiled=True)
     # From a product, since [n, N, d] differences would be too large for a batch.
     squares = (queries**2).sum(1)[:, None] + (candidates**2).sum(1)[None]
     distances = squares - 2 * queries @ candidates.T
-    positive = jnp.take_along_axis(distances, own[:, None], axis=1)
-    hinge = jnp.maximum(0, margin + positive - distances)
-    loss = hinge.mean(where=own[:, None] != jnp.arange(len(candidates))[None])
+    hinge = jnp.maximum(0, margin + ((queries - own) ** 2).sum(1)[:, None] - distances)
+    negative = first + jnp.arange(count)[:, None] != jnp.arange(len(candidates))[None]
+    loss = hinge.mean(where=negative)
     return loss if axis_name is None else jax.lax.pmean(loss, axis_name)
 
 
