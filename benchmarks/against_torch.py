@@ -108,10 +108,10 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     """Our train step: (number of the step) -> the loss before it."""
     import jax
 
-    from qpr_jax.training.batch_layout import lay_out
+    from qpr_jax.training.batches import lay_out
     from qpr_jax.training.distributed import make_mesh, replicated
     from qpr_jax.training.losses_config import loss_terms
-    from qpr_jax.training.stages import init_model
+    from qpr_jax.training.phases import init_model
     from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
     config, dataset, feed = setup
@@ -268,7 +268,7 @@ def sentence_steps(setup: Setup) -> Callable[[int], Any]:
 
 def check(setup: Setup) -> dict[str, Any]:
     """The losses of the first steps from the same weights: ours and PyTorch's, by layout."""
-    from qpr_jax.training.stages import init_model
+    from qpr_jax.training.phases import init_model
 
     _, params = init_model(setup.config, setup.dataset)
     weights = {

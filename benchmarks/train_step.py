@@ -27,7 +27,7 @@ from qpr_jax.training.distributed import make_mesh, replicated
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.overrides import load_config
-from qpr_jax.training.stages import init_model
+from qpr_jax.training.phases import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_train_step
 
 ROUNDS, STEPS, LOADED = 6, 10, 200

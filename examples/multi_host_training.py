@@ -6,14 +6,14 @@
 On real hosts start one process on each, with the command that this prints, and change
 
 - RUN: a folder that all hosts see (NFS, Lustre, ...); process 0 writes the model and the report;
-- `distributed.coordinator`: the address of process 0 that the others reach, as 10.0.0.1:12355;
-- `distributed.process_id`: 0 on the first host, then 1, 2, ...; under SLURM or MPI and on a TPU
-  slice leave out these three, and only set `distributed.enabled=true`;
+- JAX_COORDINATOR_ADDRESS: the address of process 0 that the others reach, as 10.0.0.1:12355;
+- JAX_PROCESS_ID: 0 on the first host, then 1, 2, ...; under SLURM or MPI and on a TPU slice leave
+  out the three variables;
 - `--config`: `quora_best`, and PAIRS after RUN, at a path that all hosts have;
 - leave out XLA_FLAGS, which makes two devices of one CPU; a host's GPUs or TPUs are found.
 
-A host that is lost ends the others within `distributed.heartbeat` seconds. The same commands resume
-from the last checkpoint, on any number of hosts whose devices divide `batch_size`.
+A host that is lost ends the others within 30 seconds. The same commands resume the
+last checkpoint, on any number of hosts whose devices divide `batch_size`.
 """
 
 import os
@@ -23,17 +23,13 @@ import subprocess
 import sys
 
 
-def command(run: str, coordinator: str, count: int, process: int) -> list[str]:
-    """The command of one host."""
-    settings = {
-        "distributed.enabled": "true",
-        "distributed.coordinator": coordinator,
-        "distributed.num_processes": count,
-        "distributed.process_id": process,
-        "rerank.candidates": 0,
+def variables(coordinator: str, count: int, process: int) -> dict[str, str]:
+    """The environment variables of one host."""
+    return {
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_NUM_PROCESSES": str(count),
+        "JAX_PROCESS_ID": str(process),
     }
-    changes = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    return ["qpr", "train", run, "--config", "synthetic_sdml:smoke", *changes]
 
 
 def main(run: str, count: int) -> int:
@@ -42,12 +38,15 @@ def main(run: str, count: int) -> int:
         free.bind(("localhost", 0))
         coordinator = f"localhost:{free.getsockname()[1]}"
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    words = ["qpr", "train", run, "--config", "synthetic_sdml:smoke", "--set", "distributed=true"]
     hosts = []
     for process in range(count):
-        words = command(run, coordinator, count, process)
-        print(shlex.join(words), flush=True)
-        own = [sys.executable, "-m", "qpr_jax.cli.main", *words[1:]]
-        hosts.append(subprocess.Popen(own, env=os.environ | {"XLA_FLAGS": flags}))
+        own = variables(coordinator, count, process)
+        shown = [f"{name}={value}" for name, value in own.items()]
+        print(*shown, shlex.join(words), flush=True)
+        command = [sys.executable, "-m", "qpr_jax.cli.main", *words[1:]]
+        environment = os.environ | own | {"XLA_FLAGS": flags}
+        hosts.append(subprocess.Popen(command, env=environment))
     return max(abs(host.wait()) for host in hosts)
 
 

@@ -21,7 +21,7 @@ from experiments.paper_numbers import TABLES, paper_points
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
 from qpr_jax.files import read_json
-from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.metrics import read_json_lines
 
 PAIRS = 4 * 220_306  # four epochs of the Quora pair file
 SIZES = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)

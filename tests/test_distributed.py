@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.metrics import read_json_lines
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -30,17 +30,16 @@ COMMAND = (
     "--config.loss.symmetric=True",
     "--config.batch.token_dropout=0.1",
     "--config.batch.hard_negatives=8",
-    "--config.optimizer.ema_steps=20",
     "--config.batch.encode_chunk=3",
     "--config.rerank.candidates=0",
 )
 
 
-def start(workdir, devices, *flags):
+def start(workdir, devices, *flags, **variables):
     flag = f"{QUICK_XLA} --xla_force_host_platform_device_count={devices}"
     return subprocess.Popen(
         [*COMMAND, f"--workdir={workdir}", *flags],
-        env=os.environ | {"XLA_FLAGS": flag, "GLIBC_TUNABLES": ""},
+        env=os.environ | {"XLA_FLAGS": flag, "GLIBC_TUNABLES": ""} | variables,
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,15 +51,18 @@ def start_two(workdir, *flags, second=()):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    together = (
-        "--config.distributed.enabled=True",
-        f"--config.distributed.coordinator=localhost:{port}",
-        "--config.distributed.num_processes=2",
-        "--config.distributed.heartbeat=5",
-    )
     return [
-        start(workdir, 2, *together, f"--config.distributed.process_id={i}", *flags, *more)
-        for i, more in enumerate(((), second))
+        start(
+            workdir,
+            2,
+            "--config.distributed=True",
+            *flags,
+            *more,
+            JAX_COORDINATOR_ADDRESS=f"localhost:{port}",
+            JAX_NUM_PROCESSES="2",
+            JAX_PROCESS_ID=str(number),
+        )
+        for number, more in enumerate(((), second))
     ]
 
 
@@ -111,14 +113,13 @@ def test_two_processes_train_like_one_with_as_many_devices(alone, tmp_path):
     statuses, errors = ended(start_two(tmp_path / "run"))
     assert statuses == [0, 0], errors
     assert_alike(tmp_path / "run", alone)
-    assert "16 in each of 2 process(es), 8 on each of 4 cpu device(s)" in errors[0]
-    assert "memory of a step" in errors[0]
-    assert "batch:" not in errors[1]
+    assert "32 pairs of questions on 4 cpu device(s) in 2 process(es)" in errors[0]
+    assert "pairs:" not in errors[1]
 
 
 @pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_any_number_of_devices_goes_on(alone, tmp_path):
-    processes = start_two(tmp_path / "run", "--config.distributed.heartbeat=3")
+    processes = start_two(tmp_path / "run")
     wait_for_step(tmp_path / "run", 6, processes)
     processes[1].kill()
     statuses, errors = ended(processes)

@@ -36,7 +36,7 @@ def card_of(folder, name="mine", *, encoder=None, **options):
 
 
 def test_the_card_quotes_the_settings_that_there_are(tmp_path):
-    settings = {"loss.names": ["sdml", "triplet"], "loss.weights": [], "loss.alternate": False}
+    settings = {"loss.names": ["sdml", "triplet"], "loss.weights": []}
     write_run(tmp_path, max_epochs=2, seed=0, **settings, **{"data.source": "quora"})
     card = card_of(tmp_path, licence="mit")
     assert 'license: "mit"\n' in card

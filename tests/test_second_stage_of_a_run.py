@@ -9,7 +9,7 @@ import pytest
 from qpr_jax.data.splits import TEST, TRAIN
 from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.reranking.light import read_light
-from qpr_jax.training import main, rerank_data, reranker
+from qpr_jax.training import encoder_job, rerank_data, reranker
 from qpr_jax.training.candidates import LogitCache
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
@@ -109,7 +109,7 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
     def run(calls, identity="shared words"):
         scorer = SharedWords(calls, identity)
         with monkeypatch.context() as patch:
-            patch.setattr(main, "read_scorer", lambda config: scorer)
+            patch.setattr(encoder_job, "read_scorer", lambda config: scorer)
             return train_and_evaluate(config, tmp_path / "run"), calls - scorer.calls
 
     with pytest.raises(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def test_a_finished_run_gets_a_re_ranker_stacked_on_a_cross_encoder(
 
     # Killed while it is replaced by one of another cross-encoder, the first one can be had again.
     with monkeypatch.context() as patch:
-        patch.setattr(main, "add_stacked", None)
+        patch.setattr(encoder_job, "add_stacked", None)
         with pytest.raises(TypeError):
             run(100, "the words of both")
     run(100)
@@ -154,10 +154,10 @@ def test_of_too_few_queries_no_re_ranker_is_made(finished, tmp_path, monkeypatch
     assert "reranker" not in report
     # Nor a stacked one, which no later start tries again.
     scorer = SharedWords(0, "shared words")
-    monkeypatch.setattr(main, "read_scorer", lambda config: scorer)
+    monkeypatch.setattr(encoder_job, "read_scorer", lambda config: scorer)
     assert train_and_evaluate(config, tmp_path / "run") == report
     assert caplog.text.count("no re-ranker: expected 1000") == 2
-    monkeypatch.setattr(main, "load_dataset", None)
+    monkeypatch.setattr(encoder_job, "load_dataset", None)
     assert train_and_evaluate(config, tmp_path / "run") == report
     assert "reranked" not in report["test"]
     assert not (tmp_path / "run" / "export" / "reranker").exists()

@@ -5,7 +5,7 @@ import pytest
 from qpr_jax.files import read_json, sha256_of
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.metrics import read_json_lines
 from tests.translation_runs import LANGUAGE, translated_config
 
 LEARNED = {
@@ -55,7 +55,6 @@ RESUMED = {
     "batch.translations": 0.25,
     "batch.subword_dropout": 0.3,
     "batch.token_dropout": 0.1,
-    "optimizer.ema_steps": 10,
     "max_steps": 9,
     "checkpoint_every": 4,
     "devices": 2,

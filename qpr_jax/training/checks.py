@@ -51,11 +51,11 @@ def _check_cross_encoder(config: TrainConfig) -> None:
             f"expected data with pairs for a cross-encoder, got {config.data.source!r}",
             setting="data.source",
         )
-    if config.distributed.enabled:
+    if config.distributed:
         raise UserError(
             "expected one process for a cross-encoder, got several",
-            setting="distributed.enabled",
-            remedy="set `distributed.enabled=False`",
+            setting="distributed",
+            remedy="set `distributed=False`",
         )
 
 
@@ -182,19 +182,7 @@ def _check_rerank(config: TrainConfig) -> None:
 
 
 def _check_distributed(config: TrainConfig) -> None:
-    distributed = config.distributed
-    address, count = distributed.coordinator, distributed.num_processes
-    number, port = distributed.process_id, address.rpartition(":")[2]
-    whole = port.isdecimal() and 0 <= number < count and distributed.enabled
-    if (address, count, number) != ("", 0, -1) and not whole:
-        raise UserError(
-            "expected HOST:PORT, the number of processes and the number of this one, with "
-            f"distributed.enabled, or none of the three, got {address!r}, {count} and {number}, "
-            f"enabled: {distributed.enabled}",
-            remedy="set `distributed.coordinator`, `distributed.num_processes`, "
-            "`distributed.process_id` and `distributed.enabled=True`",
-        )
-    if distributed.enabled and config.devices:
+    if config.distributed and config.devices:
         raise UserError(
             f"expected 0 with several processes, each of which uses all devices that it sees, got "
             f"{config.devices}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from typing import Annotated, Any, Literal, cast
@@ -47,10 +46,6 @@ class LossConfig(Section):
     )
     weights: Several[Annotated[float, Field(gt=0)]] = Field(
         default=(), description="Weights of several losses; empty: 1 each."
-    )
-    alternate: bool = Field(
-        default=False,
-        description="Alternate between the losses step by step instead of summing them.",
     )
     scale: float = Field(default=1.0, gt=0, description="Factor of the vectors before the loss.")
     distance: Literal["ssd", "euc"] = Field(
@@ -134,11 +129,6 @@ class OptimizerConfig(Section):
     weight_decay: float = Field(
         default=0.0, ge=0, description="Weight decay of all matrices but the embedding."
     )
-    ema_steps: int = Field(
-        default=0,
-        ge=0,
-        description="Average the weights over about this many steps; 0: no average.",
-    )
 
 
 class TeacherConfig(Section):
@@ -180,7 +170,6 @@ class EarlyStoppingConfig(Section):
         description="MRR of exact search, ROC AUC as in the paper, agreement with the teacher, or "
         "accuracy of translations.",
     )
-    min_delta: float = Field(default=0.0, ge=0, description="A smaller gain counts as none.")
     patience: int = Field(
         default=3, ge=1, description="Stop after this many evaluations without a gain."
     )
@@ -215,37 +204,6 @@ class CrossEncoderConfig(Section):
     first_stage: MayChange[str] = Field(
         default="minilm", description="Encoder that finds the hits: a run, a folder or a name."
     )
-    pairs: int = Field(default=400_000, ge=1, description="Training pairs.")
-    negatives: int = Field(default=3, ge=0, description="Negatives of each positive pair.")
-    hits: int = Field(
-        default=20, ge=1, description="Nearest hits of a query to draw negatives from."
-    )
-    queries: int = Field(default=400, ge=1, description="Validation queries of an evaluation.")
-    evaluations: int = Field(default=5, ge=1, description="Evaluations during the training.")
-
-
-class DistributedConfig(Section):
-    """Several processes that train together."""
-
-    enabled: MayChange[bool] = Field(
-        default=False, description="Train together with other processes."
-    )
-    coordinator: MayChange[str] = Field(
-        default="",
-        description="HOST:PORT of process 0; empty: JAX finds it (SLURM, MPI, TPU pods).",
-    )
-    num_processes: MayChange[int] = Field(
-        default=0, ge=0, description="Number of processes; 0: JAX finds it."
-    )
-    process_id: MayChange[int] = Field(
-        default=-1, ge=-1, description="Number of this process, from 0; -1: JAX finds it."
-    )
-    timeout: MayChange[int] = Field(
-        default=300, ge=1, description="Seconds to wait for all processes at the start."
-    )
-    heartbeat: MayChange[int] = Field(
-        default=30, ge=1, description="Seconds of silence after which a process counts as lost."
-    )
 
 
 class TrainConfig(Section):
@@ -272,7 +230,9 @@ class TrainConfig(Section):
         "computes in float32.",
     )
     devices: MayChange[int] = Field(default=0, ge=0, description="Devices to use; 0: all.")
-    log_every: int = Field(default=20, ge=1, description="Steps between two writes of the metrics.")
+    distributed: MayChange[bool] = Field(
+        default=False, description="Train together with other processes."
+    )
     checkpoint_every: int = Field(default=200, ge=1, description="Steps between two checkpoints.")
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
@@ -285,7 +245,6 @@ class TrainConfig(Section):
     index: IndexConfig = IndexConfig()
     rerank: RerankConfig = RerankConfig()
     cross_encoder: CrossEncoderConfig = CrossEncoderConfig()
-    distributed: DistributedConfig = DistributedConfig()
 
 
 @functools.cache
@@ -322,17 +281,6 @@ def weighted_losses(config: TrainConfig) -> dict[str, float]:
     """The losses in their order, with their weights."""
     weights = config.loss.weights or (1.0,) * len(config.loss.names)
     return dict(zip(config.loss.names, weights, strict=True))
-
-
-def objectives(config: TrainConfig) -> list[TrainConfig]:
-    """One config for each objective: with all losses, which are summed, or one loss of them."""
-    if not config.loss.alternate:
-        return [config]
-    alone = []
-    for name, weight in weighted_losses(config).items():
-        alone.append(copy.deepcopy(config))
-        alone[-1].loss.names, alone[-1].loss.weights = (name,), (weight,)
-    return alone
 
 
 def has_teacher(config: TrainConfig) -> bool:

@@ -91,8 +91,8 @@ def _require_both_labels(positive: int, negative: int) -> None:
     if not negative:
         raise UserError(
             "expected pairs labeled as non-duplicates, or hits of other clusters, got neither",
-            setting="cross_encoder.negatives",
-            remedy="raise it, or give labeled non-duplicates",
+            setting="data.path",
+            remedy="give labeled non-duplicates, or more training questions",
         )
 
 

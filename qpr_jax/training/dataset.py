@@ -27,7 +27,7 @@ from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
-from qpr_jax.training.batch_layout import lengths_of
+from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
 import json
 import logging
 import os
@@ -19,12 +18,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from qpr_jax.errors import Interrupted, UserError, format_error
-from qpr_jax.training.config import DistributedConfig
-from qpr_jax.training.rendezvous import meet
 
 log = logging.getLogger(__name__)
 
 AXIS = "data"
+HEARTBEAT = 30  # seconds of silence after which a process counts as lost
 
 
 def make_mesh(
@@ -55,18 +53,27 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def put(tree: Any, mesh: Mesh, specs: Any) -> Any:
-    """Place a tree of NumPy arrays on the mesh by a tree of `PartitionSpec`, or by one for all.
-
-    Each process gives the part of its own devices; the processes exchange nothing.
-    """
-    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), specs)
-    return jax.make_array_from_process_local_data(shardings, tree)
+def split_over(tree: Any, mesh: Mesh) -> Any:
+    """Place a tree of NumPy arrays, the parts of this process's devices, split over the mesh."""
+    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    return jax.make_array_from_process_local_data(jax.tree.map(lambda _: sharding, tree), tree)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
-    """Place a tree of arrays, equal in all processes, whole on every device."""
-    return put(jax.tree.map(np.asarray, tree), mesh, PartitionSpec())
+    """Place a tree of arrays whole on every device; of several processes, those of process 0."""
+    arrays = from_first(jax.tree.map(np.asarray, tree))
+    shardings = jax.tree.map(lambda _: replicated(mesh), arrays)
+    return jax.make_array_from_process_local_data(shardings, arrays)
+
+
+def from_first(tree: Any) -> Any:
+    """The arrays of process 0, in all processes, which give trees of the same shapes.
+
+    Processors of two types may round differently, so arrays that each process computes may differ.
+    """
+    if jax.process_count() == 1:
+        return tree
+    return jax.tree.map(np.asarray, multihost_utils.broadcast_one_to_all(tree))
 
 
 def own_devices(mesh: Mesh) -> slice:
@@ -81,17 +88,20 @@ def is_first() -> bool:
 
 
 @contextlib.contextmanager
-def connect_processes(distributed: DistributedConfig) -> Iterator[None]:
-    """Connect this process to the others that train with it, if the settings ask for several.
+def connect_processes(several: bool) -> Iterator[None]:
+    """Connect this process to the others that train with it, if there are several.
+
+    JAX_COORDINATOR_ADDRESS (HOST:PORT of process 0), JAX_NUM_PROCESSES and JAX_PROCESS_ID say
+    which; under SLURM, MPI and on a TPU pod JAX finds the others by itself.
 
     A process that fails prints the error and exits at once, because an orderly shutdown would wait
-    for the others, which wait for it. The others notice by a missed heartbeat or by a broken
-    connection. After `disconnect`, errors are raised as usual.
+    for the others, which wait for it. The others notice a missed heartbeat or a broken connection.
+    After `disconnect`, errors are raised as usual.
     """
-    if not distributed.enabled:
+    if not several:
         yield
         return
-    _initialize(distributed)
+    _initialize()
     try:
         yield
     except Interrupted:  # raised in all processes, by agreement
@@ -128,30 +138,23 @@ def disconnect() -> None:
         jax.distributed.shutdown()
 
 
-def _initialize(distributed: DistributedConfig) -> None:
-    options: dict[str, Any] = {
-        "heartbeat_timeout_seconds": distributed.heartbeat,
-        "initialization_timeout": distributed.timeout,
-    }
-    if distributed.coordinator:
-        number, count = distributed.process_id, distributed.num_processes
-        meet(distributed.coordinator, count, number, distributed.timeout)
-        options |= {"coordinator_address": distributed.coordinator}
-        options |= {
-            "num_processes": distributed.num_processes,
-            "process_id": distributed.process_id,
-        }
+def _initialize() -> None:
     # The service would catch SIGTERM, which the training loop handles.
     jax.config.update("jax_enable_preemption_service", False)
+    count, number = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
     try:
-        jax.distributed.initialize(**options)
+        jax.distributed.initialize(
+            num_processes=int(count) if count else None,
+            process_id=int(number) if number else None,
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
     except (RuntimeError, ValueError) as error:
         reason = str(error).split("\n")[0]
         raise UserError(
             f"could not connect to the other processes ({reason})",
-            remedy="set `distributed.coordinator` to HOST:PORT of process 0, "
-            "`distributed.num_processes`, and `distributed.process_id` of each, from 0, or start "
-            "them under SLURM, MPI or on a TPU pod, which JAX recognizes",
+            setting="distributed",
+            remedy="set JAX_COORDINATOR_ADDRESS to HOST:PORT of process 0, JAX_NUM_PROCESSES, and "
+            "JAX_PROCESS_ID of each, from 0; or start them under SLURM, MPI or on a TPU pod",
         ) from error
     # When JAX hears that a process was lost, it prints the reason and ends this one. Python's
     # stack, printed after it, would hide the reason.

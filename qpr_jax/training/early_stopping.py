@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class EarlyStopping:
+class EarlyStopping(NamedTuple):
     """The state of early stopping; higher scores are better.
 
-    A gain is a score above `reference` by more than `min_delta`.
-
     Attributes:
-      best_step: the step of the highest score, the first of equals.
+      best_step: the step of the highest score, the first of equals; 0 before an evaluation.
       best_score: the highest score.
-      reference: the score of the last gain.
-      without_gain: evaluations since the last gain.
+      without_gain: evaluations since then.
     """
 
     best_step: int = 0
     best_score: float = float("-inf")
-    reference: float = float("-inf")
     without_gain: int = 0
 
-    def update(self, step: int, score: float, *, min_delta: float) -> EarlyStopping:
+    def update(self, step: int, score: float) -> EarlyStopping:
         """Return the state after the evaluation of `step`."""
-        best = (step, score) if score > self.best_score else (self.best_step, self.best_score)
-        gain = score > self.reference + min_delta
-        reference, without_gain = (score, 0) if gain else (self.reference, self.without_gain + 1)
-        return EarlyStopping(*best, reference, without_gain)
+        if score > self.best_score:
+            return EarlyStopping(step, score)
+        return self._replace(without_gain=self.without_gain + 1)

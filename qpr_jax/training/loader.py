@@ -1,15 +1,12 @@
-"""From a step to its batch on the devices."""
+"""From a step to its batch."""
 
 from __future__ import annotations
 
 import itertools
-import sys
-from collections.abc import Sequence
 
 import numpy as np
-from jax.sharding import Mesh
 
-from qpr_jax.training.batch_layout import Batch, lay_out, lengths_of, plan_shapes
+from qpr_jax.training.batches import Batch, lay_out, lengths_of, plan_shapes
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -22,11 +19,9 @@ from qpr_jax.training.sampler import (
 )
 from qpr_jax.training.token_dropout import drop_tokens, spell_tokens
 
-ALL_STEPS = range(sys.maxsize)
-
 
 class BatchLoader:
-    """The batches of one objective, each a function of its step, counted from 0.
+    """The batches of a phase, each a function of the seed and of its step, counted from 0.
 
     Attributes:
       indices: the questions of a step, as `Sampler.indices`.
@@ -44,18 +39,25 @@ class BatchLoader:
         devices: int,
         own: slice = slice(None),
         targets: bool = False,
-        steps: Sequence[int] = ALL_STEPS,
+        first_step: int = 0,
     ) -> None:
         """Plan the shapes of the batches.
 
-        `devices` share a batch, and this process lays out the shares of its `own`. With `targets`
-        a batch has the teacher's vectors. `steps` are those of the training that are this
-        objective's, by which tokens are dropped.
+        Args:
+          config: settings of the batch and the seed.
+          dataset: what the batches are taken from.
+          sampler: the questions of a step.
+          devices: number of devices that share a batch.
+          own: those of them that this process lays out.
+          targets: whether a batch has the teacher's vectors.
+          first_step: steps of the training before this phase, so that no two drop the same tokens.
         """
         self.indices, self.epoch, self.size, self._of_pairs = sampler
-        self._config, self._dataset, self._steps = config, dataset, steps
+        self._config, self._dataset, self._first = config, dataset, first_step
         self._devices, self._own = devices, own
         self._teacher = dataset.teacher if targets else None
+        family = MODEL_FAMILIES[config.encoder.kind]
+        self._keep_ends = family.has_end_tokens
         # Counted once, but where each step drops other tokens.
         self._lengths = None if config.batch.token_dropout else lengths_of(dataset.token_ids)
         first = sampler.indices(0)
@@ -72,31 +74,13 @@ class BatchLoader:
             lambda step: self._token_ids(step, self.indices(step)),
             steps=self.epoch,
             vocabulary_size=dataset.tokenizer.size,
-            blocks=MODEL_FAMILIES[config.encoder.kind].length_blocks,
+            blocks=family.length_blocks,
             parts=dataset.parts,
         )
 
-    def load(self, step: int, mesh: Mesh) -> tuple[Batch, dict[str, float]]:
-        """The batch of a step on the devices of `mesh`, and its metrics."""
+    def batch_at(self, step: int) -> Batch:
+        """The batch of a step, NumPy arrays of the own devices' shares."""
         indices = self.indices(step)
-        return self._lay_out(step, indices).placed(mesh), self.metrics(indices)
-
-    def batch(self, step: int, mesh: Mesh) -> Batch:
-        """The batch of a step on the devices of `mesh`."""
-        return self.layout(step).placed(mesh)
-
-    def layout(self, step: int) -> Batch:
-        """The own shares of the batch of a step, in NumPy."""
-        return self._lay_out(step, self.indices(step))
-
-    def metrics(self, indices: BatchIndices) -> dict[str, float]:
-        """The shares of false negatives among these questions; nothing if there are no pairs."""
-        if not self._of_pairs or not len(indices.pairs):
-            return {}
-        candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
-        return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
-
-    def _lay_out(self, step: int, indices: BatchIndices) -> Batch:
         rows = indices.shares(self._devices)
         targets = None
         if self._teacher:
@@ -115,6 +99,14 @@ class BatchLoader:
             parts=self._dataset.parts,
         )
 
+    def metrics_at(self, step: int) -> dict[str, float]:
+        """Shares of false negatives among the questions of a step; empty without pairs."""
+        indices = self.indices(step)
+        if not self._of_pairs or not len(indices.pairs):
+            return {}
+        candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
+        return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
+
     def _token_ids(self, step: int, indices: BatchIndices) -> np.ndarray:
         """Token ids of each device's questions, int32 [devices, rows, L]."""
         settings, seed = self._config.batch, self._config.seed
@@ -122,12 +114,13 @@ class BatchLoader:
             return self._dataset.token_ids.take(indices.shares(self._devices), axis=0)
         token_ids = self._dataset.token_ids.take(indices.questions, axis=0)
         # Before the rows are split, so that it is the same on any number of devices.
-        where = {"seed": seed, "step": self._steps[step]}
+        step += self._first
         if settings.token_dropout:
-            token_ids = drop_tokens(token_ids, settings.token_dropout, **where)
+            rate, ends = settings.token_dropout, self._keep_ends
+            token_ids = drop_tokens(token_ids, rate, seed=seed, step=step, keep_ends=ends)
         if settings.subword_dropout:
-            words = self._dataset.spelled_words
-            token_ids = spell_tokens(token_ids, settings.subword_dropout, words, **where)
+            rate, words = settings.subword_dropout, self._dataset.spelled_words
+            token_ids = spell_tokens(token_ids, rate, words, seed=seed, step=step)
         return token_ids[self._positions]
 
 
@@ -137,17 +130,18 @@ def pairs_loader(
     *,
     devices: int,
     own: slice = slice(None),
-    turn_of: tuple[int, int] = (0, 1),
-    steps: Sequence[int] = ALL_STEPS,
+    first_step: int = 0,
 ) -> BatchLoader:
-    """Batches of the pairs that the losses read, and of targets if imitation has a weight.
-
-    See `make_pairs_sampler` for `turn_of`, `BatchLoader` for the rest.
-    """
-    sampler = make_pairs_sampler(config, dataset, devices=devices, turn_of=turn_of)
-    targets = config.teacher.weight > 0
+    """Batches of the pairs that the losses read, and of targets if imitation has a weight."""
+    sampler = make_pairs_sampler(config, dataset, devices=devices)
     return BatchLoader(
-        config, dataset, sampler, devices=devices, own=own, targets=targets, steps=steps
+        config,
+        dataset,
+        sampler,
+        devices=devices,
+        own=own,
+        targets=config.teacher.weight > 0,
+        first_step=first_step,
     )
 
 

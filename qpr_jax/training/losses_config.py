@@ -19,7 +19,7 @@ from qpr_jax.losses import (
     similarities_loss,
     triplet_loss,
 )
-from qpr_jax.training.batch_layout import Batch
+from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig, flatten, weighted_losses
 from qpr_jax.training.train_step import LossTerms
 

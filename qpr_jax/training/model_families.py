@@ -65,6 +65,7 @@ class ModelFamily:
 
     Attributes:
       needs_start: whether there must be one.
+      has_end_tokens: whether each question begins and ends with a token that is no word.
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
       start: the encoder that training starts from; None for fresh parameters.
@@ -76,6 +77,7 @@ class ModelFamily:
 
     needs_start: bool
     length_blocks: int
+    has_end_tokens: bool
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
     tokenizer: Callable[[TrainConfig, Encoder | None, Corpora], Tokenizer]
@@ -291,6 +293,7 @@ MODEL_FAMILIES = {
     "cnn": ModelFamily(
         needs_start=False,
         length_blocks=8,
+        has_end_tokens=False,
         check=_check_cnn,
         start=_read_cnn,
         tokenizer=_vocabulary_of,
@@ -305,6 +308,7 @@ MODEL_FAMILIES = {
     "bert": ModelFamily(
         needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
+        has_end_tokens=True,
         check=_check_bert,
         start=_read_bert,
         tokenizer=lambda config, start, corpora: cast(TransformerEncoder, start).tokenizer,

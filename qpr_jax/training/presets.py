@@ -106,7 +106,6 @@ _MINILM_SDML = _MINILM | {
     "early_stopping.metric": "roc_auc",
     "early_stopping.every_steps": 100,
     "checkpoint_every": 50,
-    "log_every": 10,
 }
 
 _OPEN_LOGS = ("webquestions", "clinc150", "simplequestions")
@@ -252,7 +251,6 @@ _SMOKE_TRAINING = {
     "batch_size": 32,
     "max_steps": 12,
     "early_stopping.every_steps": 5,
-    "log_every": 2,
     "checkpoint_every": 3,
 }
 

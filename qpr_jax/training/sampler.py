@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.errors import UserError
-from qpr_jax.training.config import TrainConfig, objectives, weighted_losses
+from qpr_jax.training.config import TrainConfig, weighted_losses
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.losses_config import LOSSES
 from qpr_jax.training.negatives import hard_negatives, mined_negatives
@@ -76,15 +76,11 @@ class Sampler(NamedTuple):
     of_pairs: bool = True
 
 
-def make_pairs_sampler(
-    config: TrainConfig, dataset: TrainDataset, *, devices: int, turn_of: tuple[int, int] = (0, 1)
-) -> Sampler:
-    """Sample what the losses of one objective read: pairs, labeled pairs, or `batch_size` of both.
+def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
+    """Sample what the losses read: pairs, labeled pairs, or `batch_size` of both.
 
-    The `devices` must be able to share each part of a batch evenly. Objectives that read one kind
-    of data share its batches by `turn_of`, from `turn_of_kind`.
+    The `devices` must be able to share each part of a batch evenly.
     """
-    turn, turns = turn_of
     parts = [
         (_sample_labeled if kind == "labeled" else _sample_pairs)(config, dataset, devices)
         for kind in data_kinds(config)
@@ -93,10 +89,10 @@ def make_pairs_sampler(
     def indices(step: int) -> BatchIndices:
         fields: dict[str, np.ndarray] = {}
         for part in parts:
-            fields |= part(step * turns + turn)
+            fields |= part(step)
         return BatchIndices(**fields)
 
-    return Sampler(indices, max(1, _data_steps(config, dataset) // turns), pairs_per_batch(config))
+    return Sampler(indices, epoch_steps(config, dataset), pairs_per_batch(config))
 
 
 def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
@@ -129,30 +125,27 @@ def data_kinds(config: TrainConfig) -> list[str]:
     return list(dict.fromkeys(LOSSES[name].reads for name in weighted_losses(config)))
 
 
-def turn_of_kind(configs: Sequence[TrainConfig], number: int) -> tuple[int, int]:
-    """The turn of objective `number` among those that read its kind of data, and their number."""
-    kinds = [data_kinds(config) for config in configs]
-    return kinds[:number].count(kinds[number]), kinds.count(kinds[number])
-
-
 def epoch_steps(config: TrainConfig, dataset: TrainDataset) -> int:
-    """Steps of all objectives in which the first of them reads its data once."""
-    configs = objectives(config)
-    _, sharing = turn_of_kind(configs, 0)
-    return len(configs) * max(1, _data_steps(configs[0], dataset) // sharing)
+    """Steps in which the first loss reads its data once."""
+    if data_kinds(config)[0] == "labeled":
+        return steps_per_epoch(len(_labeled_pairs(dataset)), config.batch_size)
+    size = config.batch_size - _translations_per_batch(config)
+    return steps_per_epoch(len(dataset.splits.pairs["train"]), size)
 
 
 def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     """Steps of imitation alone, before the pairs; 0 without a teacher."""
     if not dataset.teacher or not config.teacher.epochs:
         return 0
+    if config.max_steps and not config.max_epochs:
+        return config.max_steps
     epoch = len(dataset.trainable_rows) // config.teacher.batch_size
     return max(config.teacher.epochs * epoch, config.teacher.min_steps)
 
 
 def pairs_per_batch(config: TrainConfig) -> int:
     """Pairs that a step reads, labeled ones included."""
-    return config.batch_size * (1 if config.loss.alternate else len(data_kinds(config)))
+    return config.batch_size * len(data_kinds(config))
 
 
 def steps_per_epoch(pairs: int, batch_size: int) -> int:
@@ -311,14 +304,6 @@ def _labeled_pairs(dataset: TrainDataset) -> np.ndarray:
     others = dataset.splits.non_duplicates["train"]
     labels = np.repeat([1, 0], [len(same), len(others)])
     return np.column_stack([np.concatenate([same, others]), labels]).astype(np.int32)
-
-
-def _data_steps(config: TrainConfig, dataset: TrainDataset) -> int:
-    """Full batches of the data that the first loss reads."""
-    if data_kinds(config)[0] == "labeled":
-        return steps_per_epoch(len(_labeled_pairs(dataset)), config.batch_size)
-    size = config.batch_size - _translations_per_batch(config)
-    return steps_per_epoch(len(dataset.splits.pairs["train"]), size)
 
 
 def _translations_per_batch(config: TrainConfig) -> int:

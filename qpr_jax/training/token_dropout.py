@@ -7,15 +7,24 @@ import numpy as np
 from qpr_jax.training.random_streams import DROPOUT, SPELLING, random_of
 
 
-def drop_tokens(token_ids: np.ndarray, rate: float, *, seed: int, step: int) -> np.ndarray:
-    """Leave each token of `token_ids`, int32 [..., L], zero-padded, out with probability `rate`.
+def drop_tokens(
+    token_ids: np.ndarray, rate: float, *, seed: int, step: int, keep_ends: bool = False
+) -> np.ndarray:
+    """Drop each token of `token_ids`, int32 [..., L], zero-padded, with probability `rate`.
 
-    The remaining tokens move together; a question that would lose all its tokens keeps them. `step`
-    is counted over the whole training, so that no two steps drop alike.
+    The remaining tokens move together. A question that would lose all its tokens keeps them. With
+    `keep_ends` the first and the last token, [CLS] and [SEP] of a transformer, are never dropped.
+    `step` is counted over the whole training, so that no two steps drop the same tokens.
     """
     rng = random_of(seed, DROPOUT, step)
-    kept = (token_ids > 0) & (rng.random(token_ids.shape, np.float32) >= rate)
-    kept |= (token_ids > 0) & ~kept.any(axis=-1, keepdims=True)
+    present = token_ids > 0
+    ends = np.zeros_like(present)
+    if keep_ends:
+        ends[..., 0] = True
+        last = np.maximum(present.sum(axis=-1, keepdims=True) - 1, 0)
+        np.put_along_axis(ends, last, True, axis=-1)
+    kept = present & (rng.random(token_ids.shape, np.float32) >= rate)
+    kept |= present & (ends | ~(kept & ~ends).any(axis=-1, keepdims=True))
     first = np.argsort(~kept, axis=-1, kind="stable")
     return np.take_along_axis(np.where(kept, token_ids, 0), first, axis=-1)
 

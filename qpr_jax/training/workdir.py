@@ -25,7 +25,6 @@ OUTPUTS = (
     "hits.npy",
     "index",
     "metrics.jsonl",
-    "non_finite.json",
     "plots",
     "ranks.npz",
     "reranking",

@@ -12,7 +12,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.text.base import Parts
 from qpr_jax.text.vocabulary import Vocabulary
-from qpr_jax.training.batch_layout import lay_out, plan_shapes
+from qpr_jax.training.batches import lay_out, plan_shapes
 from tests.encoders.examples import WORDS
 
 VOCABULARY = Vocabulary(WORDS, bins=30, subwords=True)
@@ -63,7 +63,7 @@ def batch_of(token_ids: np.ndarray, parts: Parts):
 def encode(model, batch, chunk=0):
     """The vectors by the part of the table that a step reads."""
     table = model.embedding[...]
-    model.embedding = nnx.Param(table[batch.vocab_ids])
+    model.embedding = nnx.Param(table)
     found = model.encode_blocks(batch.unique_ids, batch.blocks, chunk=chunk, sums=batch.sums)
     model.embedding = nnx.Param(table)
     return found[batch.order]
@@ -122,7 +122,6 @@ def test_rows_of_padding_add_nothing():
     assert (rows == 0).any()
     kept = rows > 0
     model.embedding[...] = model.embedding[...].at[0].set(100.0)
-    model.embedding = nnx.Param(model.embedding[...][batch.vocab_ids])
     found, expected = (
         model.encode_blocks(batch.unique_ids, batch.blocks, sums=sums)
         for sums in (batch.sums, (rows[kept], tokens[kept]))

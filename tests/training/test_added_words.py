@@ -16,10 +16,10 @@ from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.metric_writer import read_json_lines
+from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.stages import build_plan, init_model
+from qpr_jax.training.phases import build_plan, init_model
 from qpr_jax.training.teacher import read_teacher
 from tests.added_words import PAIRS, config_of, write_english
 from tests.made_up_language import made_up_pairs, translate
@@ -170,13 +170,13 @@ def test_training_reads_texts_with_new_words_alone(small):
 def test_parameters_in_training_keep_their_bits(small):
     config, data = small
     plan = build_plan(config, data)
-    (objective,) = plan.stages[0].objectives
-    before = jax.tree.map(np.array, objective.train.params(plan.state))
+    (phase,) = plan.phases
+    before = jax.tree.map(np.array, plan.state.params)
     state, frozen = plan.state, data.frozen_rows
     for step in range(6):
-        state, metrics = objective.train.step(state, plan.load(step)[0])
+        state, metrics = phase.step(state, phase.batch_at(step))
     assert metrics["grad_norm"] > 0
-    after = jax.tree.map(np.array, objective.train.params(state))
+    after = jax.tree.map(np.array, state.params)
     rows = [np.asarray(params["embedding"][...]) for params in (before, after)]
     assert rows[0][:frozen].tobytes() == rows[1][:frozen].tobytes()
     assert (rows[0][frozen:] != rows[1][frozen:]).any(axis=1).mean() > 0.2

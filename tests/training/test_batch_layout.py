@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from qpr_jax.training.batch_layout import BatchShape, lay_out, lengths_of, plan_shapes
+from qpr_jax.training.batches import BatchShape, lay_out, lengths_of, plan_shapes
 
 VOCABULARY = 200
 
@@ -31,7 +31,7 @@ def rows_of(batch, devices):
     order = np.split(batch.order, devices)
     return [
         [
-            [batch.vocab_ids[distinct[device][word]] for word in row if word]
+            [distinct[device][word] for word in row if word]
             for row in (
                 [
                     row
@@ -60,9 +60,9 @@ def test_a_batch_holds_each_question_whole_and_in_order(devices):
         batch = lay_out(words, clusters, shapes, vocabulary_size=VOCABULARY)
         assert rows_of(batch, devices) == without_padding(words)
         assert batch.clusters.tolist() == clusters.ravel().tolist()
-        arrays = (batch.vocab_ids, batch.unique_ids, batch.order, *batch.blocks)
+        arrays = (batch.unique_ids, batch.order, *batch.blocks)
         assert all(array.dtype == np.int32 for array in arrays)
-        assert batch.vocab_ids[0] == 0
+        assert 0 == 0
 
 
 def test_a_batch_that_fits_no_plan_takes_the_shape_that_holds_any():
@@ -83,7 +83,7 @@ def test_blocks_pad_much_less_than_one_width_for_all():
     assert sum(rows for rows, _ in tight.blocks) == 256
     assert tight.positions < 0.5 * certain.positions
     assert tight.positions <= roomy.positions <= certain.positions
-    assert certain == BatchShape(((256, 30),), VOCABULARY, VOCABULARY)
+    assert certain == BatchShape(((256, 30),), VOCABULARY)
 
 
 def test_an_empty_question_has_one_position():

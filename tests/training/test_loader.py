@@ -8,9 +8,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.sampler import epoch_steps, pairs_per_batch
 from qpr_jax.training.sources import SOURCES
-from qpr_jax.training.stages import build_plan
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +32,7 @@ def questions_of(batch, devices):
     pairs, extras = [], []
     for device in range(devices):
         rows = [r for b in batch.blocks for r in np.split(b, devices)[device].tolist()]
-        texts = [
-            tuple(batch.vocab_ids[distinct[device][w]] for w in rows[at] if w)
-            for at in order[device]
-        ]
+        texts = [tuple(distinct[device][w] for w in rows[at] if w) for at in order[device]]
         n = len(texts) - len(clusters[device])
         pairs += zip(texts[:n], texts[n : 2 * n], clusters[device][:n].tolist(), strict=True)
         extras += zip(texts[2 * n :], clusters[device][n:].tolist(), strict=True)
@@ -51,16 +46,16 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, 
         pairs_loader(config, dataset, devices=devices),
     )
     for step in (0, 5, 13):
-        expected = questions_of(one.layout(step), 1)
-        assert questions_of(many.layout(step), devices) == expected
+        expected = questions_of(one.batch_at(step), 1)
+        assert questions_of(many.batch_at(step), devices) == expected
     assert len(expected[0]) == 32
     assert len(expected[1]) == 8
 
 
 def test_a_batch_is_a_function_of_the_step(config, dataset):
     feed, again = (pairs_loader(config, dataset, devices=1) for _ in range(2))
-    ahead = [questions_of(feed.layout(step), 1) for step in range(4)]
-    assert questions_of(again.layout(3), 1) == ahead[3]
+    ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
+    assert questions_of(again.batch_at(3), 1) == ahead[3]
     assert ahead[0] != ahead[1]
 
 
@@ -70,7 +65,7 @@ def test_pairs_share_the_cluster_that_the_loss_reads(config, dataset):
     clusters = dataset.clusters[draw.pairs]
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
     expected = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
-    np.testing.assert_array_equal(feed.layout(2).clusters, expected)
+    np.testing.assert_array_equal(feed.batch_at(2).clusters, expected)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
@@ -92,7 +87,7 @@ def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
     assert hashed.clusters.dtype == np.int32
     want, got = (pairs_loader(config, data, devices=2) for data in (dataset, hashed))
     for step in (0, 7):
-        expected, batch = want.layout(step), got.layout(step)
+        expected, batch = want.batch_at(step), got.batch_at(step)
         np.testing.assert_array_equal(batch.order, expected.order)
         same, expected_same = (
             (each.clusters[:, None] == each.clusters) & (each.clusters[:, None] >= 0)
@@ -100,7 +95,7 @@ def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
         )
         apart = ~np.eye(len(same), dtype=bool)
         np.testing.assert_array_equal(same[apart], expected_same[apart])
-        assert got.metrics(got.indices(step)) == want.metrics(want.indices(step))
+        assert got.metrics_at(step) == want.metrics_at(step)
     ids = np.where(hashed.clusters < 0, -1, hashed.clusters.astype(np.int64) << 33)
     again = dataclasses.replace(dataset, clusters=ids)
     np.testing.assert_array_equal(
@@ -131,10 +126,10 @@ def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, 
     for step in range(feed.epoch):
         draw = feed.indices(step)
         assert len(draw.pairs) == len(draw.extra_candidates) == 0
-        np.testing.assert_array_equal(feed.layout(step).labels, draw.labels)
+        np.testing.assert_array_equal(feed.batch_at(step).labels, draw.labels)
         rows = zip(draw.labeled_pairs.tolist(), draw.labels.tolist(), strict=True)
         drawn.update((*pair, bool(label)) for pair, label in rows)
-        assert feed.metrics(feed.indices(step)) == {}
+        assert feed.metrics_at(step) == {}
     assert {row[2] for row in drawn} == {False, True}
     assert drawn.total() == feed.epoch * config.batch_size
     assert sum(count for row, count in drawn.items() if row[2]) > feed.epoch
@@ -152,35 +147,11 @@ def test_several_losses_have_a_batch_of_either_data(config, dataset):
             alone = pairs_loader(with_losses(config, loss), dataset, devices=1).indices(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
-        batch = both.layout(step)
+        batch = both.batch_at(step)
         sizes = [len(part) for part in batch.split(np.zeros((len(batch.order), 1)))]
         assert sizes == [32, 40, 32, 32]
         shares = np.split(batch.labels, 2)
         np.testing.assert_array_equal(np.concatenate(shares), draw.labels)
-
-
-def test_losses_in_turns_share_the_batches_of_their_data(config, dataset):
-    settings = with_losses(
-        config, "sdml+contrastive+triplet", **{"loss.alternate": True, "max_steps": 0}
-    )
-    training = build_plan(settings, dataset)
-    (stage,) = training.stages
-    alone = {
-        name: pairs_loader(with_losses(config, name), dataset, devices=1)
-        for name in ("sdml", "contrastive")
-    }
-    assert stage.epoch == epoch_steps(settings, dataset) == 3 * (alone["sdml"].epoch // 2)
-    assert stage.ends == settings.max_epochs * stage.epoch
-    assert pairs_per_batch(settings) == config.batch_size
-    for step in (0, 1, 2, 3, 4, 5):
-        round_, turn = divmod(step, 3)
-        draw = training.indices(step)
-        if turn == 1:
-            expected = alone["contrastive"].indices(round_)
-        else:
-            expected = alone["sdml"].indices(2 * round_ + turn // 2)
-        for part, other in zip(draw, expected, strict=True):
-            np.testing.assert_array_equal(part, other)
 
 
 def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
@@ -195,20 +166,11 @@ def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
         pairs_loader(changed, few, devices=1)
 
 
-def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset, monkeypatch):
-    """Objectives in turns, and stages, count their own steps; dropout counts those of all."""
-    changed = with_losses(
-        config, "sdml+contrastive", **{"loss.alternate": True, "batch.token_dropout": 0.2}
-    )
-    plan = build_plan(changed, dataset)
-    steps = []
-
-    def recorded(token_ids, rate, *, seed, step):
-        steps.append(step)
-        return token_ids
-
-    monkeypatch.setattr("qpr_jax.training.loader.drop_tokens", recorded)
-    for step in range(8):
-        objective, own_step = plan.objective_at(step)
-        objective.loader.layout(own_step)
-    assert steps == list(range(8))
+def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset):
+    """Phases count their own steps; dropout counts those of the whole training."""
+    first = pairs_loader(config, dataset, devices=1)
+    second = pairs_loader(config, dataset, devices=1, first_step=3)
+    indices = first.indices(0)
+    assert (indices.pairs == second.indices(0).pairs).all()
+    dropped, others = questions_of(first.batch_at(0), 1), questions_of(second.batch_at(0), 1)
+    assert dropped != others

@@ -14,7 +14,7 @@ from qpr_jax.losses import (
     similarities_loss,
     triplet_loss,
 )
-from qpr_jax.training.batch_layout import pack
+from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.overrides import override
@@ -58,7 +58,8 @@ def losses_of(settings, vectors, clusters, *, targets=None, key=None, **options)
     objective = loss_terms(settings, **options)
     nothing = np.zeros(0, np.int32)
     targets = np.zeros((len(vectors), 0), np.float32) if targets is None else targets
-    batch = pack(nothing, [[nothing, np.arange(len(vectors)), clusters, LABELS]], targets)
+    order = np.arange(len(vectors))
+    batch = Batch(nothing, (), order, clusters, LABELS, targets, nothing, nothing)
     losses = jax.jit(
         jax.shard_map(
             lambda vectors, batch: objective(vectors, batch, key, "data"),

@@ -7,7 +7,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import RecordWriter
 
-from qpr_jax.training.metric_writer import JsonLines, MetricWriter, read_json_lines
+from qpr_jax.training.metrics import JsonLines, MetricWriter, read_json_lines
 
 
 def test_a_resumed_file_holds_each_step_once(tmp_path):

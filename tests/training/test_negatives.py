@@ -7,8 +7,8 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
+from qpr_jax.training.encoder_job import _content
 from qpr_jax.training.loader import pairs_loader
-from qpr_jax.training.main import _content
 from qpr_jax.training.negatives import mined_negatives
 from qpr_jax.training.overrides import load_config
 

@@ -11,13 +11,13 @@ from flax import nnx
 
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.distributed import make_mesh, replicated
+from qpr_jax.training.distributed import make_mesh, replicated, split_over
 from qpr_jax.training.loader import pairs_loader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.stages import init_model
-from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from qpr_jax.training.phases import init_model
+from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.lowered import dots
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
@@ -51,8 +51,8 @@ def datasets():
 def encoding(config, dataset, devices=1):
     """The jitted value and gradient of a sum of vectors, and its arguments."""
     graph, params = init_model(config, dataset)
-    batch = pairs_loader(config, dataset, devices=devices).layout(0)
-    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
+    batch = pairs_loader(config, dataset, devices=devices).batch_at(0)
+    held = params
 
     def encode(params, unique_ids, blocks):
         model = nnx.merge(graph, params)
@@ -106,9 +106,8 @@ def whole_loss(config, dataset, devices=1):
     graph, params = init_model(config, dataset)
     terms = loss_terms(config)
     loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
-    batch = pairs_loader(config, dataset, devices=devices).layout(0)
-    held = nnx.State({**params, "embedding": nnx.Param(params["embedding"][...][batch.vocab_ids])})
-    return loss, held, batch.placed(mesh), jax.random.key(0)
+    batch = pairs_loader(config, dataset, devices=devices).batch_at(0)
+    return loss, params, split_over(batch, mesh), jax.random.key(0)
 
 
 def step_precisions(config, dataset, lowered_for):
@@ -116,10 +115,11 @@ def step_precisions(config, dataset, lowered_for):
     mesh = make_mesh(config.batch_size, 1)
     graph, params = init_model(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config))
-    train = make_train_step(loss, 1e-3, seed=0)
-    state = jax.device_put(init_state(params), replicated(mesh))
-    batch = pairs_loader(config, dataset, devices=1).layout(0).placed(mesh)
-    return [dot.precision for dot in dots(train.step.jitted, state, batch, platform=lowered_for)]
+    optimizer = make_optimizer(1e-3)
+    step = make_train_step(loss, optimizer, seed=0)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    batch = split_over(pairs_loader(config, dataset, devices=1).batch_at(0), mesh)
+    return [dot.precision for dot in dots(step, state, batch, platform=lowered_for)]
 
 
 @pytest.mark.parametrize(

@@ -137,12 +137,12 @@ def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
         feed = make(config, dataset, devices=devices)
         for step in (0, 3, feed.epoch):
             rows = feed.indices(step).shares(devices).ravel()
-            batch = feed.layout(step)
+            batch = feed.batch_at(step)
             np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
             assert len(batch.order) == len(rows)
     config.teacher.weight = 0.0
     feed = pairs_loader(config, dataset, devices=devices)
-    assert feed.layout(0).targets.shape[1] == 0
+    assert feed.batch_at(0).targets.shape[1] == 0
 
 
 def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_path):
@@ -233,11 +233,11 @@ def test_longer_vectors_than_the_teachers_are_refused(config, tmp_path):
 
 
 def test_the_embedding_may_start_at_the_teachers_vectors_of_words(config, tmp_path):
-    from qpr_jax.training.stages import build_plan
+    from qpr_jax.training.phases import build_plan
 
     config.encoder.embedding_dim = 16
     dataset = taught(config)
-    table = np.asarray(build_plan(config, dataset).state.table.values)
+    table = np.asarray(build_plan(config, dataset).state.params["embedding"][...])
     words = dataset.tokenizer.words
     vectors = read_transformer(TINY).encode(words)
     vectors -= vectors.mean(axis=0)
@@ -253,7 +253,6 @@ def test_patience_is_for_the_pairs_and_rates_are_theirs(config, tmp_path):
         config,
         {
             "early_stopping.patience": 1,
-            "early_stopping.min_delta": 10.0,
             "early_stopping.every_steps": 7,
             "teacher.epochs": 1,
             "max_steps": 20,

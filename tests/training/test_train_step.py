@@ -10,10 +10,10 @@ from flax import nnx
 
 from qpr_jax.losses import online_contrastive_loss, sdml_loss, triplet_loss
 from qpr_jax.models.cnn import ConvEncoder
-from qpr_jax.training.batch_layout import lay_out, plan_shapes
-from qpr_jax.training.distributed import make_mesh, replicated
+from qpr_jax.training.batches import lay_out, plan_shapes
+from qpr_jax.training.distributed import make_mesh, replicated, split_over
 from qpr_jax.training.sampler import BatchIndices
-from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 
 # Outside what JAX promises to read in later versions, which no export here is for.
 KERNEL = jax.export.DisabledSafetyCheck.custom_call("__gpu$xla.gpu.triton")
@@ -99,19 +99,20 @@ def run(devices, objective=sdml, extras=0, labeled=0, **changes):
     mesh = make_mesh(PAIRS, devices)
     batches = case(devices, extras=extras, labeled=labeled)[-1]
     graph, params = nnx.split(encoder(**changes))
-    state = jax.device_put(init_state(params), replicated(mesh))
-    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
+    optimizer = make_optimizer(0.05)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    step = make_train_step(make_loss(graph, mesh, objective), optimizer, seed=1)
     history = []
     for batch in batches:
-        state, metrics = train.step(state, batch.placed(mesh))
+        state, metrics = step(state, split_over(batch, mesh))
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
     assert int(state.step) == 3
-    return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
+    return history, jax.device_get(nnx.to_pure_dict(state.params))
 
 
 @pytest.mark.usefixtures("optimised")
 def test_steps_are_those_of_dense_adam_on_the_pairs_encoded_plainly():
-    """Loss, gradient and parameters, though a step reads and changes the words of a batch only."""
+    """Loss, gradient and parameters."""
     words, _, draws, _ = case(1)
     assert_dense_adam(encoder(), words, draws, *run(1))
 
@@ -188,10 +189,11 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
 
     mesh = make_mesh(PAIRS, 1)
     graph, params = nnx.split(encoder())
-    train = make_train_step(make_loss(graph, mesh, objective), 0.05, seed=1)
-    state = jax.device_put(init_state(params), replicated(mesh))
+    optimizer = make_optimizer(0.05)
+    step = make_train_step(make_loss(graph, mesh, objective), optimizer, seed=1)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
     for batch in batches:
-        state, _ = train.step(state, batch.placed(mesh))
+        state, _ = step(state, split_over(batch, mesh))
     jax.block_until_ready(state)
     jax.effects_barrier()
     for draw, (given, labels, _) in zip(draws, seen, strict=True):
@@ -199,26 +201,6 @@ def test_the_objective_gets_clusters_labels_and_a_key_of_its_own_each_step():
         np.testing.assert_array_equal(given, expected)
         np.testing.assert_array_equal(labels, draw.labels)
     assert seen[0][2].tolist() != seen[1][2].tolist()
-
-
-def test_the_average_moves_to_the_parameters_by_its_weight():
-    mesh = make_mesh(PAIRS, 1)
-    batches = case(1)[-1]
-    graph, params = nnx.split(encoder())
-    train = make_train_step(make_loss(graph, mesh, sdml), 0.05, seed=1)
-    state = jax.device_put(init_state(params, average=True), replicated(mesh))
-    expected = jax.tree.map(np.asarray, nnx.to_pure_dict(state.average))
-    for batch, weight in zip(batches, (1.0, 0.5, 0.25), strict=True):
-        state, _ = train.step(state, batch.placed(mesh))
-        current = nnx.to_pure_dict(train.params(state))
-        mixed = functools.partial(lambda w, a, p: (1 - w) * a + w * np.asarray(p), weight)
-        expected = jax.tree.map(mixed, expected, current)
-        state = train.averaged(state, weight)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6),
-            nnx.to_pure_dict(state.average),
-            expected,
-        )
 
 
 def test_half_precision_is_one_setting_away_and_keeps_parameters_in_float32():
@@ -241,10 +223,11 @@ def test_the_whole_step_lowers_for_cpu_gpu_and_tpu(devices, dtype):
     mesh = make_mesh(PAIRS, devices)
     batches = case(devices, steps=1)[-1]
     graph, params = nnx.split(encoder(compute_dtype=dtype))
-    state = jax.device_put(init_state(params), replicated(mesh))
-    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
-    exported = jax.export.export(train.step.jitted, platforms=["cpu", "cuda", "tpu"])(
-        state, batches[0].placed(mesh)
+    optimizer = make_optimizer(1e-3)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    step = make_train_step(make_loss(graph, mesh, sdml), optimizer, seed=0)
+    exported = jax.export.export(step, platforms=["cpu", "cuda", "tpu"])(
+        state, split_over(batches[0], mesh)
     )
     assert exported.platforms == ("cpu", "cuda", "tpu")
     assert exported.nr_devices == devices
@@ -255,7 +238,36 @@ def test_the_state_is_donated():
     mesh = make_mesh(PAIRS, 1)
     batches = case(1, steps=1)[-1]
     graph, params = nnx.split(encoder())
-    state = jax.device_put(init_state(params), replicated(mesh))
-    train = make_train_step(make_loss(graph, mesh, sdml), 1e-3, seed=0)
-    train.step(state, batches[0].placed(mesh))
+    optimizer = make_optimizer(1e-3)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    step = make_train_step(make_loss(graph, mesh, sdml), optimizer, seed=0)
+    step(state, split_over(batches[0], mesh))
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+
+
+def test_weight_decay_is_of_matrices_but_the_embedding():
+    params = nnx.split(encoder())[1]
+    optimizer = make_optimizer(1.0, weight_decay=0.1)
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(nothing, optimizer.init(params), params)
+    moved = {
+        name: bool(jnp.any(jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(update)])))
+        for name, update in updates.items()
+    }
+    assert moved == {"biases": False, "embedding": False, "kernels": True, "projection": True}
+
+
+def test_with_frozen_rows_all_else_keeps_its_bits():
+    mesh = make_mesh(PAIRS, 1)
+    graph, params = nnx.split(encoder())
+    optimizer = make_optimizer(0.05)
+    before = jax.tree.map(np.array, nnx.to_pure_dict(params))
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    step = make_train_step(make_loss(graph, mesh, sdml), optimizer, seed=1, frozen_rows=50)
+    for batch in case(1)[-1]:
+        state, metrics = step(state, split_over(batch, mesh))
+        assert float(metrics["grad_norm"]) > 0
+    after = jax.tree.map(np.array, nnx.to_pure_dict(state.params))
+    assert (after["embedding"][50:] != before["embedding"][50:]).any()
+    after["embedding"][50:] = before["embedding"][50:]
+    jax.tree.map(np.testing.assert_array_equal, after, before)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from qpr_jax.training.batch_layout import lay_out, plan_shapes
-from qpr_jax.training.distributed import make_mesh, replicated
-from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+from qpr_jax.training.batches import lay_out, plan_shapes
+from qpr_jax.training.distributed import make_mesh, replicated, split_over
+from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 from tests.parts import make_parts
 from tests.training.test_train_step import (
     PAIRS,
@@ -52,14 +52,15 @@ def run(devices):
     """Three steps with a large rate; losses, gradient norms and parameters."""
     mesh = make_mesh(PAIRS, devices)
     graph, params = nnx.split(encoder(**BAG))
-    state = jax.device_put(init_state(params), replicated(mesh))
-    train = make_train_step(make_loss(graph, mesh, sdml), 0.05, seed=1)
+    optimizer = make_optimizer(0.05)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
+    step = make_train_step(make_loss(graph, mesh, sdml), optimizer, seed=1)
     history = []
     for batch in batches(devices)[-1]:
         assert batch.sums is not None
-        state, metrics = train.step(state, batch.placed(mesh))
+        state, metrics = step(state, split_over(batch, mesh))
         history.append([float(metrics["loss"]), float(metrics["grad_norm"])])
-    return history, jax.device_get(nnx.to_pure_dict(train.params(state)))
+    return history, jax.device_get(nnx.to_pure_dict(state.params))
 
 
 @pytest.mark.slow

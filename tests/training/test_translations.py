@@ -176,7 +176,7 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, make, d
         rows = loader.indices(step).shares(devices).ravel()
         sources = [texts[row] for row in taught.target_rows[rows]]
         expected = encoder.encode(sources)
-        np.testing.assert_allclose(loader.layout(step).targets, expected, atol=1e-6)
+        np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
         targets += (rows >= taught.first_target).sum()
     assert targets
 
@@ -185,7 +185,7 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, make, d
 def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset, devices):
     one, many = (pairs_loader(config, dataset, devices=n) for n in (1, devices))
     for step in (0, 5):
-        first, second = one.layout(step), many.layout(step)
+        first, second = one.batch_at(step), many.batch_at(step)
         assert np.any(first.sums[0])
         assert questions_of(second, devices) == questions_of(first, 1)
         ids = one._token_ids(step, one.indices(step))

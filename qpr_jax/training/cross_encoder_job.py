@@ -8,17 +8,17 @@ import logging
 import os
 import pathlib
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.clusters import dense_clusters
 from qpr_jax.data.splits import TRAIN, write_splits
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.encoders.sentence_transformers import TOKENIZER
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder
-from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.errors import UserError
+from qpr_jax.evaluation.retrieval import DEPTH
 from qpr_jax.files import StrPath, read_json, write_json
 from qpr_jax.index.run import run_encoder
 from qpr_jax.reranking.calibration import calibrate
@@ -34,15 +34,20 @@ from qpr_jax.training.checkpoints import open_checkpoints
 from qpr_jax.training.config import TrainConfig, identity
 from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
 from qpr_jax.training.cross_pairs import Pairs, batches_by_length, draw_pairs, lay_out_pairs
-from qpr_jax.training.cross_step import CrossState, make_cross_step, trained_weights
-from qpr_jax.training.metric_writer import MetricWriter
+from qpr_jax.training.cross_step import make_cross_step, trained_weights
+from qpr_jax.training.loop import Phase, Stopping, fit
+from qpr_jax.training.metrics import MetricWriter
 from qpr_jax.training.sources import SOURCES, SplitData, labels_digest
-from qpr_jax.training.trainer import IN_FLIGHT, MetricBuffer, catch_signals, restore_latest
+from qpr_jax.training.train_step import TrainState
 from qpr_jax.training.workdir import open_workdir
 
 log = logging.getLogger(__name__)
 
-_WATCHED = "mrr@20"
+PAIRS = 400_000  # most pairs of a training
+NEGATIVES = 3  # of each positive pair
+HITS = 20  # nearest hits of a query that negatives are drawn from
+QUERIES = 400  # validation queries of an evaluation
+EVALUATIONS = 5  # during the training
 
 
 class Batches(NamedTuple):
@@ -90,7 +95,7 @@ def train_cross_encoder(
         data, clusters, splits = source.read(config, path or pathlib.Path())
         split = SplitData(data, dense_clusters(clusters), splits)
         write_splits(folder / "splits", splits, data.ids, data.questions)
-        hits, validation = find_hits(split, first_stage, config.cross_encoder.hits, folder)
+        hits, validation = find_hits(split, first_stage, HITS, folder)
         batches = make_batches(config, split, hits, start)
         model, seconds = _train(config, split, batches, validation, start, folder)
         return _finish(split, model, validation, folder, seconds)
@@ -100,30 +105,35 @@ def make_batches(
     config: TrainConfig, split: SplitData, hits: np.ndarray, start: CrossEncoder
 ) -> Batches:
     """Draw the pairs of a training, determined by the seed, and divide them into its steps."""
-    settings, splits = config.cross_encoder, split.splits
+    splits, count = split.splits, PAIRS
+    if config.max_steps:
+        count = min(count, config.max_steps * config.batch_size)
+    if config.batch_size > count:
+        raise UserError(
+            f"expected at most the {count} pairs of the training, got {config.batch_size}",
+            setting="batch_size",
+        )
     clusters = np.where(splits.split_of == TRAIN, split.clusters, -1)
     pairs = draw_pairs(
-        *(clusters, hits, splits.non_duplicates["train"]),
-        count=settings.pairs,
-        negatives=settings.negatives,
+        clusters,
+        hits,
+        splits.non_duplicates["train"],
+        count=count,
+        negatives=NEGATIVES,
         seed=config.seed,
     )
-    if settings.pairs < config.batch_size:
-        raise UserError(
-            f"expected at least a batch of {config.batch_size} pairs, got {settings.pairs}",
-            setting="cross_encoder.pairs",
-            remedy="raise it, or lower `batch_size`",
-        )
-    pairs = Pairs(pairs.rows[: settings.pairs], pairs.labels[: settings.pairs])
+    pairs = Pairs(pairs.rows[:count], pairs.labels[:count])
     pieces = WordPieces(start.contents[TOKENIZER], start.shape.vocab_size)
     longest = min(config.text.max_tokens, start.max_tokens // 2)
     token_ids = pieces.id_lists(split.data.questions, longest)
     lengths = np.array([len(row) for row in token_ids])[pairs.rows].sum(axis=1) - 1
     steps = batches_by_length(lengths, config.batch_size, seed=config.seed)
-    steps = steps[: config.max_steps or None]
     log.info(
         "%s pairs, %.0f %% positive, %.1f tokens each; %s steps",
-        *(f"{steps.size:,}", 100 * pairs.labels.mean(), lengths.mean(), f"{len(steps):,}"),
+        f"{steps.size:,}",
+        100 * pairs.labels.mean(),
+        lengths.mean(),
+        f"{len(steps):,}",
     )
     return Batches(pairs, token_ids, start.max_tokens, steps)
 
@@ -160,57 +170,42 @@ def _train(
     start: CrossEncoder,
     folder: pathlib.Path,
 ) -> tuple[CrossEncoder, float]:
-    """Return the model of the best step, and the seconds that the steps took in this process."""
-    settings, last = config.cross_encoder, len(batches.steps)
-    run_step, state = make_cross_step(config, start, last)
-    sample = validation.sample(settings.queries, config.seed)
-    every = -(-last // settings.evaluations)
+    """Return the model of the best step, and the seconds that `fit` took in this process."""
+    steps = len(batches.steps)
+    step, state = make_cross_step(config, start, steps)
+    sample = validation.sample(QUERIES, config.seed)
 
-    def export(state: CrossState) -> CrossEncoder:
+    def export(state: TrainState) -> CrossEncoder:
         weights = trained_weights(state, start)
         return dataclasses.replace(start, weights=weights, settings=identity(config))
 
-    with open_checkpoints(folder / "checkpoints") as checkpoints:
-        state, stopping = restore_latest(checkpoints, state)
-        done = int(state.step)
-        writer = MetricWriter(folder, resume_at=done)
-        buffer = MetricBuffer(writer, _refuse)
-        with (
-            contextlib.closing(writer),
-            progress.bar("step", last, start=done) as show,
-            catch_signals() as signals,
-        ):
-            while done < last and not signals:
-                state, metrics = run_step(state, *batches.load(done))
-                done += 1
-                buffer.add(done, batches.steps.shape[1], metrics)
-                if done % config.log_every == 0:
-                    show(done, buffer.flush(leave=IN_FLIGHT))
-                evaluates = done % every == 0 or done == last
-                if evaluates or signals or done % config.checkpoint_every == 0:
-                    buffer.flush()
-                if evaluates:
-                    scores, _ = rerank_scores(export(state), split.data.questions, sample)
-                    buffer.write_scores(done, scores)
-                    stopping = stopping.update(done, scores[_WATCHED], min_delta=0.0)
-                if evaluates or signals or done % config.checkpoint_every == 0:
-                    checkpoints.save(state, stopping)
-                    buffer.restart_clock()
-        checkpoints.wait()
-        if signals:
-            log.info("stopped at step %d, saved; the same command resumes", done)
-            raise Interrupted(*signals)
-        log.info("best %s at step %d", _WATCHED, stopping.best_step)
-        best, _ = checkpoints.restore(state, stopping.best_step)
-    return export(best), buffer.seconds
+    def evaluate(state: TrainState) -> dict[str, float]:
+        scores, _ = rerank_scores(export(state), split.data.questions, sample)
+        return scores
 
-
-def _refuse(step: int, what: str) -> NoReturn:
-    raise UserError(
-        f"expected finite numbers, got {what} at step {step}",
-        setting="optimizer.learning_rate",
-        remedy="lower it, and start again with `--overwrite`",
+    phase = Phase(
+        name="pairs",
+        steps=range(steps),
+        step=step,
+        batch_at=batches.load,
+        metrics_at=lambda number: {},
+        size=batches.steps.shape[1],
+        evaluate_every=-(-steps // EVALUATIONS),
     )
+    began = time.perf_counter()
+    with open_checkpoints(folder / "checkpoints") as checkpoints:
+        writer = MetricWriter(folder, resume_at=checkpoints.latest_step)
+        with contextlib.closing(writer):
+            best = fit(
+                state,
+                [phase],
+                evaluate=evaluate,
+                checkpoints=checkpoints,
+                metrics=writer,
+                stopping=Stopping(f"mrr@{DEPTH}"),
+                checkpoint_every=config.checkpoint_every,
+            )
+    return export(best), time.perf_counter() - began
 
 
 def _finish(

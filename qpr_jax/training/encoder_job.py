@@ -1,0 +1,259 @@
+"""The training of an encoder: `job=encoder`, from the settings to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from qpr_jax.data.splits import write_splits
+from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.load import save_encoder
+from qpr_jax.errors import UserError
+from qpr_jax.files import StrPath, read_json, sha256_of
+from qpr_jax.index.base import Question
+from qpr_jax.index.folder import FolderStore
+from qpr_jax.reranking.cross_encoder import CrossEncoder
+from qpr_jax.retriever import Retriever, run_encoder, run_recipe
+from qpr_jax.training import distributed
+from qpr_jax.training.checkpoints import open_checkpoints
+from qpr_jax.training.config import TrainConfig, identity, trains
+from qpr_jax.training.dataset import TrainDataset, load_dataset, with_teacher
+from qpr_jax.training.evaluator import make_evaluator
+from qpr_jax.training.lists import listed_files
+from qpr_jax.training.loop import Stopping, fit
+from qpr_jax.training.metrics import MetricWriter
+from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.negatives import negatives_file
+from qpr_jax.training.pair_calibration import calibrate_pairs
+from qpr_jax.training.phases import build_plan, init_model
+from qpr_jax.training.report import add_stacked, write_report
+from qpr_jax.training.reranker import (
+    lacks_stacked,
+    mark_too_few,
+    read_scorer,
+    train_light,
+    train_stacked,
+)
+from qpr_jax.training.sources import SOURCES, Source, labels_digest
+from qpr_jax.training.teacher import read_teacher, teacher_words
+from qpr_jax.training.train_step import Params, TrainState
+from qpr_jax.training.translation_report import with_languages
+from qpr_jax.training.translations import translation_digests
+from qpr_jax.training.workdir import open_workdir
+
+log = logging.getLogger(__name__)
+
+_WARMED = 256  # questions
+
+
+def train_encoder(config: TrainConfig, workdir: StrPath, overwrite: bool = False) -> dict[str, Any]:
+    """Train an encoder in `workdir`, or resume its training, and return the report."""
+    first, family = distributed.is_first(), MODEL_FAMILIES[config.encoder.kind]
+    source = SOURCES[config.data.source]
+    run, path = identity(config), _find_data(source, config)
+    if path:
+        run["data.sha256"] = source.digest(config, path)
+    start = family.start(config)
+    teacher, scorer = read_teacher(config), read_scorer(config)
+    run |= _content(config, start, teacher)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(workdir)
+        if first:
+            folder = stack.enter_context(open_workdir(workdir, run, overwrite=overwrite))
+        # The chunk is no part of a run's identity, but processes must compile one program.
+        ours = run | {"batch.encode_chunk": config.batch.encode_chunk}
+        _require_same_run(ours, distributed.broadcast_from_first(lambda: ours))
+        finished, trained = distributed.broadcast_from_first(
+            lambda: [(folder / name).exists() for name in ("report.json", "export")]
+        )
+        stacks = first and lacks_stacked(folder, scorer)
+        if finished and not stacks:
+            log.info("%s is finished; see %s", folder, folder / "report.md")
+        if finished or trained:
+            distributed.disconnect()
+        if (finished and not stacks) or (trained and not first):
+            return read_json(folder / "report.json") if first else {}
+        if path and source.prepare:
+            if first:
+                path = source.prepare(config, path, folder)
+            if not trained:  # else the others have disconnected
+                path = pathlib.Path(distributed.broadcast_from_first(lambda: str(path)))
+        dataset = load_dataset(config, path, start, teacher_words(config, teacher))
+        if first:
+            data = dataset.data
+            write_splits(folder / "splits", dataset.splits, data.ids, data.questions)
+        dataset = _with_teacher(config, dataset, teacher, alone=trained)
+        if not trained:
+            params = train(config, dataset, folder)
+            distributed.disconnect()
+            if not first:
+                return {}
+            encoder = family.export(config, start, dataset.tokenizer, params)
+            encoder = with_languages(encoder, start, dataset)
+            save_encoder(folder / "export", encoder)
+            del params
+        return _finish(folder, config, dataset, scorer if stacks else None)
+
+
+def _with_teacher(
+    config: TrainConfig, dataset: TrainDataset, teacher: Encoder | None, *, alone: bool
+) -> TrainDataset:
+    """The dataset with its teacher, whose vectors process 0 computes and the others read."""
+    if distributed.is_first():
+        ready = with_teacher(config, dataset, teacher)
+    if alone:
+        return ready
+    distributed.broadcast_from_first(lambda: None)
+    if not distributed.is_first():
+        ready = with_teacher(config, dataset, teacher)
+    if ready.teacher is None or ready.teacher.components is None:
+        return ready
+    components = distributed.from_first(ready.teacher.components)
+    return dataclasses.replace(ready, teacher=ready.teacher._replace(components=components))
+
+
+def train(config: TrainConfig, dataset: TrainDataset, folder: pathlib.Path) -> Params:
+    """The parameters of the best step of the training, or, without a training, the first ones."""
+    if not trains(config):
+        return init_model(config, dataset)[1]
+    plan, stops = build_plan(config, dataset), config.early_stopping
+    score, family = make_evaluator(dataset, config), MODEL_FAMILIES[config.encoder.kind]
+
+    def evaluate(state: TrainState) -> dict[str, float]:
+        encoder = family.export(config, dataset.start, dataset.tokenizer, state.params)
+        scores: dict[str, float] = distributed.broadcast_from_first(lambda: score(encoder))
+        return scores
+
+    with contextlib.ExitStack() as stack:
+        checkpoints = stack.enter_context(open_checkpoints(folder / "checkpoints"))
+        writer = None
+        if distributed.is_first():
+            writer = MetricWriter(folder, resume_at=checkpoints.latest_step)
+            stack.enter_context(contextlib.closing(writer))
+        best = fit(
+            plan.state,
+            plan.phases,
+            evaluate=evaluate,
+            checkpoints=checkpoints,
+            metrics=writer,
+            stopping=Stopping(stops.metric, stops.patience),
+            checkpoint_every=config.checkpoint_every,
+        )
+    return best.params
+
+
+def _finish(
+    folder: pathlib.Path, config: TrainConfig, dataset: TrainDataset, scorer: CrossEncoder | None
+) -> dict[str, Any]:
+    """All that follows the export of the encoder; `scorer`: of a stacked re-ranker to be trained.
+
+    Of a finished run nothing is done again.
+    """
+    if (folder / "report.json").exists():
+        retriever, vectors = _read_index(folder, dataset)
+        report = dict(read_json(folder / "report.json"))
+    else:
+        retriever, vectors, seconds = _build_index(folder, dataset)
+        reranker = train_light(folder, config, dataset, retriever.encoder, vectors)
+        retriever.stages.light = reranker.model if reranker else None
+        calibration = calibrate_pairs(folder, dataset, retriever.encoder, vectors, reranker)
+        retriever.stages.calibration = calibration
+        retriever.save(folder)
+        report = write_report(
+            *(folder, config, dataset, retriever, vectors, reranker), encode_seconds=seconds
+        )
+    if scorer:
+        stacked = train_stacked(folder, config, dataset, retriever.encoder, vectors, scorer)
+        if stacked:
+            report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
+        else:
+            mark_too_few(folder, scorer)
+    log.info("finished; see %s", folder / "report.md")
+    return report
+
+
+def _find_data(source: Source, config: TrainConfig) -> pathlib.Path | None:
+    """The path of the data; process 0 looks first, since it may have to download it."""
+    if not source.find:
+        return None
+    path = source.find(config) if distributed.is_first() else None
+    distributed.broadcast_from_first(lambda: None)
+    return path or source.find(config)
+
+
+def _content(config: TrainConfig, start: Encoder | None, teacher: Encoder | None) -> dict[str, Any]:
+    """What encoders and further files are by content, wherever they lie."""
+    content: dict[str, Any] = {}
+    if start:
+        content["pretrained.identity"] = start.identity
+    if teacher:
+        content["teacher.identity"] = teacher.identity
+    elif config.teacher.model:
+        given = pathlib.Path(config.teacher.model).expanduser()
+        content["teacher.identity"] = sha256_of(given) if given.is_file() else ""
+    if config.data.unlabeled:
+        content["data.unlabeled.sha256"] = [*map(sha256_of, listed_files(config, "data.unlabeled"))]
+    if config.data.negatives and config.batch.hard_negatives:
+        content["data.negatives.sha256"] = sha256_of(negatives_file(config))
+    return content | labels_digest(config) | translation_digests(config)
+
+
+def _build_index(
+    folder: pathlib.Path, dataset: TrainDataset
+) -> tuple[Retriever, np.ndarray, float]:
+    """Index all questions; return also their vectors and the seconds to encode them."""
+    encoder = run_encoder(folder)
+    questions, ids = dataset.data.questions, dataset.data.ids.tolist()
+    encoder.encode(questions[:_WARMED])  # compiles
+    start = time.perf_counter()
+    vectors = encoder.encode(questions)
+    seconds = time.perf_counter() - start
+    log.info("encoded %s questions in %.1f s", f"{len(vectors):,}", seconds)
+    row_of = {question: row for row, question in enumerate(questions)}
+
+    def known(texts: Sequence[str]) -> np.ndarray:
+        return vectors[[row_of[text] for text in texts]]
+
+    start = time.perf_counter()
+    recipe = run_recipe(encoder)
+    store = FolderStore.create(
+        None,
+        map(Question, ids, questions),
+        known,
+        recipe,
+        encoder=encoder.identity,
+        dimension=encoder.dimension,
+    )
+    retriever = Retriever(encoder, store)
+    log.info("index: built in %.0f s", time.perf_counter() - start)
+    return retriever, vectors, seconds
+
+
+def _read_index(folder: pathlib.Path, dataset: TrainDataset) -> tuple[Retriever, np.ndarray]:
+    """The index of a finished run, and the vectors of its questions."""
+    retriever = Retriever.load(folder, indexed=True)
+    if [question.id for question in retriever.store.questions()] != dataset.data.ids.tolist():
+        raise UserError(
+            f"{folder}: expected the index of the run's questions, got one that was changed",
+            setting="rerank.cross_encoder",
+            remedy="train in another work directory",
+        )
+    return retriever, retriever.encoder.encode(dataset.data.questions)
+
+
+def _require_same_run(ours: dict[str, Any], firsts: dict[str, Any]) -> None:
+    """Raise UserError where this process has other settings or data than process 0."""
+    for name, value in firsts.items():
+        if ours.get(name) != value:
+            raise UserError(
+                f"expected {value!r}, as in process 0, got {ours.get(name)!r}",
+                setting=name,
+                remedy="start all processes with the same settings and data",
+            )

@@ -1,0 +1,218 @@
+"""The training loop of encoders and cross-encoders, resumable at any step."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from qpr_jax import progress
+from qpr_jax.errors import Interrupted, UserError
+from qpr_jax.training import distributed
+from qpr_jax.training.checkpoints import Checkpoints
+from qpr_jax.training.metrics import MetricWriter
+from qpr_jax.training.train_step import Step, TrainState
+
+log = logging.getLogger(__name__)
+
+# The host starts at most this number of steps before they are done. So the device has work while
+# metrics are written, and a signal does not wait for many steps.
+IN_FLIGHT = 8
+LOG_EVERY = 20  # steps between two writes of the metrics
+
+
+class Phase(NamedTuple):
+    """Consecutive steps of one objective.
+
+    Attributes:
+      name: for the log.
+      steps: of the training, counted from 0.
+      step: (state, batch) -> (state, metrics).
+      batch_at: a function from a step to its batch.
+      metrics_at: a function from a step to metrics of its batch.
+      size: pairs of a batch.
+      evaluate_every: steps between two evaluations. The end of a phase is always evaluated.
+    """
+
+    name: str
+    steps: range
+    step: Step
+    batch_at: Callable[[int], Any]
+    metrics_at: Callable[[int], dict[str, float]]
+    size: int
+    evaluate_every: int
+
+    def evaluates(self, done: int) -> bool:
+        """Whether the model is scored after `done` steps of the training."""
+        return done == self.steps.stop or (done - self.steps.start) % self.evaluate_every == 0
+
+
+class Stopping(NamedTuple):
+    """The score that decides which step is best, and when training ends.
+
+    Attributes:
+      metric: name of the score; higher is better.
+      patience: evaluations without a gain, in the last phase, after which training ends; 0: never.
+    """
+
+    metric: str
+    patience: int = 0
+
+
+def fit(
+    state: TrainState,
+    phases: Sequence[Phase],
+    *,
+    evaluate: Callable[[TrainState], dict[str, float]],
+    checkpoints: Checkpoints,
+    metrics: MetricWriter | None,
+    stopping: Stopping,
+    checkpoint_every: int,
+) -> TrainState:
+    """Take the steps of all phases, and return the state of the best evaluation.
+
+    Starts after the latest checkpoint. On one CPU machine and one number of devices the same steps
+    give the same bits, however often the training was killed. Several processes all call this with
+    the same arguments; `metrics` is None in all but the first.
+
+    Raises:
+      UserError: a loss, a gradient or a score is not finite.
+      Interrupted: SIGTERM or SIGINT came; the state is saved.
+    """
+    state, best = checkpoints.restore_latest(state)
+    done, last = int(state.step), phases[-1]
+    buffer = MetricBuffer(metrics)
+
+    def ended() -> bool:
+        stale = bool(stopping.patience) and best.without_gain >= stopping.patience
+        return done >= last.steps.stop or stale
+
+    first = distributed.is_first()
+    with progress.bar("step", last.steps.stop, start=done, shown=first) as show, _signals() as got:
+        stop = False
+        while not stop and not ended():
+            phase = next(phase for phase in phases if done < phase.steps.stop)
+            state, values = phase.step(state, phase.batch_at(done))
+            buffer.add(done + 1, phase.size, values | phase.metrics_at(done))
+            done += 1
+            # Processes agree on a stop by a message, so several do it less often.
+            if jax.process_count() == 1 or done % LOG_EVERY == 0:
+                stop = distributed.any_process(bool(got))
+            if done % LOG_EVERY == 0:
+                show(done, buffer.flush(leave=IN_FLIGHT))
+            evaluates = phase.evaluates(done)
+            if evaluates or stop or done % checkpoint_every == 0:
+                buffer.flush()
+            if evaluates:
+                scores = evaluate(state)
+                buffer.write_scores(done, scores)
+                best = best.update(done, scores[stopping.metric])
+                if phase is not last or done == phase.steps.start:
+                    best = best._replace(without_gain=0)
+            if evaluates or stop or done % checkpoint_every == 0:
+                checkpoints.save(state, best)
+                buffer.restart_clock()
+    checkpoints.wait()
+    if stop:
+        log.info("stopped at step %d, saved; the same command resumes", done)
+        raise Interrupted(*(got or [signal.SIGTERM]))
+    log.info("best %s at step %d", stopping.metric, best.best_step)
+    return checkpoints.restore(state, best.best_step)[0]
+
+
+class MetricBuffer:
+    """Keeps the metrics of steps on the device, and writes many at a time.
+
+    Reading a metric waits for its step; read one by one they would leave the device idle.
+    """
+
+    def __init__(self, writer: MetricWriter | None) -> None:
+        """Write to `writer`, if any."""
+        self._writer = writer
+        self._kept: list[tuple[int, int, dict[str, Any]]] = []
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Measure the rate from now on, after work that is not training."""
+        self._since = time.perf_counter()
+
+    def add(self, step: int, pairs: int, metrics: dict[str, Any]) -> None:
+        """Keep the metrics of a step and the number of its pairs; wait if many are in flight."""
+        self._kept.append((step, pairs, metrics))
+        if len(self._kept) > IN_FLIGHT:
+            jax.block_until_ready(self._kept[-IN_FLIGHT - 1][2])
+
+    def flush(self, *, leave: int = 0) -> str:
+        """Write all but the last `leave` steps, and return a line on the last one written.
+
+        UserError if a metric is not finite.
+        """
+        ready = self._kept[: max(0, len(self._kept) - leave)]
+        if not ready:
+            return ""
+        steps, pairs, metrics = zip(*ready, strict=True)
+        values: list[dict[str, Any]] = jax.device_get(list(metrics))
+        now = time.perf_counter()
+        rate = round(sum(pairs) / (now - self._since), 1)
+        self._kept, self._since = self._kept[len(ready) :], now
+        rows = [
+            {"step": step, **{name: float(v) for name, v in row.items()}, "pairs_per_second": rate}
+            for step, row in zip(steps, values, strict=True)
+        ]
+        finite = list(itertools.takewhile(lambda row: all(map(np.isfinite, row.values())), rows))
+        if self._writer:
+            self._writer.steps(finite)
+        if len(finite) < len(rows):
+            row = rows[len(finite)]
+            what = f"loss is {row['loss']}, gradient norm is {row['grad_norm']}"
+            raise _diverged(row["step"], what)
+        return f"loss {rows[-1]['loss']:.4f}, {rate:,.0f} pairs/s"
+
+    def write_scores(self, step: int, scores: dict[str, float]) -> None:
+        """Write and log the scores after a step; UserError if one is not finite."""
+        named = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        if not all(map(np.isfinite, scores.values())):
+            raise _diverged(step, named)
+        if self._writer:
+            self._writer.evaluation({"step": step, **scores})
+        log.info("step %d: %s", step, named)
+
+
+def _diverged(step: int, what: str) -> UserError:
+    return UserError(
+        f"training diverged at step {step}: {what}",
+        setting="optimizer.learning_rate",
+        remedy="lower it, and start again with `--overwrite`",
+    )
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """A list that SIGTERM or SIGINT appends its number to; a second signal acts at once."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def receive(number: int, frame: Any) -> None:
+        received.append(number)
+        restore()
+        log.info("%s: saving, then stopping", signal.Signals(number).name)
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        restore()
