@@ -14,10 +14,11 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 
-TEXT_NAMES = (
-    *("question", "text", "query", "title", "sentence", "questions", "queries", "prompt"),
-    *("utterance", "subject", "question_text", "query_text", "question_title"),
+_TEXT_NAMES = (
+    "question text query title sentence questions queries prompt utterance subject question_text "
+    "query_text question_title"
 )
+TEXT_NAMES = tuple(_TEXT_NAMES.split())
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +39,10 @@ class Splits:
     non_duplicates: dict[str, np.ndarray]
 
 
-def without_questions(splits: Splits, rows: np.ndarray) -> Splits:
-    """The same splits with these training questions, int [n], and their pairs in none."""
+def without_texts(splits: Splits, questions: Sequence[str], texts: Set[str]) -> Splits:
+    """Take training questions with these normalized texts, and their pairs, out of all splits."""
+    trained = np.flatnonzero(splits.split_of == TRAIN)
+    rows = trained[[normalized_text(questions[i]) in texts for i in trained.tolist()]]
     split_of = splits.split_of.copy()
     split_of[rows] = -1
 

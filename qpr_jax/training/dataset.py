@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from qpr_jax.data.splits import (
     TRAIN,
     Splits,
     other_candidates,
-    without_questions,
+    without_texts,
 )
 from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
@@ -171,57 +170,61 @@ def load_dataset(
     """
     data, clusters, splits = SOURCES[config.data.source].read(config, path or pathlib.Path())
     clusters = dense_clusters(clusters)
-    negatives = {
-        split: other_candidates(splits.pairs[split], clusters, seed=0)
-        for split in HELD_OUT
-        if len(splits.pairs[split])
-    }
-    held_out = {
-        normalized_text(data.questions[i]) for i in np.flatnonzero(splits.split_of != TRAIN)
-    }
+    others = np.flatnonzero(splits.split_of != TRAIN)
+    held_out = {normalized_text(data.questions[i]) for i in others}
     translations = load_translations(config, held_out)
     if translations:
         warn_of_swapped_sides(translations, data.questions)
         scored = translations.scored_texts()
         held_out |= scored
-        rows = np.flatnonzero(splits.split_of == TRAIN)
-        splits = without_questions(
-            splits, rows[[normalized_text(data.questions[i]) in scored for i in rows]]
-        )
+        splits = without_texts(splits, data.questions, scored)
     trained_rows = np.flatnonzero(splits.split_of == TRAIN)
     trained = [data.questions[i] for i in trained_rows]
     found = unlabeled_texts(config, data.questions, trained, held_out, words)
-    given, unlabeled = found.given, found.given + found.words + found.spliced
-    family = MODEL_FAMILIES[config.encoder.kind]
-    corpora = Corpora([itertools.chain(trained, given)], words)
-    more: list[str] = []
+    unlabeled = found.given + found.words + found.spliced
+    corpora = Corpora([trained + found.given], words)
+    texts = data.questions + unlabeled
     if translations:
         if config.data.glossed:
             translations = translations.with_glosses(trained + unlabeled, config.data.glossed)
-        more = translations.sources + translations.targets
-        corpora = translations.corpora(itertools.chain(trained, given))
+        corpora = translations.corpora(trained + found.given)
         corpora = corpora._replace(dictionaries=[*corpora.dictionaries, *words])
-    tokenizer = family.tokenizer(config, start, corpora)
-    hard = None
-    if config.data.negatives and config.batch.hard_negatives:
-        hard = read_negatives(config, data.questions, clusters, splits)
+        texts = texts + translations.sources + translations.targets
+    tokenizer = MODEL_FAMILIES[config.encoder.kind].tokenizer(config, start, corpora)
     max_tokens = min(config.text.max_tokens, start.max_tokens if start else 1 << 30)
-    token_ids, truncated, parts = tokenizer.token_ids(data.questions + unlabeled + more, max_tokens)
+    token_ids, truncated, parts = tokenizer.token_ids(texts, max_tokens)
     if config.batch.subword_dropout and trains(config):
         parts = parts.joined(_spelled(tokenizer))
     report = _make_report(data, clusters, splits, tokenizer, token_ids)
     report |= {"questions_cut": truncated, "unlabelled": len(unlabeled)}
-    if hard is not None:
+    hard = None
+    if config.data.negatives and config.batch.hard_negatives:
+        hard = read_negatives(config, data.questions, clusters, splits)
         report["hard_negatives"] = len(hard)
     _log_report(report)
-    clusters = _with_texts(clusters, trained_rows, len(unlabeled), translations)
     return TrainDataset(
-        *(data, clusters, splits, negatives, tokenizer, token_ids, unlabeled, report, start),
+        data=data,
+        clusters=_with_texts(clusters, trained_rows, len(unlabeled), translations),
+        splits=splits,
+        negatives_for_auc=_negatives_for_auc(splits, clusters),
+        tokenizer=tokenizer,
+        token_ids=token_ids,
+        unlabeled=unlabeled,
+        report=report,
+        start=start,
         hard_negatives=hard,
         parts=parts,
         translations=translations,
         frozen_rows=start.summary().vocabulary_size if start and config.text.added_words else 0,
     )
+
+
+def _negatives_for_auc(splits: Splits, clusters: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        split: other_candidates(splits.pairs[split], clusters, seed=0)
+        for split in HELD_OUT
+        if len(splits.pairs[split])
+    }
 
 
 def _with_texts(
@@ -300,15 +303,19 @@ def _make_report(
 
 
 def _log_report(report: dict[str, Any]) -> None:
-    names = ("questions", "clusters", "largest_cluster", "non_duplicates_inside_clusters")
     log.info(
         "data: %s questions, %s clusters, largest %s, %s non-duplicates inside a cluster",
-        *(f"{report[name]:,}" for name in names),
+        f"{report['questions']:,}",
+        f"{report['clusters']:,}",
+        f"{report['largest_cluster']:,}",
+        f"{report['non_duplicates_inside_clusters']:,}",
     )
     if "added_labels" in report:
         log.info(
             "data: %s labels added, %s of held-out questions left out, %s duplicates overruled",
-            *(report[name] for name in ("added_labels", "held_out_labels", "overruled_duplicates")),
+            report["added_labels"],
+            report["held_out_labels"],
+            report["overruled_duplicates"],
         )
     if skipped := report["skipped_rows"]:
         log.warning("data: %s malformed rows skipped", f"{skipped:,}")

@@ -68,10 +68,10 @@ def read_negatives(
     log.info(
         "data: %s hard negatives; left out: %s with a held-out question, %s paraphrases by the "
         "labels, %s of unknown questions",
-        *(
-            f"{count:,}"
-            for count in (len(kept), (~trained).sum(), (trained & ~others).sum(), unknown)
-        ),
+        f"{len(kept):,}",
+        f"{(~trained).sum():,}",
+        f"{(trained & ~others).sum():,}",
+        f"{unknown:,}",
     )
     if not len(kept):
         raise UserError(

@@ -31,11 +31,6 @@ from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
 
-# Counts of a language that are logged.
-_COUNTED = (
-    *("trained_sentences", "trained_dictionary_entries", "skipped_rows"),
-    *("repetitions", "in_tests", "near_held_out"),
-)
 _QUESTIONS_COMPARED, _ROWS_COMPARED = 20_000, 1000
 _LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
 
@@ -188,14 +183,24 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
     splits.report["held_out_questions"] = left_out
     log.info("data: %s translations of %s texts", f"{len(targets):,}", f"{len(sources):,}")
     for language in sorted({file.language for file in files}):
+        counts = splits.report[language]
         log.info(
             "data: %s: %s sentences and %s dictionary entries to train with; left out: %s bad "
             "rows, %s repeated, %s in tests, %s of a held-out text",
             language,
-            *(f"{splits.report[language][name]:,}" for name in _COUNTED),
+            f"{counts['trained_sentences']:,}",
+            f"{counts['trained_dictionary_entries']:,}",
+            f"{counts['skipped_rows']:,}",
+            f"{counts['repetitions']:,}",
+            f"{counts['in_tests']:,}",
+            f"{counts['near_held_out']:,}",
         )
     return TranslationData(
-        *(splits, [*sources], targets), np.array(source_of, np.int32), np.array(is_sentence, bool)
+        splits,
+        [*sources],
+        targets,
+        np.array(source_of, np.int32),
+        np.array(is_sentence, bool),
     )
 
 
