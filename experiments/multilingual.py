@@ -104,11 +104,12 @@ def trials(options: Options) -> list[Trial]:
     def make(codes: Sequence[str], run: pathlib.Path) -> None:
         write_json(run / TEST_SCORES, score_tests(run, codes, _SMALL if options.smoke else 0))
 
+    quick: dict[str, Any] = {"teacher.epochs": 1} if options.smoke else {}
     return [
         Trial(
             name,
             PRESET,
-            row_changes(name),
+            row_changes(name) | quick,
             make=lambda run, codes=codes: make(codes, run),  # type: ignore[misc]
             keep=True,
         )
