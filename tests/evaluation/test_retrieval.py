@@ -40,17 +40,16 @@ def test_rank_where_the_query_is_not_found_or_not_first():
     np.testing.assert_array_equal(found, [[5, 6, 7], [5, 7, 8], [5, -1, -1]])
 
 
-def test_rank_in_blocks(monkeypatch):
-    expected = rank(exact_search(LINE), np.arange(6), k=4)
-    sizes = []
+def test_rank_in_blocks():
+    expected, sizes = rank(exact_search(LINE), np.arange(6), k=4), []
 
     def search(rows, k):
         sizes.append(len(rows))
         return exact_search(LINE)(rows, k)
 
-    monkeypatch.setattr("qpr_jax.evaluation.retrieval._BLOCK", 4)
-    np.testing.assert_array_equal(rank(search, np.arange(6), k=4), expected)
-    assert sizes == [4, 2]
+    found = rank(search, np.tile(np.arange(6), 300), k=4)
+    np.testing.assert_array_equal(found, np.tile(expected, (300, 1)))
+    assert (len(sizes), sum(sizes)) == (2, 1800)
     assert rank(search, np.zeros(0, int), k=4).shape == (0, 4)
 
 
