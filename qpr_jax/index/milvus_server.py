@@ -38,8 +38,8 @@ def parse_address(text: str) -> tuple[str, str]:
     """Return HOST:PORT and the collection; the UserError for another text does not repeat it."""
     match = _ADDRESS.fullmatch(text)
     if not match:
-        what = "expected an address milvus://HOST:19530/COLLECTION without credentials"
-        raise UserError(what, remedy="put those into QPR_MILVUS_TOKEN or QPR_MILVUS_USER")
+        what = "expected milvus://HOST:19530/NAME, a name of letters, digits and _, no credentials"
+        raise UserError(what, remedy="put credentials into QPR_MILVUS_TOKEN or QPR_MILVUS_USER")
     return f"{match['host']}:{match['port'] or 19530}", match["name"]
 
 

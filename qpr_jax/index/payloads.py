@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from qpr_jax.errors import UserError
 
 
 def payload_json(payload: object, where: str) -> str | None:
-    """The JSON of a payload; None for none, and for one without names.
+    """Return the JSON of a payload; None for none, and for one without names.
 
     Numbers of NumPy become plain ones. UserError, which says `where`, for what is not JSON, NaN and
     infinity included.
@@ -35,14 +34,6 @@ def payload_json(payload: object, where: str) -> str | None:
     except (TypeError, ValueError, RecursionError) as error:
         raise _refused(f"values of JSON ({error})", where) from None
     return text if payload else None
-
-
-def parse_payload(text: str | None) -> dict[str, Any] | None:
-    """The payload of `payload_json`."""
-    if text is None:
-        return None
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def _plain(value: object) -> object:

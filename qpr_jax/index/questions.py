@@ -8,6 +8,7 @@ question.
 from __future__ import annotations
 
 import itertools
+import json
 import pathlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from qpr_jax.ids import Id, id_key
 from qpr_jax.index import database
 from qpr_jax.index.base import Hit, Question
 from qpr_jax.index.database import Connection, Database, cell, text_of
-from qpr_jax.index.payloads import parse_payload, payload_json
+from qpr_jax.index.payloads import payload_json
 
 # `key`: `ids.id_key` of the id. `id`: NULL if it is the key.
 BUILT = ["CREATE TABLE questions (row INTEGER PRIMARY KEY, key, id, text, payload)"]
@@ -212,7 +213,7 @@ def _question(key: Any, id: Any, text: Any, payload: Any) -> Question:
     if id is None and payload is None and type(text) is str and type(key) is not bytes:
         return Question(key, text)  # most are, and this takes a third of the time
     given = _key(key) if id is None else text_of(id)
-    fields = None if payload is None else parse_payload(text_of(payload))
+    fields = None if payload is None else json.loads(text_of(payload))
     return Question(given, text_of(text), fields)
 
 
