@@ -142,7 +142,6 @@ class TeacherConfig(Section):
     epochs: int = Field(
         default=9, ge=0, description="Epochs of imitation alone, over all questions."
     )
-    min_steps: int = Field(default=0, ge=0, description="Steps of imitation alone, at least.")
     batch_size: int = Field(
         default=512, ge=1, description="Questions of a batch of imitation alone."
     )

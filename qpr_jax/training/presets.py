@@ -58,7 +58,6 @@ _DISTILL: dict[str, Any] = {
     "data.source": "questions",
     "data.spliced": 50_000,
     "teacher.epochs": 6,
-    "teacher.min_steps": 1000,
     "max_epochs": 0,
     "optimizer.learning_rate_decay": "linear",
     "early_stopping.metric": "agreement",
@@ -275,7 +274,6 @@ def smoke_changes(settings: dict[str, Any]) -> dict[str, Any]:
         limits = {
             "data.spliced": 500,
             "optimizer.warmup_steps": 2,
-            "teacher.min_steps": 12,
             "text.added_words": 500,
         }
         for name, most in limits.items():

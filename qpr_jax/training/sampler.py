@@ -26,6 +26,9 @@ _NONE: np.ndarray = np.zeros(0, np.int32)
 _NO_PAIRS: np.ndarray = np.zeros((0, 2), np.int32)
 
 
+LEAST_IMITATION = 1_000  # steps, where there are no pairs to go on with
+
+
 class BatchIndices(NamedTuple):
     """The questions of a batch, as rows of the dataset.
 
@@ -140,7 +143,8 @@ def imitation_steps(config: TrainConfig, dataset: TrainDataset) -> int:
     if config.max_steps and not config.max_epochs:
         return config.max_steps
     epoch = len(dataset.trainable_rows) // config.teacher.batch_size
-    return max(config.teacher.epochs * epoch, config.teacher.min_steps)
+    least = 0 if len(dataset.splits.pairs["train"]) else LEAST_IMITATION
+    return max(config.teacher.epochs * epoch, least)
 
 
 def pairs_per_batch(config: TrainConfig) -> int:

@@ -131,6 +131,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
         ({"loss.names": ("sdml", "sdml")}, "loss.names"),
         ({"loss.weights": (1.0, 2.0)}, "loss.weights"),
         ({"batch.subword_dropout": 0.1}, "batch.subword_dropout"),
+        ({"distributed": True, "devices": 2}, "devices"),
         # What there is to learn from
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),
