@@ -28,7 +28,8 @@ def hinge_loss(
     """The mean over all negatives of max(0, margin + d(query, own) - d(query, negative))."""
     if clusters is not None:
         raise ValueError("this loss knows no clusters; leave out `loss.mask_own_cluster`")
-    count, first = len(queries), 0
+    count = len(queries)
+    first: jax.Array | int = 0
     own = candidates[:count]
     if axis_name is not None:
         first = jax.lax.axis_index(axis_name) * len(candidates)
