@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,8 @@ class Corpora(NamedTuple):
 class ModelFamily:
     """A kind of encoder, from the settings to the exported encoder.
 
+    Each function takes the encoder that `start` returns and the tokenizer that `tokenizer` returns.
+
     Attributes:
       needs_start: whether there must be one.
       has_end_tokens: whether each question begins and ends with a token that is no word.
@@ -80,10 +82,10 @@ class ModelFamily:
     has_end_tokens: bool
     check: Callable[[TrainConfig], None]
     start: Callable[[TrainConfig], Encoder | None]
-    tokenizer: Callable[[TrainConfig, Encoder | None, Corpora], Tokenizer]
+    tokenizer: Callable[[TrainConfig, Any, Corpora], Tokenizer]
     lengths_vary: Callable[[TrainConfig], bool]
-    init: Callable[[TrainConfig, Encoder | None, Tokenizer, Teacher | None], Model]
-    export: Callable[[TrainConfig, Encoder | None, Tokenizer, nnx.State], Encoder]
+    init: Callable[[TrainConfig, Any, Any, Teacher | None], Model]
+    export: Callable[[TrainConfig, Any, Any, nnx.State], Encoder]
 
 
 def _check_cnn(config: TrainConfig) -> None:
@@ -181,15 +183,14 @@ def _settings(config: TrainConfig, start: CnnEncoder | None) -> dict[str, Any]:
     return identity(config) | {name: kept[name] for name in _OF_CNN if name in kept}
 
 
-def _vocabulary_of(config: TrainConfig, start: Encoder | None, corpora: Corpora) -> Vocabulary:
+def _vocabulary_of(config: TrainConfig, start: CnnEncoder | None, corpora: Corpora) -> Vocabulary:
     """That of the encoder that training starts from; else of the texts of each language.
 
     With `text.added_words` words of all languages but the first have rows, too.
     """
     if start:
-        encoder = cast(CnnEncoder, start)
         added = config.text.added_words
-        return _with_added_words(config, encoder, corpora) if added else encoder.vocabulary
+        return _with_added_words(config, start, corpora) if added else start.vocabulary
     return build_vocabulary(
         *corpora.by_language,
         fill=corpora.dictionaries,
@@ -270,14 +271,18 @@ def _read_start(config: TrainConfig, kind: type[E], expected: str, *, remedy: st
     return encoder
 
 
-def _init_bert(config: TrainConfig, start: TransformerEncoder) -> Model:
+def _init_bert(
+    config: TrainConfig, start: TransformerEncoder, tokenizer: Tokenizer, teacher: Teacher | None
+) -> Model:
     settings = config.encoder
     # Copies: a step donates its state, and the model's weights are read again.
     weights = jax.tree.map(jnp.array, start.model.weights)
     return init_bert(start.model.shape, weights, settings.compute_dtype, config.precision)
 
 
-def _export_bert(config: TrainConfig, start: TransformerEncoder, params: nnx.State) -> Encoder:
+def _export_bert(
+    config: TrainConfig, start: TransformerEncoder, tokenizer: Tokenizer, params: nnx.State
+) -> Encoder:
     # Without a training the encoder keeps its own limit.
     limit = config.text.max_tokens if trains(config) else start.max_tokens
     return start.trained(_copy_to_host(params), identity(config), max_tokens=limit)
@@ -298,12 +303,8 @@ MODEL_FAMILIES = {
         start=_read_cnn,
         tokenizer=_vocabulary_of,
         lengths_vary=lambda config: not config.encoder.normalize,
-        init=lambda config, start, tokenizer, teacher: _init_cnn(
-            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), teacher
-        ),
-        export=lambda config, start, tokenizer, params: _export_cnn(
-            config, cast(CnnEncoder | None, start), cast(Vocabulary, tokenizer), params
-        ),
+        init=_init_cnn,
+        export=_export_cnn,
     ),
     "bert": ModelFamily(
         needs_start=True,
@@ -311,13 +312,9 @@ MODEL_FAMILIES = {
         has_end_tokens=True,
         check=_check_bert,
         start=_read_bert,
-        tokenizer=lambda config, start, corpora: cast(TransformerEncoder, start).tokenizer,
+        tokenizer=lambda config, start, corpora: start.tokenizer,
         lengths_vary=lambda config: False,
-        init=lambda config, start, tokenizer, teacher: _init_bert(
-            config, cast(TransformerEncoder, start)
-        ),
-        export=lambda config, start, tokenizer, params: _export_bert(
-            config, cast(TransformerEncoder, start), params
-        ),
+        init=_init_bert,
+        export=_export_bert,
     ),
 }
