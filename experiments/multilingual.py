@@ -9,46 +9,39 @@ The encoders stay in the work directory. Needs the extra `transformer` and the f
 
 from __future__ import annotations
 
-import gzip
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.pages import Column, difference, number, score_table
 from experiments.scores import Measured, Scores, retrieval
 from experiments.study import Options, Study, Trial
-from qpr_jax.evaluation.translation import score_translations
-from qpr_jax.files import read_json, write_json
-from qpr_jax.index.run import run_encoder
+from qpr_jax.files import read_json
 
 PRESET = "multilingual_distilled"
 ENGLISH = "multilingual_english"
 FOLDER = "$QPR_DATA_DIR/parallel"
-TEST_SCORES = "translations.json"
-# Smaller test sets say nothing; `--smoke` scores the first sentences alone.
-_SMALL = 100
+LANGUAGES = {"de": "German", "fr": "French", "cs": "Czech"}
+TESTS = ("Tatoeba test", "Multi30k test", "NTREX")  # in the order of `data.parallel_tests`
 
 
-class Language(NamedTuple):
-    """A language: its name, its code of three letters, and what trains a student."""
-
-    name: str
-    long_code: str
-    parallel: tuple[str, ...]
+def aligned(code: str, english: str, other: str) -> str:
+    """The entry of two aligned files."""
+    return f"en-{code}:{FOLDER}/{english}.gz+{FOLDER}/{other}.gz"
 
 
-def _aligned(code: str, stem: str) -> str:
-    return f"en-{code}:{FOLDER}/{stem}.en.gz+{FOLDER}/{stem}.{code}.gz"
+def language_changes(code: str, long_code: str, *dictionaries: str) -> dict[str, Any]:
+    """The files of a language: captions and dictionaries to train with, and the tests."""
+    tatoeba = f"tatoeba_test.{long_code}-eng"
+    captions = aligned(code, "multi30k.train.en", f"multi30k.train.{code}")
+    tests = (
+        aligned(code, f"{tatoeba}.eng", f"{tatoeba}.{long_code}"),
+        aligned(code, "multi30k.test.en", f"multi30k.test.{code}"),
+        aligned(code, "ntrex.eng", f"ntrex.{long_code}"),
+    )
+    return {"data.parallel": (captions, *dictionaries), "data.parallel_tests": tests}
 
-
-LANGUAGES = {
-    "de": Language("German", "deu", ()),  # as in the preset
-    "fr": Language("French", "fra", (_aligned("fr", "multi30k.train"),)),
-    "cs": Language("Czech", "ces", (_aligned("cs", "multi30k.train"),)),
-}
-TESTS = ("Tatoeba test", "Multi30k test", "NTREX")
 
 # The table of embeddings gets as many rows, about 100,000: the Quora questions have 23,653 words
 # that occur twice, so n-grams get the others. Imitation takes about as many steps.
@@ -60,101 +53,42 @@ ENGLISH_CHANGES: dict[str, Any] = {
     "text.hash_bins": 76_000,
     "teacher.epochs": 10,
 }
-# Row -> what the page calls it, the languages that it is scored on.
-ROWS = {
-    PRESET: ("student, English and German", ("de",)),
-    ENGLISH: ("student, English alone", tuple(LANGUAGES)),
-    "multilingual_french": ("student, English and French", ("fr",)),
-    "multilingual_czech": ("student, English and Czech", ("cs",)),
+FRENCH_WORDS = "en-fr:runs/wiktionary.en-fr.tsv.gz"  # of `python -m experiments.wiktionary`
+# Row -> what the page calls it, its changes to the preset.
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    PRESET: ("student, English and German", {}),
+    ENGLISH: ("student, English alone", ENGLISH_CHANGES),
+    "multilingual_french": (
+        "student, English and French",
+        language_changes("fr", "fra", FRENCH_WORDS),
+    ),
+    "multilingual_czech": ("student, English and Czech", language_changes("cs", "ces")),
 }
 # Measured at commit 6293563540; the programs are gone.
 EARLIER = {"tfidf": "TF-IDF of characters", "ridge": "linear map to the teacher"}
 
 
-def language_tests(code: str) -> dict[str, tuple[str, str]]:
-    """The test files of a language: the English side and the other one."""
-    long = LANGUAGES[code].long_code
-    tatoeba = f"tatoeba_test.{long}-eng"
-    files = (
-        (f"{tatoeba}.eng", f"{tatoeba}.{long}"),
-        ("multi30k.test.en", f"multi30k.test.{code}"),
-        ("ntrex.eng", f"ntrex.{long}"),
-    )
-    return dict(zip(TESTS, files, strict=True))
-
-
-def row_changes(name: str) -> dict[str, Any]:
-    """The changes of a row to the preset."""
-    codes = ROWS[name][1]
-    if name == ENGLISH:
-        return ENGLISH_CHANGES
-    if name == PRESET:
-        return {}
-    code = codes[0]
-    tests = (
-        f"en-{code}:{FOLDER}/{english}.gz+{FOLDER}/{other}.gz"
-        for english, other in language_tests(code).values()
-    )
-    return {"data.parallel": LANGUAGES[code].parallel, "data.parallel_tests": tuple(tests)}
-
-
 def trials(options: Options) -> list[Trial]:
-    """The students; each is scored on the test files of its languages."""
-
-    def make(codes: Sequence[str], run: pathlib.Path) -> None:
-        write_json(run / TEST_SCORES, score_tests(run, codes, _SMALL if options.smoke else 0))
-
+    """The students; their encoders stay."""
     quick: dict[str, Any] = {"teacher.epochs": 1} if options.smoke else {}
-    return [
-        Trial(
-            name,
-            PRESET,
-            row_changes(name) | quick,
-            make=lambda run, codes=codes: make(codes, run),  # type: ignore[misc]
-            keep=True,
-        )
-        for name, (_, codes) in ROWS.items()
-    ]
-
-
-def score_tests(run: pathlib.Path, codes: Sequence[str], most: int = 0) -> dict[str, float]:
-    """Score the encoder of a run on the test files of languages.
-
-    most: sentences of a file; 0: all.
-
-    Returns:
-      How often the nearest sentence of the other language is the translation, by metric.
-    """
-    encoder = run_encoder(run)
-    found = {}
-    for code in codes:
-        for test, files in language_tests(code).items():
-            sources, targets = (read_lines(name)[: most or None] for name in files)
-            vectors = encoder.encode(sources), encoder.encode(targets)
-            scores = score_translations(*vectors, None, sources, targets)
-            for key in ("to_source", "to_target"):
-                found[f"{code} {test}, accuracy {key}"] = scores[key]
-    return found
-
-
-def read_lines(name: str) -> list[str]:
-    """The lines of a file of `FOLDER`, without `.gz`."""
-    path = pathlib.Path(os.path.expandvars(FOLDER)) / f"{name}.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
+    return [Trial(name, PRESET, changes | quick, keep=True) for name, (_, changes) in ROWS.items()]
 
 
 def measure(run: pathlib.Path) -> dict[str, Measured]:
-    """English retrieval on test, the test files, and held-out sentences of the run."""
+    """English retrieval on test, and the translations that the run scored itself on."""
     scores: dict[str, Any] = dict(
         retrieval(run, searches={"exact": "exact"}, splits=("test",), names=("H@1", "MRR"))
     )
-    scores |= read_json(run / TEST_SCORES)
-    for texts in read_json(run / "report.json").get("translations", {}).get("sets", []):
-        if texts["name"] == "test":
-            start = f"{texts['language']} held out"
-            scores |= {f"{start}, accuracy {k}": texts[k] for k in ("to_source", "to_target")}
-            scores |= {f"{start}, {k}": texts["retrieval"][k] for k in ("hits@1", "mrr@20")}
+    sets = read_json(run / "report.json").get("translations", {}).get("sets", [])
+    tests = iter(TESTS)
+    for texts in sets:
+        if texts["name"] == "validation":
+            continue
+        name = "held out" if texts["name"] == "test" else next(tests)
+        start = f"{texts['language']} {name}"
+        scores |= {f"{start}, accuracy {k}": texts[k] for k in ("to_source", "to_target")}
+        if found := texts.get("retrieval"):
+            scores |= {f"{start}, {k}": found[k] for k in ("hits@1", "mrr@20")}
     return {"": scores}
 
 
@@ -181,7 +115,7 @@ def page(scores: Scores, folder: pathlib.Path) -> list[str]:
             cells = [_both(scores, name, metric) for metric in metrics]
             if any(cells):
                 rows[name] = " | ".join([title, *cells])
-        head = " | ".join([language.name, "held out", *TESTS])
+        head = " | ".join([language, "held out", *TESTS])
         columns = [Column("held out H@1", f"{code} held out, hits@1", number)]
         lines += score_table(scores, rows, columns, head)
     columns = []

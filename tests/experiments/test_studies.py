@@ -21,8 +21,10 @@ from experiments.pages import BEGIN, END
 from experiments.scores import Scores
 from experiments.study import Options
 from qpr_jax.errors import UserError
+from qpr_jax.files import write_json
 from qpr_jax.training.checks import validate
 from tests.distant.rows import log_rows, write_rows
+from tests.runs import keep_row
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -122,3 +124,19 @@ def test_a_study_is_tried_at_tiny_shapes(study, generated_data, tmp_path):
     assert {row.partition(", ")[0] for row in scores.table["row"]} == {*study.smoke}
     assert "## " in (tmp_path / "page" / "README.md").read_text()
     assert " of " not in run().stderr  # nothing is made again
+
+
+def test_translations_are_read_from_the_report_of_a_run(tmp_path):
+    keep_row(tmp_path, "run", 0.5)
+    names = ["validation", "test", "a+b", "c+d", "e+f"]
+    sets = [
+        {"language": "cs", "name": name, "to_source": i / 10, "to_target": 0.5}
+        for i, name in enumerate(names)
+    ]
+    sets[1]["retrieval"] = {"hits@1": 0.7, "mrr@20": 0.8}
+    write_json(tmp_path / "run" / "report.json", {"translations": {"sets": sets}})
+    found = multilingual.measure(tmp_path / "run")[""]
+    assert found["cs held out, accuracy to_source"] == 0.1
+    assert found["cs held out, hits@1"] == 0.7
+    assert found["cs NTREX, accuracy to_source"] == 0.4
+    assert "cs Tatoeba test, hits@1" not in found
