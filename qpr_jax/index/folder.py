@@ -207,10 +207,6 @@ class FolderStore:
         for some, _ in self._blocks(self._fresh(), vectors=False):
             yield from some
 
-    def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
-        """Yield all questions and their vectors float32 [n, d], some thousand at a time."""
-        return self._blocks(self._fresh())
-
     def new_ids(self, count: int) -> list[Id]:
         """As of `Store`: the next numbers; random ones when the counter comes to its end."""
         first = self._fresh().next_id
