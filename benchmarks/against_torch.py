@@ -109,18 +109,24 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
     import jax
 
     from qpr_jax.training.batches import lay_out
-    from qpr_jax.training.distributed import make_mesh, replicated
+    from qpr_jax.training.distributed import make_mesh, replicated, split_over
     from qpr_jax.training.losses_config import loss_terms
     from qpr_jax.training.phases import init_model
-    from qpr_jax.training.train_step import init_state, make_loss, make_train_step
+    from qpr_jax.training.train_step import (
+        init_state,
+        make_loss,
+        make_optimizer,
+        make_train_step,
+    )
 
     config, dataset, feed = setup
     vocabulary, width = dataset.tokenizer, dataset.token_ids.shape[1]
     mesh = make_mesh(config.batch_size, 1)
     encoder, params = init_model(config, setup.dataset)
     loss = make_loss(encoder, mesh, loss_terms(config))
-    train_step = make_train_step(loss, config.optimizer.learning_rate, seed=config.seed).step
-    state = jax.device_put(init_state(params), replicated(mesh))
+    optimizer = make_optimizer(config.optimizer.learning_rate)
+    train_step = make_train_step(loss, optimizer, seed=config.seed)
+    state = jax.device_put(init_state(params, optimizer), replicated(mesh))
     strings = [setup.strings(i) for i in range(STEPS)]
 
     def from_words(i: int):
@@ -129,11 +135,11 @@ def our_steps(setup: Setup, *, from_strings: bool) -> Callable[[int], Any]:
         clusters = dataset.clusters[setup.rows(i)[config.batch_size :]].astype(np.int32)
         return lay_out(words[None], clusters[None], feed.shapes, vocabulary_size=vocabulary.size)
 
-    batch_at = from_words if from_strings else feed.layout
+    batch_at = from_words if from_strings else feed.batch_at
 
     def step(i: int):
         nonlocal state
-        state, metrics = train_step(state, batch_at(i).placed(mesh))
+        state, metrics = train_step(state, split_over(batch_at(i), mesh))
         return metrics["loss"]
 
     return step
@@ -143,8 +149,8 @@ def blocks_of(setup: Setup, step: int):
     """A batch for PyTorch: blocks of token ids, and the row of each question in them."""
     import torch
 
-    batch = setup.feed.layout(step)
-    words = batch.vocab_ids[batch.unique_ids].astype(np.int64)
+    batch = setup.feed.batch_at(step)
+    words = batch.unique_ids.astype(np.int64)
     return [torch.from_numpy(words[block]) for block in batch.blocks], torch.from_numpy(batch.order)
 
 

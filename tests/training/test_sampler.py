@@ -175,3 +175,17 @@ def test_streams_of_one_seed_differ():
         permuted_pairs(pairs, 200, seed=3)(1),
         pairs[np.random.default_rng([3, 1]).permutation(200)],
     )
+
+
+def test_dropout_keeps_the_first_and_the_last_token_of_a_transformer():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 12, 500)
+    words = rng.integers(5, 50, (500, 12)).astype(np.int32)
+    words[:, 0], words[np.arange(500), lengths - 1] = 1, 2
+    words[np.arange(12) >= lengths[:, None]] = 0
+    found = drop_tokens(words, 0.5, seed=0, step=0, keep_ends=True)
+    left = (found > 0).sum(axis=1)
+    assert left.sum() < 0.75 * lengths.sum()
+    assert (left[lengths > 2] > 2).all()  # never all words
+    np.testing.assert_array_equal(found[:, 0], words[:, 0])
+    np.testing.assert_array_equal(found[np.arange(500), left - 1], 2)
