@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import logging
 import re
 import threading
 import time
@@ -37,8 +36,6 @@ from qpr_jax.index.questions import RepeatedIdError
 from qpr_jax.index.recipe import Recipe
 
 __all__ = ["MilvusStore", "is_address", "run_of"]
-
-log = logging.getLogger(__name__)
 
 FORMAT = "qpr_jax milvus 1"
 _CHUNK, _HITS = 512, 10_000  # questions of a call; hits of a call
@@ -114,7 +111,6 @@ class MilvusStore:
         server.call("alter_alias" if old else "create_alias", build, name)
         if old:
             server.call("drop_collection", present)
-        log.info("index: %s of %s questions in %s", index["index_type"], f"{len(keys):,}", address)
         return cls(address)
 
     def __repr__(self) -> str:
