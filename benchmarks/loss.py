@@ -1,321 +1,157 @@
-"""Time and memory of SDML's value and gradient, from 512 to 131,072 pairs, float32.
+"""Time, compile time and memory of SDML's value and gradient, float32, 300 dimensions.
 
-    python -m benchmarks.loss [--sizes 512 1024] [--variants tiled plain] [--out FILE]
+    python -m benchmarks.loss [--quick] [--sizes 512 4096] [--against FOLDER] [--out PAGE]
 
-The loss has squared distances, a uniform prior, smoothing 0.3 and 300 dimensions. "tiled" is the
-default of `sdml_loss`; "plain" holds all distances at once; "autodiff" computes the plain formula
-in the same tiles and lets JAX differentiate each tile; "torch" is the plain formula in PyTorch and
-"torch_ce" its `cross_entropy` with label smoothing (`pip install torch`; both are left out where
-PyTorch is missing).
-
-Each measurement runs in a process of its own; the variants alternate. A process reports the best
-time of a few calls after compiling, and its peak memory; the table has the medians over the rounds.
-"over the floor" divides the time by that of the matrix products alone: 6 N^2 d operations (8 N^2 d
-for both directions, which need one product more) at the rate of a product of 4096 x 4096.
+Each measurement runs in a process of its own and reports its best call. "over the products" divides
+the time by that of the three matrix products alone, 6 N^2 d operations at the rate of a product of
+4096 x 4096. `--against` alternates with the package of another checkout and adds the ratio.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import importlib.util
 import json
-import math
 import os
 import pathlib
+import platform
+import resource
 import statistics
+import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import TooLong, best_of, peak_gib, positive, program, run
-from qpr_jax.errors import UserError
-
-SMOOTHING = 0.3
-SIZES = (512, 2048, 8192, 16384, 32768, 65536, 131072)
-VARIANTS = {
-    "tiled": "tiled",
-    "plain": "plain",
-    "both": "tiled, both directions",
-    "autodiff": "tiled by autodiff",
-    "torch": "PyTorch",
-    "torch_ce": "PyTorch, cross_entropy",
-}
-# float32 values per distance that the variants without tiles hold at once, measured at N = 4,096.
-NUMBERS = {"plain": 6, "torch": 6, "torch_ce": 4}
-RATE = "rate"
+SIZES = (512, 4096, 16_384, 65_536)
+DIM = 300
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def measure(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
+def vectors(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Queries and candidates with distances similar to those in training."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((size, DIM), dtype=np.float32) for _ in range(2))
+    scale = 2 / np.sqrt(DIM, dtype=np.float32)
+    return scale * x, scale * (x + 0.5 * y)
+
+
+def measure(size: int, symmetric: bool) -> dict[str, float]:
     """Run one measurement, in this process."""
-    if variant == RATE:
-        return {"rate": matmul_rate()}
-    setup = of_torch if variant.startswith("torch") else of_jax
-    return setup(variant, size, dim, devices)
-
-
-def of_jax(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     from qpr_jax.losses import sdml_loss
-    from qpr_jax.losses.dispatch import choose_method
 
-    default = None if variant == "plain" else "auto"
-    tile = choose_method(default, size // devices, size, distance="ssd", prior="uniform").tile
-    if variant == "autodiff":
-        loss = functools.partial(loss_by_autodiff, tile=tile)
-    else:
-        how = {"smoothing": SMOOTHING, "symmetric": variant == "both", "tile": default}
-        loss = functools.partial(sdml_loss, **how)
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
-    split = PartitionSpec("data")
-    if devices > 1:
-        loss = functools.partial(loss, axis_name="data")
-        loss = jax.shard_map(loss, mesh=mesh, in_specs=(split, split), out_specs=PartitionSpec())
-    start = peak_gib()
-    x, y = (jax.device_put(jnp.asarray(a), NamedSharding(mesh, split)) for a in pairs(size, dim))
-    compiled = jax.jit(jax.value_and_grad(loss, argnums=(0, 1))).lower(x, y).compile()
-    seconds, (value, gradients) = best_of(lambda: jax.block_until_ready(compiled(x, y)))
-    found = {"seconds": seconds, "peak_gib": peak_gib(), "start_gib": start, "tile": tile}
-    return found | {"loss": float(value), "slope": slope((x, y), gradients)}
+    x, y = map(jnp.asarray, vectors(size))
+    start = time.perf_counter()
+    loss = jax.value_and_grad(lambda x, y: sdml_loss(x, y, symmetric=symmetric), (0, 1))
+    compiled = jax.jit(loss).lower(x, y).compile()
+    compile_seconds = time.perf_counter() - start
+    seconds, value = [], 0.0
+    while len(seconds) < 2 or (sum(seconds) < 3 and len(seconds) < 50):
+        start = time.perf_counter()
+        value, _ = jax.block_until_ready(compiled(x, y))
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] > 60:
+            break
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    best = min(seconds)
+    return {"seconds": best, "compile": compile_seconds, "peak": peak, "loss": float(value)}
 
 
-def of_torch(variant: str, size: int, dim: int, devices: int) -> dict[str, Any]:
-    import torch
-
-    torch.set_num_threads(os.cpu_count())
-    torch.ones(1, requires_grad=True).sum().backward()  # so that `start` includes autograd itself
-    start = peak_gib()
-    x, y = (torch.from_numpy(a).requires_grad_() for a in pairs(size, dim))
-    loss = torch_cross_entropy if variant == "torch_ce" else torch_loss
-
-    def value_and_gradient():
-        x.grad = y.grad = None
-        value = loss(x, y)
-        value.backward()
-        return value.item()
-
-    seconds, value = best_of(value_and_gradient)
-    found = {"seconds": seconds, "peak_gib": peak_gib(), "start_gib": start, "tile": None}
-    sides = (x.detach().numpy(), y.detach().numpy())
-    return found | {"loss": value, "slope": slope(sides, (x.grad.numpy(), y.grad.numpy()))}
-
-
-def pairs(size: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Queries and candidates, float32 [size, dim], with distances similar to those in training.
-
-    The second half is the first with sides and signs exchanged. So both directions have the same
-    loss, and all variants must return the same value.
-    """
-    rng = np.random.default_rng(0)
-    x, y = np.empty((2, size, dim), np.float32)
-    half = size // 2
-    rng.standard_normal(out=x[:half], dtype=np.float32)
-    rng.standard_normal(out=y[:half], dtype=np.float32)
-    y[:half] = x[:half] + 0.5 * y[:half]
-    for side in (x[:half], y[:half]):
-        side *= 2 / math.sqrt(dim)
-    x[half:], y[half:] = -y[:half], -x[:half]
-    return x, y
-
-
-def slope(vectors: tuple[Any, Any], gradients: tuple[Any, Any]) -> float:
-    """The derivative of the loss by the scale of all vectors, to compare gradients by."""
-    both = zip(vectors, gradients, strict=True)
-    return sum(float(np.vdot(np.asarray(a, np.float64), np.asarray(g))) for a, g in both)
-
-
-def loss_by_autodiff(x, y, *, tile):
-    """SDML by its plain formula, a few rows at a time."""
-    import jax
-    import jax.numpy as jnp
-
-    from qpr_jax.losses.autodiff_tiles import sum_in_tiles
-
-    def divergences(x, y, own, _):
-        squared = (x**2).sum(axis=1)[:, None] + (y**2).sum(axis=1)[None] - 2 * x @ y.T
-        log_p = jax.nn.log_softmax(-squared, axis=1)
-        positive = jnp.take_along_axis(log_p, own, axis=1)[:, 0]
-        cross_entropy = -(1 - SMOOTHING) * positive - SMOOTHING * log_p.mean(axis=1)
-        return cross_entropy - target_entropy(y.shape[0])
-
-    own = jnp.arange(x.shape[0])[:, None]
-    return sum_in_tiles(divergences, x, y, own, None, tile) / x.shape[0]
-
-
-def torch_loss(x, y):
-    """SDML by its plain formula, in PyTorch."""
-    import torch
-    from torch.nn import functional
-
-    count = len(y)
-    log_p = functional.log_softmax(-torch_distances(x, y), dim=1)
-    targets = torch.full((len(x), count), SMOOTHING / count, device=x.device)
-    targets.diagonal().add_(1 - SMOOTHING)
-    return functional.kl_div(log_p, targets, reduction="batchmean")
-
-
-def torch_cross_entropy(x, y):
-    """SDML by PyTorch's cross entropy with label smoothing, less the entropy of the targets."""
-    import torch
-    from torch.nn import functional
-
-    logits, own = -torch_distances(x, y), torch.arange(len(x), device=x.device)
-    value = functional.cross_entropy(logits, own, label_smoothing=SMOOTHING)
-    return value - target_entropy(len(y))
-
-
-def torch_distances(x, y):
-    return (x**2).sum(dim=1)[:, None] + (y**2).sum(dim=1)[None] - 2 * x @ y.T
-
-
-def target_entropy(count: int) -> float:
-    own, other = 1 - SMOOTHING + SMOOTHING / count, SMOOTHING / count
-    return -own * math.log(own) - (count - 1) * other * math.log(other)
-
-
-def matmul_rate() -> float:
+def product_rate() -> float:
     """Operations a second of a float32 matrix product."""
     import jax
     import jax.numpy as jnp
 
-    n = 4096
-    rng = np.random.default_rng(0)
-    a, b = (jnp.asarray(rng.standard_normal((n, n), np.float32)) for _ in range(2))
-    product = jax.jit(lambda a, b: jnp.matmul(a, b, precision="highest")).lower(a, b).compile()
-    return 2 * n**3 / best_of(lambda: product(a, b).block_until_ready(), most=20)[0]
+    left = jnp.asarray(np.random.default_rng(0).standard_normal((4096, 4096), np.float32))
+    product = jax.jit(lambda left: jnp.matmul(left, left, precision="highest"))
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        product(left).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return 2 * 4096**3 / min(seconds)
 
 
-def available_gib() -> float:
-    meminfo = pathlib.Path("/proc/meminfo")
-    if not meminfo.is_file():
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    lines = (line.split() for line in meminfo.read_text().splitlines())
-    return next(int(line[1]) for line in lines if line[0] == "MemAvailable:") / 2**20
+def run(root: pathlib.Path, size: int, symmetric: bool) -> dict[str, Any]:
+    """Measure in a process that imports the package from `root`, and compiles without a cache."""
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    command = [sys.executable, __file__, "--worker", str(size), str(int(symmetric))]
+    done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def main() -> int:
-    arguments = parse()
-    variants = arguments.variants
-    if importlib.util.find_spec("torch") is None and any(v.startswith("torch") for v in variants):
-        print("PyTorch is not installed, so its variants are left out: `pip install torch`\n")
-        variants = [name for name in variants if not name.startswith("torch")]
-    rate = run("benchmarks.loss", task(RATE, arguments, 0))["rate"]
-    print(f"{os.cpu_count()} cores, {rate / 1e9:,.0f} GFLOP/s, d = {arguments.dim}\n")
-    print("| N | variant | rows a tile | s | over the floor | peak GiB | before the arrays |")
-    print("|---" * 7 + "|", flush=True)
-    disagree, measured = [], 0
-    ended: dict[str, str] = {}  # variant -> the reason why it is no longer measured
-    for size in sorted(arguments.sizes):
-        found = measure_size(arguments, variants, size, ended)
-        for name in variants:
-            print(row(name, size, arguments, rate, found[name], ended.get(name)), flush=True)
-        rounds = [result for results in found.values() for result in results]
-        measured += len(rounds)
-        for what, tolerance in (("loss", 1e-5), ("slope", 1e-4)) if rounds else ():
-            values = [result[what] for result in rounds]
-            if max(values) - min(values) > tolerance * abs(values[0]):
-                disagree.append(f"N = {size}: {what} from {min(values)!r} to {max(values)!r}")
-    if disagree:
-        raise UserError(f"expected the same loss and gradient from all variants, got {disagree}")
-    if not measured:
-        raise UserError(
-            "expected a measurement, got none", remedy="raise `--limit` or choose smaller `--sizes`"
-        )
-    print("\nAll variants gave the same loss (within 1e-5) and slope in the scale (1e-4).")
-    return 0
+def row(size: int, symmetric: bool, arguments: argparse.Namespace, rate: float) -> str:
+    """Measure a size, alternating with the other checkout, and format its row."""
+    ours, others = [], []
+    for _ in range(arguments.rounds):
+        ours.append(run(ROOT, size, symmetric))
+        if arguments.against:
+            others.append(run(arguments.against, size, symmetric))
+    for one in (*ours, *others):
+        if abs(one["loss"] - ours[0]["loss"]) > 1e-5 * abs(ours[0]["loss"]):
+            raise SystemExit(f"N = {size}: expected one loss, got {one} and {ours[0]}")
+    best = min(one["seconds"] for one in ours)
+    floor = (12 if symmetric else 6) * size**2 * DIM / rate
+    cells = [
+        f"{size:,}" + (", symmetric" if symmetric else ""),
+        f"{best:.4g}",
+        f"{best / floor:.2f}",
+        f"{statistics.median(one['compile'] for one in ours):.1f}",
+        f"{max(one['peak'] for one in ours):.2f}",
+    ]
+    if others:
+        other = min(one["seconds"] for one in others)
+        cells.append(f"{best / other:.2f}")
+        cells.append(f"{statistics.median(one['compile'] for one in others):.1f}")
+        cells.append(f"{max(one['peak'] for one in others):.2f}")
+    return f"| {' | '.join(cells)} |"
 
 
-def parse() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sizes", nargs="+", type=positive, default=SIZES, help="even numbers of pairs"
-    )
-    parser.add_argument("--dim", type=positive, default=300)
-    parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--limit", type=positive, default=600, help="seconds for one process")
-    parser.add_argument("--devices", type=positive, default=1, help="virtual devices for `tiled`")
-    parser.add_argument(
-        "--out", type=pathlib.Path, help="write all results to this file, as JSON lines"
-    )
+    parser.add_argument("--worker", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="512 and 4,096 pairs, once")
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--against", type=pathlib.Path, help="a checkout to compare with")
+    parser.add_argument("--out", type=pathlib.Path, help="write the page to this file")
     arguments = parser.parse_args()
-    for size in arguments.sizes:
-        if size % 2 or size % arguments.devices:
-            parser.error(f"--sizes: expected even numbers that --devices divides, got {size}")
+    if arguments.worker:
+        size, symmetric = arguments.worker
+        print(json.dumps(measure(size, bool(symmetric))))
+        return
+    if arguments.quick:
+        arguments.sizes, arguments.rounds = SIZES[:2], 1
+    rate = product_rate()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ).stdout.strip()
+    heads = ["N", "s", "over the products", "compile s", "peak GiB"]
+    if arguments.against:
+        heads += ["time / before", "before: compile s", "before: peak GiB"]
+    lines = [
+        "# The loss",
+        "",
+        "Value and gradient of SDML, float32, d = 300, smoothing 0.3. Written by",
+        "`python -m benchmarks.loss`; each number is the best call of the processes of a size.",
+        "",
+        f"{os.cpu_count()} cores, {platform.machine()}, {rate / 1e9:,.0f} GFLOP/s in products, "
+        f"load {os.getloadavg()[0]:.1f} at the start, commit {commit or 'unknown'}.",
+        "",
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+    ]
+    print("\n".join(lines), flush=True)
+    for size, symmetric in [(size, False) for size in arguments.sizes] + [(1024, True)]:
+        lines.append(row(size, symmetric, arguments, rate))
+        print(lines[-1], flush=True)
     if arguments.out:
-        arguments.out.write_text("")
-    return arguments
-
-
-def task(variant: str, arguments: argparse.Namespace, size: int) -> dict[str, Any]:
-    devices = arguments.devices if variant == "tiled" else 1
-    return {"variant": variant, "size": size, "dim": arguments.dim, "devices": devices}
-
-
-def measure_size(
-    arguments: argparse.Namespace, variants: list[str], size: int, ended: dict[str, str]
-) -> dict[str, list[dict[str, Any]]]:
-    """Measure all rounds of each variant; add those that fail to `ended`, with the reason."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
-    for number in range(arguments.rounds):
-        for name in variants:
-            needs = NUMBERS.get(name, 0) * 4 * size**2 / 2**30
-            if needs > available_gib():
-                ended[name] = f"needs {needs:.0f} GiB"
-            if name in ended:
-                continue
-            given = task(name, arguments, size)
-            flags = f"--xla_force_host_platform_device_count={given['devices']}"
-            try:
-                result = run(
-                    "benchmarks.loss",
-                    given,
-                    limit=arguments.limit,
-                    environment={"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}"},
-                )
-            except TooLong:
-                ended[name] = f"killed after {arguments.limit} s at N = {size:,}"
-                continue
-            except UserError as error:
-                print(f"error: {error}", file=sys.stderr)
-                ended[name] = f"failed at N = {size:,}"
-                continue
-            found[name].append(result)
-            print(f"N = {size}, round {number}, {name}: {result['seconds']:.3f} s", file=sys.stderr)
-            if arguments.out:
-                with arguments.out.open("a") as file:
-                    file.write(json.dumps({"round": number, **given, **result}) + "\n")
-    return found
-
-
-def row(
-    variant: str,
-    size: int,
-    arguments: argparse.Namespace,
-    rate: float,
-    results: list[dict[str, Any]],
-    why_none: str | None,
-) -> str:
-    name = VARIANTS[variant]
-    if variant == "tiled" and arguments.devices > 1:
-        name += f", {arguments.devices} devices"
-    if not results:
-        return f"| {size:,} | {name} | | {why_none} | | | |"
-    middle = {
-        what: statistics.median(result[what] for result in results)
-        for what in ("seconds", "peak_gib", "start_gib")
-    }
-    floor = (8 if variant == "both" else 6) * size**2 * arguments.dim / rate
-    seconds = middle["seconds"]
-    return (
-        f"| {size:,} | {name} | {results[0]['tile'] or 'all'} | {seconds:.4g} "
-        f"| {seconds / floor:.2f} | {middle['peak_gib']:.2f} | {middle['start_gib']:.2f} |"
-    )
+        arguments.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, measure))
+    main()

@@ -11,7 +11,6 @@ import numpy as np
 from jax import lax
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses.choices import PAIR_DISTANCES
 from qpr_jax.losses.distances import (
     as_floats,
     check_choice,
@@ -132,7 +131,7 @@ def _labeled_distances(
     left: jax.Array, right: jax.Array, labels: jax.Array, metric: str, margin: float
 ) -> tuple[jax.Array, jax.Array]:
     """Check the arguments; the distance of each pair, [n], and its label, bool [n]."""
-    check_choice("metric", metric, PAIR_DISTANCES)
+    check_choice("metric", metric, ("cosine", "euclidean"))
     if left.ndim != 2 or 0 in left.shape or left.shape != right.shape:
         raise UserError(
             f"expected `left` and `right` of one non-empty [n, d], got {left.shape} and "

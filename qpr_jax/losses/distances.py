@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from qpr_jax.tuning import Tuning, default_tuning
+from qpr_jax.tiles import in_tiles, join_tiles
 
 # The rounding error of |x|^2 + |y|^2 - 2 x.y is about 3e-7 of |x|^2 + |y|^2. Below this share of
 # that sum more than 5e-6 of the result could be rounding, so it is computed from x - y.
-NEAR = 1 / 16
+_NEAR = 1 / 16
+# Scores of losses without a gradient by hand that are held at once, 64 MiB an array.
+_DENSE_SCORES = 1 << 24
+
+DISTANCES = ("ssd", "euc")  # the squared Euclidean distance, and its root
 
 
 def check_batch(queries: jax.Array, candidates: jax.Array, clusters: jax.Array | None) -> None:
@@ -56,6 +60,12 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless `value` is one of the choices."""
     if value not in choices:
         raise ValueError(f"expected `{name}` to be one of {', '.join(choices)}, got {value!r}")
+
+
+def check_smoothing(smoothing: float) -> None:
+    """Raise ValueError unless `smoothing` is a share."""
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"expected `smoothing` from 0 to 1, got {smoothing}")
 
 
 def as_floats(*arrays: jax.Array) -> tuple[jax.Array, ...]:
@@ -132,32 +142,28 @@ def mean_vector(rows: jax.Array) -> jax.Array:
     rounding the mean, and not in others. Value and gradient would then have different centers,
     which matters if the mean is large.
     """
-    return round_down(lax.stop_gradient(rows.mean(axis=0)))
+    kind = jnp.finfo(rows.dtype)
+    mean = lax.stop_gradient(rows.mean(axis=0))
+    return lax.reduce_precision(mean, kind.nexp, kind.nmant - 1)
 
 
-def round_down(array: jax.Array) -> jax.Array:
-    """The array without its last bit, which no compiler fuses with what follows."""
-    kind = jnp.finfo(array.dtype)
-    return lax.reduce_precision(array, kind.nexp, kind.nmant - 1)
-
-
-def products(
-    left: jax.Array, right: jax.Array, precision: lax.PrecisionLike, tuning: Tuning | None = None
+def map_rows(
+    losses: Callable[[Any], jax.Array], rows: Any, columns: int, max_scores: int = _DENSE_SCORES
 ) -> jax.Array:
-    """All dot products of the rows of left [n, d] and right [m, d], [n, m].
+    """The losses of all rows, [n]; in tiles, if rows times columns are more than `max_scores`.
 
-    On a CPU computed as sums of short sums, with half the rounding error of long ones; `tuning` has
-    their number.
+    Args:
+      losses: maps a tree of arrays [t, ...] to the losses of these rows, [t].
+      rows: that tree with all rows, [n, ...].
+      columns: scores of a row.
+      max_scores: held at once. What a tile computes is computed again for the gradient.
     """
-    dim = left.shape[1]
-    length = (tuning or default_tuning()).sum_length(len(left), len(right), dim)
-    return functools.reduce(
-        jnp.add,
-        (
-            jnp.matmul(left[:, k : k + length], right[:, k : k + length].T, precision=precision)
-            for k in range(0, dim, length)
-        ),
-    )
+    count = len(jax.tree.leaves(rows)[0])
+    if count * columns <= max_scores:
+        return losses(rows)
+    size = max(1, max_scores // columns)
+    tiles = jax.tree.map(lambda array: in_tiles(array, size), rows)
+    return join_tiles(lax.map(jax.checkpoint(losses), tiles), count)
 
 
 def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -168,8 +174,7 @@ def paired_squared_distances(x: jax.Array, y: jax.Array) -> jax.Array:
 def squared_distances(
     x: jax.Array,
     y: jax.Array,
-    precision: lax.PrecisionLike = lax.Precision.HIGHEST,
-    tuning: Tuning | None = None,
+    precision: str | lax.PrecisionLike = "highest",
 ) -> jax.Array:
     """All squared Euclidean distances, with a relative error of at most 1e-5, however small.
 
@@ -180,8 +185,7 @@ def squared_distances(
     Args:
       x: floating [n, d].
       y: of the same type, [m, d].
-      precision: of the matrix product.
-      tuning: of the matrix product; None: of JAX's first device.
+      precision: of the matrix product, as JAX names it.
 
     Returns:
       [n, m] of that type, at least 0. The gradient is as accurate.
@@ -191,8 +195,8 @@ def squared_distances(
     center = mean_vector(y)[None]
     u, v = x - center, y - center
     scale = (u**2).sum(axis=1)[:, None] + (v**2).sum(axis=1)[None]
-    expanded = scale - 2 * products(u, v, precision, tuning)
-    near = expanded < NEAR * scale
+    expanded = scale - 2 * jnp.matmul(u, v.T, precision=precision)
+    near = expanded < _NEAR * scale
     rows, room = x.shape[0], 4 * x.shape[0] + 64
 
     def few(x: jax.Array, y: jax.Array, expanded: jax.Array, near: jax.Array) -> jax.Array:

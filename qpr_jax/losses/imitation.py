@@ -11,9 +11,7 @@ from jax import lax
 from jax.scipy.special import logsumexp
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses.autodiff_tiles import sum_in_tiles
-from qpr_jax.losses.distances import as_floats, gather, own_rows, products
-from qpr_jax.tuning import Tuning, default_tuning
+from qpr_jax.losses.distances import as_floats, gather, map_rows, own_rows
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -60,8 +58,7 @@ def similarities_loss(
     targets: jax.Array,
     *,
     temperature: float = 0.05,
-    precision: str = "highest",
-    tuning: Tuning | None = None,
+    precision: str | lax.PrecisionLike = "highest",
     axis_name: Hashable | None = None,
 ) -> jax.Array:
     """KL divergence of the student's neighbors in the batch from the teacher's.
@@ -76,7 +73,6 @@ def similarities_loss(
       targets: floating [n, t], of the teacher for the same questions. A constant: no gradient.
       temperature: above 0; a small one looks at the nearest neighbors alone.
       precision: of the products, as in `sdml_loss`.
-      tuning: the platform and its constants; None: of JAX's first device.
       axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over.
         Neither value nor gradient depends on the devices.
 
@@ -107,24 +103,24 @@ def similarities_loss(
         raise UserError(
             f"`temperature`: expected above 0 and finite, got {temperature}", remedy="0.05 is usual"
         )
-    tuning, count = tuning or default_tuning(), len(vectors)
+    count = len(vectors)
     sides = tuple(map(unit_vectors, as_floats(vectors, lax.stop_gradient(targets))))
     everyone = tuple(gather(side, count, axis_name) for side in sides)
     if len(everyone[0]) < 2:
         raise UserError("`vectors`: expected 2 and more, got 1", remedy="give a larger batch")
 
-    def divergences(rows: Any, others: Any, own: jax.Array, _: None) -> jax.Array:
-        neighbors = own != jnp.arange(len(others[0]), dtype=own.dtype)[None]
+    def divergences(tile: Any) -> jax.Array:
+        rows, own = tile
+        neighbors = own != jnp.arange(len(everyone[0]), dtype=own.dtype)[None]
         student, teacher = (
-            _log_shares(products(*side, precision, tuning) / temperature, neighbors)
-            for side in zip(rows, others, strict=True)
+            _log_shares(jnp.matmul(x, y.T, precision=precision) / temperature, neighbors)
+            for x, y in zip(rows, everyone, strict=True)
         )
         teacher = lax.stop_gradient(teacher)
         return jnp.where(neighbors, jnp.exp(teacher) * (teacher - student), 0).sum(axis=1)
 
-    tile = tuning.rows_of_tile(count, len(everyone[0]))
-    own = own_rows(count, axis_name)
-    loss = sum_in_tiles(divergences, sides, everyone, own, None, tile, axis_name) / count
+    rows = (sides, own_rows(count, axis_name))
+    loss = map_rows(divergences, rows, len(everyone[0])).mean()
     return loss if axis_name is None else lax.pmean(loss, axis_name)
 
 

@@ -1,18 +1,24 @@
-"""Multiple negatives ranking loss: the softmax of SDML over similarities."""
+"""Multiple negatives ranking loss: a softmax over similarities."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from qpr_jax.errors import UserError
-from qpr_jax.losses.choices import SIMILARITIES
-from qpr_jax.losses.dispatch import Tile
-from qpr_jax.losses.distances import as_floats, check_batch, check_choice
-from qpr_jax.losses.sdml import sdml_loss
-from qpr_jax.tuning import Tuning
+from qpr_jax.losses.distances import (
+    as_floats,
+    check_batch,
+    check_choice,
+    check_smoothing,
+    gather,
+    gather_clusters,
+    own_rows,
+)
+from qpr_jax.losses.row_logsumexp import divergence_sum
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -25,16 +31,13 @@ def ranking_loss(
     smoothing: float = 0.0,
     symmetric: bool = False,
     clusters: jax.Array | None = None,
-    tile: Tile = "auto",
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
-    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of the cross-entropy of the pair's own candidate among all candidates.
 
     With s_ij the similarity of query i and candidate j, the prediction is
-    p_ij = softmax_j(scale s_ij). It is `sdml_loss` of the distances -scale s_ij, with the same
-    masks, extra candidates, directions, tiles and devices.
+    p_ij = softmax_j(similarity_scale s_ij).
 
     Args:
       queries: floating [n, d].
@@ -45,17 +48,13 @@ def ranking_loss(
       smoothing: the mass spread evenly over all candidates, 0 to 1, as in `sdml_loss`. The entropy
         of the targets is subtracted, so that the minimum is 0.
       symmetric: take the mean of this loss and that of the n paired candidates against all queries.
-      clusters: integer [m], or [n] if the extra candidates have none: the cluster of each
-        candidate and its query, -1 for none; ids fit int32. A row skips other candidates
-        of its own cluster.
-      tile: rows of similarities that are computed at a time, as in `sdml_loss`.
-      axis_name: the mapped axis (for example of `jax.shard_map`) that the batch is split over, as
-        in `sdml_loss`. Neither value nor gradient depends on the devices.
-      precision: of the matrix products, as in `sdml_loss`.
-      tuning: the platform and its constants; None: of JAX's first device.
+      clusters: as in `sdml_loss`.
+      axis_name: as in `sdml_loss`.
+      precision: as in `sdml_loss`.
 
     Returns:
-      float32 scalar, float64 if the vectors are, at least 0 to rounding.
+      float32 scalar, float64 if the vectors are, at least 0 to rounding. Forward-mode derivatives
+      are not supported.
 
     Raises:
       ValueError: an argument has another shape, range or name than stated above.
@@ -72,24 +71,36 @@ def ranking_loss(
       MultipleNegativesSymmetricRankingLoss.
     """
     check_batch(queries, candidates, clusters)
-    check_choice("similarity", similarity, SIMILARITIES)
+    check_choice("similarity", similarity, ("cosine", "dot"))
+    check_smoothing(smoothing)
     if not 0 < similarity_scale < float("inf"):
         raise UserError(
             f"`similarity_scale`: expected above 0 and finite, got {similarity_scale}",
             remedy="20 is usual for cosines, 1 for dot products",
         )
+    n, m = len(queries), len(candidates)
     queries, candidates = as_floats(queries, candidates)
     if similarity == "cosine":
         queries, candidates = unit_vectors(queries), unit_vectors(candidates)
-    return sdml_loss(
-        similarity_scale * queries,
-        candidates,
-        distance="dot",
-        smoothing=smoothing,
-        symmetric=symmetric,
-        clusters=clusters,
-        tile=tile,
-        axis_name=axis_name,
-        precision=precision,
-        tuning=tuning,
-    )
+    known = gather_clusters(clusters, n, m, axis_name)
+    own = own_rows(n, axis_name)[:, 0]
+    positive = similarity_scale * (queries * candidates[:n]).sum(axis=1)
+    directions = [(queries, candidates)]
+    if symmetric:
+        directions.append((candidates[:n], queries))
+    loss = jnp.zeros_like(positive).sum()
+    for rows, others in directions:
+        columns = gather(others, n, axis_name)
+        loss += divergence_sum(
+            rows,
+            columns,
+            jnp.zeros_like(columns[:, 0]),
+            positive,
+            own,
+            None if known is None else known[: len(columns)],
+            smoothing=smoothing,
+            factor=similarity_scale,
+            precision=precision,
+        )
+    loss /= n * len(directions)
+    return loss if axis_name is None else lax.pmean(loss, axis_name)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from qpr_jax.losses.choices import DISTANCES, NEGATIVES
 from qpr_jax.losses.distances import (
+    DISTANCES,
     as_floats,
     check_batch,
     check_choice,
@@ -21,7 +21,6 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
-from qpr_jax.tuning import Tuning, default_tuning
 
 
 def triplet_loss(
@@ -35,7 +34,6 @@ def triplet_loss(
     key: jax.Array | None = None,
     axis_name: Hashable | None = None,
     precision: str | lax.PrecisionLike = "highest",
-    tuning: Tuning | None = None,
 ) -> jax.Array:
     """Mean over the batch of max(0, d(query, positive) - d(query, negative) + margin).
 
@@ -60,7 +58,6 @@ def triplet_loss(
         in `sdml_loss`. The choice, the value and the gradient do not depend on the devices.
       precision: of the matrix product that hard negatives are chosen by, as in `sdml_loss`. The
         distances of the value come from differences.
-      tuning: the platform and its constants; None: of JAX's first device.
 
     Returns:
       float32 scalar, float64 if the vectors are, at least 0.
@@ -78,12 +75,11 @@ def triplet_loss(
       Bonadiman, Kumar and Mittal (2019), equation (2).
     """
     check_batch(queries, candidates, clusters)
-    check_choice("negatives", negatives, NEGATIVES)
+    check_choice("negatives", negatives, ("random", "hard", "hard_anchor"))
     check_choice("distance", distance, DISTANCES)
     if not margin >= 0:
         raise ValueError(f"expected `margin` of at least 0, got {margin}")
 
-    tuning = tuning or default_tuning()
     n, m = queries.shape[0], candidates.shape[0]
     queries, candidates = as_floats(queries, candidates)
     positives, all_candidates = candidates[:n], gather(candidates, n, axis_name)
@@ -100,7 +96,7 @@ def triplet_loss(
     else:
         target = positives if negatives == "hard" else queries
         closeness = squared_distances(
-            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision, tuning
+            lax.stop_gradient(target), lax.stop_gradient(all_candidates), precision
         )
         chosen = jnp.where(allowed, closeness, jnp.inf).argmin(axis=1)
 

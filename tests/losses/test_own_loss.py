@@ -4,12 +4,12 @@ import pathlib
 import runpy
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from qpr_jax import LossSpec, UserError, load_config, register_loss
 from qpr_jax.training.checks import validate
 from qpr_jax.training.losses_config import LOSSES
+from tests.losses.cases import check, over_devices, pairs
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
@@ -28,18 +28,15 @@ def hinge_loss(_hinge):
     return runpy.run_path(str(ROOT / "examples" / "custom_loss.py"))["hinge_loss"]
 
 
-def test_the_loss_of_the_example(hinge_loss, batch, mapped):
+def test_the_loss_of_the_example(hinge_loss):
     assert LOSSES["hinge"].fn is hinge_loss
     assert LOSSES["hinge"].settings == {"margin"}
     line = jnp.array([[0.0], [2.0]])
     # Distances 0, 4 and 4, 0, and a margin of 5: 5 + 0 - 4 for each of the two negatives.
     assert float(hinge_loss(line, line, margin=5.0)) == 1
-    queries, candidates, _ = batch(16, 24, 5)
-    one, eight = (mapped(hinge_loss, devices)(queries, candidates) for devices in (1, 8))
+    one, eight = (over_devices(hinge_loss, count, pairs(16, 16, 5)[:2]) for count in (1, 8))
     assert one[0] > 0
-    np.testing.assert_allclose(one[0], eight[0], rtol=1e-5)
-    for found, expected in zip(eight[1], one[1], strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    check(eight, (float(one[0]), *one[1]))
 
 
 @pytest.mark.usefixtures("hinge_loss")

@@ -1,106 +1,13 @@
-import functools
+"""SDML against the paper, the authors' code and values worked by hand."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, PartitionSpec
 
-from qpr_jax.losses import sdml_loss
+from qpr_jax.losses import ranking_loss, sdml_loss
 from tests.losses import references
-from tests.losses.references import DEVICES, slow
-
-
-def reference(queries, candidates, smoothing):
-    """Equation (4) as written, in float64: value and gradients."""
-    distances, gradients = references.distances_of(queries, candidates, "ssd")
-    n = len(distances)
-    shifted = distances.min(axis=1, keepdims=True) - distances
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    target = (1 - smoothing) * np.eye(n) + smoothing / n
-    log_target = np.log(np.where(target > 0, target, 1))
-    value = (target * (log_target - log_p)).sum() / n
-    slope = (target - np.exp(log_p)) / n
-    return value, *gradients(slope)
-
-
-def vectors(n, d, offset=0.0, seed=0):
-    rng = np.random.default_rng(seed)
-    queries = rng.normal(size=(n, d))
-    candidates = queries + 0.5 * rng.normal(size=(n, d))
-    scale = 2 / np.sqrt(d)
-    return tuple(jnp.asarray(scale * side + offset, jnp.float32) for side in (queries, candidates))
-
-
-def check(loss, queries, candidates, smoothing):
-    got = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(queries, candidates)
-    references.check(got, reference(queries, candidates, smoothing))
-
-
-@pytest.mark.parametrize("smoothing", [0.0, slow(0.1), 0.3, slow(1.0)])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize(("n", "d"), [(2, 1), slow(2, 300), (3, 7), slow(64, 300), (512, 300)])
-def test_value_and_gradient_are_those_of_the_float64_reference(n, d, offset, smoothing):
-    check(functools.partial(sdml_loss, smoothing=smoothing), *vectors(n, d, offset), smoothing)
-
-
-@pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
-def test_unrelated_unit_normal_vectors_far_apart(seed):
-    rng = np.random.default_rng(seed)
-    x, y = (jnp.asarray(rng.normal(size=(128, 300)), jnp.float32) for _ in range(2))
-    check(sdml_loss, x, y, 0.3)
-
-
-@pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize("checked", [True, slow(False)])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_mapped_over_devices_it_is_the_loss_of_the_global_batch(devices, checked, offset):
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
-    split, whole = PartitionSpec("data"), PartitionSpec()
-    loss = jax.shard_map(
-        functools.partial(sdml_loss, axis_name="data"),
-        mesh=mesh,
-        in_specs=(split, split),
-        out_specs=whole,
-        check_vma=checked,
-    )
-    check(loss, *vectors(64, 30, offset), 0.3)
-
-
-@pytest.mark.parametrize("devices", [2, slow(8)])
-def test_the_value_is_equal_on_all_devices(devices):
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
-    split = PartitionSpec("data")
-    share = jax.shard_map(
-        lambda x, y: sdml_loss(x, y, axis_name="data")[None],
-        mesh=mesh,
-        in_specs=(split, split),
-        out_specs=split,
-        check_vma=False,
-    )
-    each = jax.jit(share)(*vectors(16, 5))
-    assert each.shape == (devices,)
-    assert len(set(each.tolist())) == 1
-
-
-@pytest.mark.parametrize(("checked", "factor"), [(True, 1), (False, 4)])
-def test_a_gradient_taken_inside_the_map_needs_the_check(checked, factor):
-    """What the docstring warns of: without the check it comes out once for each device."""
-    mesh = Mesh(np.array(jax.devices()[:4]), ("data",))
-    split = PartitionSpec("data")
-    queries, candidates = vectors(16, 5)
-    inside = jax.shard_map(
-        jax.grad(functools.partial(sdml_loss, axis_name="data")),
-        mesh=mesh,
-        in_specs=(split, split),
-        out_specs=split,
-        check_vma=checked,
-    )
-    _, expected, _ = reference(queries, candidates, 0.3)
-    gradient = jax.jit(inside)(queries, candidates)
-    np.testing.assert_allclose(
-        gradient, factor * expected, atol=1e-5 * np.abs(expected).max() * factor
-    )
+from tests.losses.cases import SPLIT, Case, Mesh, check, pairs, value_and_gradients
 
 
 def test_figure_2_of_the_paper():
@@ -113,7 +20,7 @@ def test_figure_2_of_the_paper():
 def test_it_equals_the_loss_of_the_authors_given_their_smoothing():
     """MXNet's SDMLLoss puts 1 - eps on the pair and eps / (N - 1) elsewhere."""
     n, eps = 12, 0.3
-    x, y = vectors(n, 6)
+    x, y, _ = pairs(n, n, 6)
     distances = ((np.asarray(x)[:, None] - np.asarray(y)[None]) ** 2).sum(axis=2, dtype=np.float64)
     log_p = -distances - np.log(np.exp(-distances).sum(axis=1, keepdims=True))
     target = np.full((n, n), eps / (n - 1))
@@ -123,27 +30,79 @@ def test_it_equals_the_loss_of_the_authors_given_their_smoothing():
     assert float(ours) == pytest.approx(authors, rel=1e-5)
 
 
-def test_one_pair_has_nothing_to_tell_apart():
-    value, gradient = jax.value_and_grad(sdml_loss)(jnp.ones((1, 3)), jnp.zeros((1, 3)))
-    assert float(value) == 0
+def test_the_distance_prior_by_hand():
+    """Distances 0, 1 and 2 of the first query: the smoothing is spread as 1 to 1/e."""
+    x, y = jnp.zeros((1, 1)), jnp.array([[0.0], [1.0], [2.0]])
+    p = np.exp([0, -1, -2]) / np.exp([0, -1, -2]).sum()
+    target = np.array([0.7, 0.3 / (1 + np.exp(-1)), 0.3 * np.exp(-1) / (1 + np.exp(-1))])
+    expected = (target * np.log(target / p)).sum()
+    value = sdml_loss(x, y, distance="euc", prior="distance")
+    assert float(value) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_unrelated_unit_normal_vectors_far_apart(seed):
+    x, y = np.random.default_rng(seed).normal(size=(2, 128, 300)).astype(np.float32)
+    case = Case("sdml", {}, references.sdml)
+    check(value_and_gradients(case)(x, y, None), references.sdml(x, y), 2e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_vectors_that_coincide_or_nearly_do(offset):
+    case = Case(
+        "sdml", {"distance": "euc", "prior": "distance", "symmetric": True}, references.sdml
+    )
+    loss = value_and_gradients(case)
+    x, y, _ = pairs(24, 30, 20, offset=offset)
+    close = (y - y.mean(axis=0)[None]) * 1e-4 + x[:1]
+    for sides in (
+        (x, y.at[:24].set(x)),
+        (x.at[3:9].set(x[0]), y.at[5:27].set(x[0])),
+        (x.at[::2].set(close[:24:2]), y.at[::3].set(close[::3])),
+    ):
+        check(loss(*sides, None), case.expected(*sides))
+
+
+def test_of_vectors_of_length_1_ranking_is_sdml_of_a_scale():
+    """|x - y|^2 is 2 - 2 x.y: the two losses are one function of other scores."""
+    x, y, clusters = pairs(20, 26, 9)
+    options = {"smoothing": 0.3, "symmetric": True, "clusters": clusters}
+    units = [np.sqrt(10) * references.unit(np.asarray(side))[0] for side in (x, y)]
+    expected = float(sdml_loss(*units, **options))
+    assert float(ranking_loss(x, y, **options)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_vectors_of_zeros_have_a_similarity_of_0_and_no_slope():
+    x = 0 * jnp.eye(3)
+    value, gradient = jax.value_and_grad(ranking_loss)(x, jnp.zeros((4, 3)))
+    assert float(value) == pytest.approx(np.log(4))
     assert not np.asarray(gradient).any()
 
 
-def test_half_precision_vectors_give_a_float32_loss():
-    x, y = (side.astype(jnp.bfloat16) for side in vectors(8, 16))
-    value = sdml_loss(x, y)
-    assert value.dtype == jnp.float32
-    assert float(value) == pytest.approx(reference(x, y, 0.3)[0], rel=1e-5)
+@pytest.mark.parametrize(("checked", "factor"), [(True, 1), (False, 4)])
+def test_a_gradient_taken_inside_the_map_needs_the_check(checked, factor):
+    """What the docstring warns of: without the check it comes out once for each device."""
+    queries, candidates, _ = pairs(16, 16, 5)
+    inside = jax.shard_map(
+        lambda x, y: jax.grad(sdml_loss)(x, y, axis_name="data"),
+        mesh=Mesh(np.array(jax.devices()[:4]), ("data",)),
+        in_specs=SPLIT,
+        out_specs=SPLIT,
+        check_vma=checked,
+    )
+    _, expected, _ = references.sdml(queries, candidates)
+    gradient = jax.jit(inside)(queries, candidates)
+    np.testing.assert_allclose(gradient, factor * expected, atol=1e-5 * factor)
 
 
-@pytest.mark.parametrize(
-    "shapes", [((4, 4), (3, 4)), ((3, 4), (3, 5)), ((3,), (3,)), ((0, 4), (0, 4))]
-)
-def test_wrong_shapes_are_named(shapes):
-    with pytest.raises(ValueError, match=r"expected `queries` and `candidates` of one non-empty"):
-        sdml_loss(jnp.zeros(shapes[0]), jnp.zeros(shapes[1]))
-
-
-def test_wrong_smoothing_is_named():
-    with pytest.raises(ValueError, match=r"expected `smoothing` from 0 to 1, got 1\.5"):
-        sdml_loss(jnp.zeros((2, 2)), jnp.zeros((2, 2)), smoothing=1.5)
+def test_the_value_is_equal_on_all_devices():
+    share = jax.shard_map(
+        lambda x, y: sdml_loss(x, y, axis_name="data")[None],
+        mesh=Mesh(np.array(jax.devices()[:8]), ("data",)),
+        in_specs=SPLIT,
+        out_specs=SPLIT,
+        check_vma=False,
+    )
+    each = jax.jit(share)(*pairs(16, 16, 5)[:2])
+    assert each.shape == (8,)
+    assert len(set(each.tolist())) == 1

@@ -1,0 +1,129 @@
+"""What holds for every loss of the registry."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from qpr_jax.training.losses_config import LOSSES
+from tests.losses.cases import (
+    CASES,
+    PAIRS,
+    Case,
+    batch_of,
+    check,
+    over_devices,
+    pairs,
+    value,
+    value_and_gradients,
+)
+from tests.lowered import dots
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def test_every_loss_is_here():
+    assert {case.name for case in CASES} == {*LOSSES}
+
+
+@each_case
+def test_value_and_gradient_are_those_of_float64(case):
+    for n, d in ((1 if case.name != "similarities" else 2, 2), (37, 7)):
+        for extra in (0, 8):
+            batch = batch_of(case, n, d, extra)
+            check(value_and_gradients(case)(*batch), case.expected(*batch), 3e-6)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[7], CASES[10]], ids=str)
+def test_a_batch_of_real_size(case):
+    batch = batch_of(case, 512, 300, 88)
+    check(value_and_gradients(case)(*batch), case.expected(*batch), 2e-6)
+
+
+@each_case
+def test_in_float64_the_loss_is_exact(case):
+    with jax.enable_x64(True):
+        batch = batch_of(case, 13, 5, 8, np.float64)
+        got = value_and_gradients(case)(*batch)
+        assert got[0].dtype == jnp.float64
+        check(got, case.expected(*batch), 1e-12)
+
+
+@each_case
+@pytest.mark.parametrize("devices", [1, 2, pytest.param(4, marks=pytest.mark.slow), 8])
+def test_any_number_of_devices_gives_the_same(case, devices):
+    batch = batch_of(case, 16, 10, 8)
+    check(over_devices(case.loss, devices, batch), case.expected(*batch))
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[6], CASES[8]], ids=str)
+def test_an_unchecked_map_gives_the_same(case):
+    batch = batch_of(case, 16, 10, 8)
+    check(over_devices(case.loss, 4, batch, check_vma=False), case.expected(*batch))
+
+
+@each_case
+def test_half_precision_vectors_give_a_float32_loss(case):
+    first, second, *rest = batch_of(case, 12, 16, 4)
+    batch = (first.astype(jnp.bfloat16), second.astype(jnp.float16), *rest)
+    found = value(case, *batch)
+    assert found.dtype == jnp.float32
+    assert float(found) == pytest.approx(case.expected(*batch)[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in PAIRS if c.name != "ranking"], ids=str)
+def test_a_large_common_offset_changes_nothing(case):
+    batch = pairs(24, 30, 20, offset=1e4)
+    check(value_and_gradients(case)(*batch), case.expected(*batch))
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=str)
+def test_without_clusters_every_other_candidate_is_a_negative(case):
+    x, y, clusters = pairs(13, 21, 7)
+    without = value(case, x, y, None)
+    assert float(without) == pytest.approx(case.expected(x, y, np.full(21, -1))[0], rel=1e-5)
+    if case.name != "triplet":
+        assert without != value(case, x, y, clusters)
+    whole = np.where(np.arange(21) < 13, clusters, -1)
+    assert value(case, x, y, clusters[:13]) == value(case, x, y, whole)
+
+
+@pytest.mark.parametrize("case", PAIRS, ids=str)
+def test_pairs_of_one_cluster_have_nothing_to_tell_apart(case):
+    x, y, _ = pairs(5, 5, 3)
+    found, gradients = value_and_gradients(case)(x, y, np.zeros(5, np.int32))
+    assert float(found) == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(gradients, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[5], CASES[7], CASES[10]], ids=str)
+def test_cluster_ids_of_any_integer_type(case):
+    x, y, _ = pairs(3, 5, 4)
+    ids = np.array([2**31 - 1, 7, 2**31 - 1, -1, 7])
+    expected = value(case, x, y, jnp.asarray(ids, jnp.int32))
+    assert value(case, x, y, ids) == value(case, x, y, ids.tolist()) == expected
+    for wide in (np.array([1, 1 + 2**32, 2]), np.array([0, 2**31, 2], np.uint32)):
+        with pytest.raises(ValueError, match=r"expected `clusters` that fit int32, got u?int"):
+            case.loss(x, y, wide)
+    with jax.enable_x64(True):  # traced ids, which nobody has looked at
+        loss = jax.jit(lambda ids: case.loss(x, y, ids))
+        assert loss(jnp.array([1, 1 + 2**32, 5, -1, 5])) == loss(jnp.array([1, 2, 5, -1, 5]))
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize("name", ["sdml", "ranking", "triplet", "similarities"])
+def test_products_have_the_precision_that_is_asked_for(name, platform):
+    options = {"negatives": "hard"} if name == "triplet" else {}
+    for precision in ("highest", "high", "default"):
+        case = Case(name, options | {"precision": precision}, None)
+        found = dots(value_and_gradients(case), *batch_of(case, 8, 4), platform=platform)
+        assert {dot.precision for dot in found} == {precision.upper()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_vectors_that_coincide_have_finite_gradients(case):
+    first, second, *rest = batch_of(case, 12, 5)
+    for scale in (0, 1):
+        found, gradients = value_and_gradients(case)(0 * first + scale, 0 * second + scale, *rest)
+        assert np.isfinite(found)
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
