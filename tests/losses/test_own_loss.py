@@ -4,6 +4,7 @@ import pathlib
 import runpy
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from qpr_jax import LossSpec, UserError, load_config, register_loss
@@ -36,7 +37,7 @@ def test_the_loss_of_the_example(hinge_loss):
     assert float(hinge_loss(line, line, margin=5.0)) == 1
     one, eight = (over_devices(hinge_loss, count, pairs(16, 16, 5)[:2]) for count in (1, 8))
     assert one[0] > 0
-    check(eight, (float(one[0]), *one[1]))
+    check(eight, (float(one[0]), *map(np.asarray, one[1])))
 
 
 @pytest.mark.usefixtures("hinge_loss")
