@@ -2,7 +2,7 @@
 
     python -m benchmarks.install_sizes
 
-Reads what is installed here, so install the extras first (`.[test]`): an extra with a package that
+Reads what is installed here, so install the extras first (`.[dev]`): an extra with a package that
 is not installed is left out, with a line that says so. Nothing is downloaded. Megabytes are those
 of the packages' files without compiled Python files; `new` are the packages that the core lacks.
 """

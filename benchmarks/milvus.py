@@ -1,6 +1,6 @@
 """Compare a Milvus collection with FAISS in this process, at the same recipe.
 
-    milvus-server --data /tmp/milvus            # pip install 'qpr_jax[milvus,milvus-server]'
+    milvus-server --data /tmp/milvus            # pip install '.[milvus]' milvus==2.3.5
     python -m benchmarks.milvus milvus://localhost:19530/bench --vectors vectors.npy
 
 Measures the load, recall@10 against exact search, the time of a query and of a batch, and how long

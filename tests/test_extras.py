@@ -39,7 +39,7 @@ def test_accelerators_are_extras_that_the_installed_jax_has(extra, package):
 def test_all_that_the_tests_install_is_pinned():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if not line.startswith("#")]
-    assert needed(requirements("test")) <= {canonicalize_name(pin.name) for pin in pins}
+    assert needed(requirements("dev")) <= {canonicalize_name(pin.name) for pin in pins}
 
 
 # Runs commands of `qpr`, each after the one before, where some packages cannot be imported.

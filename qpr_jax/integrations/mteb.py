@@ -67,7 +67,7 @@ class MtebEncoder:
         Release, licence and training data are not known. UserError where mteb is missing, or knows
         no such language.
         """
-        with needs("the facts of a model", "qpr_jax[mteb]"):
+        with needs("the facts of a model", "mteb"):
             from mteb.languages import check_language_code
             from mteb.models import ModelMeta
             from mteb.models.model_meta import ScoringFunction
