@@ -89,9 +89,7 @@ def test_without_mteb_one_line_says_what_is_missing(run, monkeypatch):
 
 needs_mteb = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("mteb") is None, reason="needs pip install mteb"
-    ),
+    pytest.mark.skipif(importlib.util.find_spec("mteb") is None, reason="needs pip install mteb"),
     pytest.mark.filterwarnings("ignore"),  # of PyTorch, datasets and mteb
     pytest.mark.parametrize("run", ENCODERS, indirect=True),
 ]
