@@ -68,7 +68,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run one measurement in this process; or "prepare" or "check", which come before them."""
     from qpr_jax.training.dataset import load_dataset
-    from qpr_jax.training.loader import pairs_loader
+    from qpr_jax.training.loader import BatchLoader
     from qpr_jax.training.overrides import load_config
 
     config = load_config("quora_sdml")
@@ -76,11 +76,11 @@ def measure(
     file = pathlib.Path(folder) / "prepared.pickle"
     if what == "prepare":
         dataset = load_dataset(config, pathlib.Path(path))
-        pairs_loader(config, dataset, devices=1)  # refuses a batch that is too large
+        BatchLoader(config, dataset, devices=1)  # refuses a batch that is too large
         file.write_bytes(pickle.dumps(dataset))
         return {}
     dataset = pickle.loads(file.read_bytes())
-    setup = Setup(config, dataset, pairs_loader(config, dataset, devices=1))
+    setup = Setup(config, dataset, BatchLoader(config, dataset, devices=1))
     if what == "check":
         return check(setup)
     if what in (OURS, STRINGS):

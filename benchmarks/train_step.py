@@ -22,7 +22,7 @@ from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated, split_over
-from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.phases import init_model
@@ -63,7 +63,7 @@ def main() -> None:
     config.encoder.filters, config.batch_size = arguments.filters, arguments.batch_size
     dataset = load_dataset(config, find_quora())
     mesh = make_mesh(config.batch_size)
-    feed = pairs_loader(config, dataset, devices=mesh.size)
+    feed = BatchLoader(config, dataset, devices=mesh.size)
     batches = [feed.batch_at(i) for i in range(STEPS)]
     made = []
     for i in range(LOADED):

@@ -56,7 +56,7 @@ def run() -> int:
             raise UserError(
                 f"expected one of {', '.join(sorted(PRESETS))}, got none", setting="config"
             )
-        config = load_config(spec, python_files=True) if spec else TrainConfig()
+        config = load_config(spec) if spec else TrainConfig()
         config = override(config, changes)
         flags.FLAGS.set_default("workdir", os.path.join("runs", workdir_name(spec)))
         return run_absl(lambda: train(config), others, hint="--config=")

@@ -32,7 +32,6 @@ def test_a_run_leaves_all_that_it_promises(finished):
     assert names == {
         *("run.json", "splits", "metrics.jsonl", "evaluations.jsonl", "tensorboard"),
         *("checkpoints", "export", "index", "plots", "ranks.npz", "report.json", "report.md"),
-        "reranking",
     }
     assert {path.name for path in (workdir / "splits").iterdir()} == {
         *("train.tsv", "validation.tsv", "test.tsv", "questions.tsv"),
@@ -191,7 +190,7 @@ def test_every_config_is_valid_and_has_a_smoke_variant():
     [
         ((), r"`config`: expected one of add_language, distill, .*, got none"),
         (("--config=quora",), r"expected one of .*synthetic_sdml.*, got 'quora'"),
-        (("--config", "none.py"), r"or the path of a TOML or Python file, got 'none.py'"),
+        (("--config", "none.py"), r"or the path of a TOML file, got 'none.py'"),
         (
             ("--config=synthetic_sdml", "--config.bach_size=3"),
             r"no setting `bach_size`; did you mean `batch_size`",

@@ -7,7 +7,7 @@ import logging
 import math
 import pathlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
@@ -15,7 +15,6 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
-from qpr_jax.training.early_stopping import EarlyStopping
 from qpr_jax.training.train_step import TrainState
 
 log = logging.getLogger(__name__)
@@ -25,6 +24,26 @@ log = logging.getLogger(__name__)
 _ARRAYS = ocp.type_handlers.create_type_handler_registry(
     (jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False))
 )
+
+
+class EarlyStopping(NamedTuple):
+    """The state of early stopping; higher scores are better.
+
+    Attributes:
+      best_step: the step of the highest score, the first of equals; 0 before an evaluation.
+      best_score: the highest score.
+      without_gain: evaluations since then.
+    """
+
+    best_step: int = 0
+    best_score: float = float("-inf")
+    without_gain: int = 0
+
+    def update(self, step: int, score: float) -> EarlyStopping:
+        """Return the state after the evaluation of `step`."""
+        if score > self.best_score:
+            return EarlyStopping(step, score)
+        return self._replace(without_gain=self.without_gain + 1)
 
 
 class Checkpoints:

@@ -28,16 +28,12 @@ from qpr_jax.text.base import NO_PARTS, Parts, Tokenizer
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.batches import lengths_of
 from qpr_jax.training.config import TrainConfig, trains
+from qpr_jax.training.lists import unlabeled_texts
 from qpr_jax.training.model_families import MODEL_FAMILIES, Corpora
 from qpr_jax.training.negatives import read_negatives
 from qpr_jax.training.sources import SOURCES
 from qpr_jax.training.teacher import Teacher, make_teacher
-from qpr_jax.training.translations import (
-    TranslationData,
-    load_translations,
-    warn_of_swapped_sides,
-)
-from qpr_jax.training.unlabeled import unlabeled_texts
+from qpr_jax.training.translations import TranslationData, load_translations
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +170,6 @@ def load_dataset(
     held_out = {normalized_text(data.questions[i]) for i in others}
     translations = load_translations(config, held_out)
     if translations:
-        warn_of_swapped_sides(translations, data.questions)
         scored = translations.scored_texts()
         held_out |= scored
         splits = without_texts(splits, data.questions, scored)

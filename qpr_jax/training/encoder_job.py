@@ -36,7 +36,6 @@ from qpr_jax.training.phases import build_plan, init_model
 from qpr_jax.training.report import add_stacked, write_report
 from qpr_jax.training.reranker import (
     lacks_stacked,
-    mark_too_few,
     read_scorer,
     train_light,
     train_stacked,
@@ -173,8 +172,6 @@ def _finish(
         stacked = train_stacked(folder, config, dataset, retriever.encoder, vectors, scorer)
         if stacked:
             report = add_stacked(folder, report, dataset, retriever, vectors, stacked)
-        else:
-            mark_too_few(folder, scorer)
     log.info("finished; see %s", folder / "report.md")
     return report
 

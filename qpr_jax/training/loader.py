@@ -12,7 +12,6 @@ from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.sampler import (
     BatchIndices,
-    Sampler,
     false_negatives,
     make_imitation_sampler,
     make_pairs_sampler,
@@ -34,11 +33,10 @@ class BatchLoader:
         self,
         config: TrainConfig,
         dataset: TrainDataset,
-        sampler: Sampler,
         *,
         devices: int,
+        imitation: bool = False,
         own: slice = slice(None),
-        targets: bool = False,
         first_step: int = 0,
     ) -> None:
         """Plan the shapes of the batches.
@@ -46,16 +44,19 @@ class BatchLoader:
         Args:
           config: settings of the batch and the seed.
           dataset: what the batches are taken from.
-          sampler: the questions of a step.
           devices: number of devices that share a batch.
-          own: those of them that this process lays out.
-          targets: whether a batch has the teacher's vectors.
+          imitation: read any trainable questions with the teacher's vectors, not pairs, which have
+            these vectors only if imitation has a weight.
+          own: the devices whose shares this process lays out.
           first_step: steps of the training before this phase, so that no two drop the same tokens.
         """
-        self.indices, self.epoch, self.size, self._of_pairs = sampler
+        make_sampler = make_imitation_sampler if imitation else make_pairs_sampler
+        sampler = make_sampler(config, dataset, devices=devices)
+        self.indices, self.epoch, self.size = sampler
+        self._imitation = imitation
         self._config, self._dataset, self._first = config, dataset, first_step
         self._devices, self._own = devices, own
-        self._teacher = dataset.teacher if targets else None
+        self._teacher = dataset.teacher if imitation or config.teacher.weight else None
         family = MODEL_FAMILIES[config.encoder.kind]
         self._keep_ends = family.has_end_tokens
         # Counted once, but where each step drops other tokens.
@@ -102,7 +103,7 @@ class BatchLoader:
     def metrics_at(self, step: int) -> dict[str, float]:
         """Shares of false negatives among the questions of a step; empty without pairs."""
         indices = self.indices(step)
-        if not self._of_pairs or not len(indices.pairs):
+        if self._imitation or not len(indices.pairs):
             return {}
         candidates = np.concatenate([indices.pairs[:, 1], indices.extra_candidates])
         return false_negatives(self._dataset.clusters[candidates], len(indices.pairs))
@@ -122,32 +123,3 @@ class BatchLoader:
             rate, words = settings.subword_dropout, self._dataset.spelled_words
             token_ids = spell_tokens(token_ids, rate, words, seed=seed, step=step)
         return token_ids[self._positions]
-
-
-def pairs_loader(
-    config: TrainConfig,
-    dataset: TrainDataset,
-    *,
-    devices: int,
-    own: slice = slice(None),
-    first_step: int = 0,
-) -> BatchLoader:
-    """Batches of the pairs that the losses read, and of targets if imitation has a weight."""
-    sampler = make_pairs_sampler(config, dataset, devices=devices)
-    return BatchLoader(
-        config,
-        dataset,
-        sampler,
-        devices=devices,
-        own=own,
-        targets=config.teacher.weight > 0,
-        first_step=first_step,
-    )
-
-
-def imitation_loader(
-    config: TrainConfig, dataset: TrainDataset, *, devices: int, own: slice = slice(None)
-) -> BatchLoader:
-    """Batches of any trainable questions with the teacher's vectors."""
-    sampler = make_imitation_sampler(config, dataset, devices=devices)
-    return BatchLoader(config, dataset, sampler, devices=devices, own=own, targets=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import pathlib
 import re
-import runpy
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -17,13 +16,10 @@ from qpr_jax.training.config import TrainConfig, declarations, flatten
 from qpr_jax.training.presets import PRESETS, smoke_changes
 
 
-def load_config(
-    spec: str, changes: Mapping[str, Any] | None = None, *, python_files: bool = False
-) -> TrainConfig:
+def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:
     """The config that `spec` names: NAME of a preset, PATH.toml, or one of them with `:smoke`.
 
     `:smoke` shrinks it to tiny shapes, few rows and 12 steps; NAME_smoke is read as NAME:smoke.
-    With `python_files`, PATH.py with `get_config() -> TrainConfig` is read too.
 
     Raises:
       UserError: there is no such preset, file or setting, or a value is wrong.
@@ -38,12 +34,10 @@ def load_config(
         config = from_flat(PRESETS[name])
     elif path.suffix == ".toml":
         config = from_flat(_read_toml(path))
-    elif path.suffix == ".py" and python_files and path.is_file():
-        config = _read_python(path)
     else:
-        kinds = "the path of a TOML" + " or Python" * python_files + " file"
+        presets = ", ".join(sorted(PRESETS))
         raise UserError(
-            f"expected one of {', '.join(sorted(PRESETS))}, or {kinds}, got {name!r}",
+            f"expected one of {presets}, or the path of a TOML file, got {name!r}",
             setting="config",
         )
     config = override(config, changes or {})
@@ -117,14 +111,3 @@ def _flat(tables: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         full = prefix + name
         flat |= _flat(value, f"{full}.") if isinstance(value, dict) else {full: value}
     return flat
-
-
-def _read_python(path: pathlib.Path) -> TrainConfig:
-    get_config = runpy.run_path(str(path)).get("get_config")
-    try:
-        config = get_config() if get_config else None
-    except ValidationError as error:
-        raise _user_error(error) from None
-    if not isinstance(config, TrainConfig):
-        raise UserError(f"{path}: expected a function `get_config` that returns a `TrainConfig`")
-    return config

@@ -31,7 +31,6 @@ from qpr_jax.reranking.calibration import (
     CALIBRATION,
     PairCalibration,
     calibrate,
-    read_calibration,
     save_calibration,
     threshold_of_precision,
 )
@@ -56,7 +55,7 @@ def calibrate_pairs(
     vectors: np.ndarray,
     reranker: TrainedReranker | None,
 ) -> PairCalibration | None:
-    """Fit and test the calibration of a run, or read it if it is there; None without clusters.
+    """Fit and test the calibration of a run; None without clusters.
 
     Args:
       folder: the work directory; gets export/calibration/.
@@ -65,17 +64,13 @@ def calibrate_pairs(
       vectors: float32 [Q, d], of all questions.
       reranker: the light re-ranker of the run, if any.
     """
-    identity = light_identity(reranker.model) if reranker else ""
-    path = folder / "export" / CALIBRATION
-    if (kept := _read(path, encoder.identity, identity)) is not None:
-        return kept
     if len(dataset.splits.pairs["validation"]) < MIN_DUPLICATES:
         log.info("no probabilities of pairs: there are no clusters to fit them on")
         return None
     start = time.perf_counter()
     found = _fit(dataset, encoder, vectors, reranker)
     found.settings["seconds"] = time.perf_counter() - start
-    save_calibration(path, found)
+    save_calibration(folder / "export" / CALIBRATION, found)
     for name, scores in found.settings["test"].items():
         log.info(
             "probabilities by %s: calibration error %.3f, Brier score %.3f (base rate %.3f) on "
@@ -273,11 +268,3 @@ def true_pairs(clusters: np.ndarray, queries: np.ndarray) -> float:
     own = queries[clustered[queries]]
     sizes = np.bincount(clusters[clustered])[clusters[own]]
     return float((sizes - 1).sum() / 2 * clustered.sum() / max(1, len(own)))
-
-
-def _read(path: pathlib.Path, encoder: str, reranker: str) -> PairCalibration | None:
-    """Read the calibration of these; None if there is none."""
-    if not path.exists():
-        return None
-    found = read_calibration(path)
-    return found if (found.encoder, found.reranker) == (encoder, reranker) else None

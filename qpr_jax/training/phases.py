@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -11,11 +10,10 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from qpr_jax.training.added_words import with_first_rows
-from qpr_jax.training.batches import Batch
 from qpr_jax.training.config import TrainConfig
 from qpr_jax.training.dataset import TrainDataset
 from qpr_jax.training.distributed import make_mesh, own_devices, replicate, split_over
-from qpr_jax.training.loader import BatchLoader, imitation_loader, pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.loop import Phase
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -37,7 +35,6 @@ log = logging.getLogger(__name__)
 class Plan(NamedTuple):
     """A training: one phase or two, one after the other, over one state."""
 
-    mesh: Mesh
     phases: tuple[Phase, ...]
     state: TrainState
 
@@ -71,15 +68,15 @@ def build_plan(config: TrainConfig, dataset: TrainDataset) -> Plan:
     devices, own = mesh.size, own_devices(mesh)
     phases = []
     if imitation:
-        loader = imitation_loader(config, dataset, devices=devices, own=own)
+        loader = BatchLoader(config, dataset, imitation=True, devices=devices, own=own)
         steps = range(imitation)
         phases.append(_make_phase(config, "imitation", steps, make_step(True), loader, mesh))
     if config.max_epochs:
-        loader = pairs_loader(config, dataset, devices=devices, own=own, first_step=imitation)
+        loader = BatchLoader(config, dataset, devices=devices, own=own, first_step=imitation)
         steps = range(imitation, total)
         phases.append(_make_phase(config, "pairs", steps, make_step(False), loader, mesh))
     state = init_state(params, optimizer)
-    return Plan(mesh, tuple(phases), replicate(state, mesh))
+    return Plan(tuple(phases), replicate(state, mesh))
 
 
 def init_model(config: TrainConfig, dataset: TrainDataset) -> tuple[nnx.GraphDef, Params]:
@@ -111,18 +108,8 @@ def _make_phase(
         name=name,
         steps=steps,
         step=step,
-        batch_at=_placed(loader, steps.start, mesh),
+        batch_at=lambda number: split_over(loader.batch_at(number - steps.start), mesh),
         metrics_at=lambda number: loader.metrics_at(number - steps.start),
         size=loader.size,
         evaluate_every=config.early_stopping.every_steps or loader.epoch,
     )
-
-
-def _placed(loader: BatchLoader, first: int, mesh: Mesh) -> Callable[[int], Batch]:
-    """A function from a step of the training to its batch on the devices."""
-
-    def batch_at(step: int) -> Batch:
-        batch: Batch = split_over(loader.batch_at(step - first), mesh)
-        return batch
-
-    return batch_at

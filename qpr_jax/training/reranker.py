@@ -18,25 +18,16 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.data.splits import TEST
-from qpr_jax.encoders.base import Encoder, parse_tensors
+from qpr_jax.encoders.base import Encoder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import RankFn, exact_search, rank
-from qpr_jax.files import (
-    MANIFEST,
-    read_manifest,
-    read_object,
-    read_verified,
-    replace_folder,
-    write_atomically,
-    write_json,
-    write_manifest,
-)
+from qpr_jax.files import MANIFEST, read_object
 from qpr_jax.machine import peak_memory
 from qpr_jax.reranking.base import owners_of, rank_hits
 from qpr_jax.reranking.calibration import calibrate
 from qpr_jax.reranking.cross_encoder import CrossEncoder, read_cross_encoder
-from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, read_light, save_light
-from qpr_jax.reranking.network import Network, check_network, predict
+from qpr_jax.reranking.light import LIGHT, STACKED, LightModel, save_light
+from qpr_jax.reranking.network import Network, predict
 from qpr_jax.reranking.word_weights import zero_weights
 from qpr_jax.training import rerank_data
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
@@ -47,16 +38,10 @@ from qpr_jax.training.rerank_network import add_word_weights, init_network, trai
 
 log = logging.getLogger(__name__)
 
-FORMAT = "qpr_jax trained reranker 1"
-# Folders of a work directory, for a light and a stacked re-ranker: the networks of the folds, and
-# facts for the report.
-FOLDERS = ("reranking", "reranking_cross")
 LOGITS = "cross_logits"  # of a work directory
 NAMES = (LIGHT, STACKED)
 STACKED_CANDIDATES = 20  # more would take too long with a cross-encoder
 PRETRAINING_EPOCHS, EPOCHS = 3, 15
-_NETWORKS = "folds.safetensors"
-_TOO_FEW = f"{FOLDERS[1]}/too_few.json"
 _TIMED = 1000  # queries that the speed is measured with
 
 
@@ -117,21 +102,13 @@ def read_scorer(config: TrainConfig) -> CrossEncoder | None:
 
 
 def lacks_stacked(folder: pathlib.Path, scorer: CrossEncoder | None) -> bool:
-    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures.
-
-    Not if it has too few questions for one, as `mark_too_few` has noted.
-    """
-    if scorer is None or read_object(folder / _TOO_FEW).get("cross_encoder") == scorer.identity:
+    """Whether the run lacks a stacked re-ranker with this cross-encoder, or its figures."""
+    if scorer is None:
         return False
     reported = read_object(folder / "report.json").get("reranker_cross", {})
     shipped = read_object(folder / "export" / STACKED / MANIFEST)
     known = (reported.get("cross_encoder"), shipped.get("cross_encoder"))
     return known != (scorer.identity, scorer.identity)
-
-
-def mark_too_few(folder: pathlib.Path, scorer: CrossEncoder) -> None:
-    """Note that the run has too few questions for a stacked re-ranker, so that none is retried."""
-    write_json(folder / _TOO_FEW, {"cross_encoder": scorer.identity})
 
 
 def train_light(
@@ -141,10 +118,10 @@ def train_light(
     encoder: Encoder,
     vectors: np.ndarray,
 ) -> TrainedReranker | None:
-    """Train the re-ranker of a run, or read it if it is trained already; None if there is none.
+    """Train the re-ranker of a run; None if there is none.
 
     Args:
-      folder: the work directory; gets export/reranker/, for searches, and reranking/.
+      folder: the work directory; gets export/reranker/.
       config: its section `rerank` says whether to train one.
       dataset: the questions and their clusters or, without these, the teacher.
       encoder: the encoder of the run.
@@ -185,13 +162,9 @@ def _train(
 ) -> TrainedReranker | None:
     start = time.perf_counter()
     scorer = finder.logits.identity if finder.logits else ""
-    state, shipped = folder / FOLDERS[bool(scorer)], folder / "export" / NAMES[bool(scorer)]
     queries, groups = rerank_data.training_queries(dataset)
     folds = np.full(len(dataset.data.questions), -1)
     folds[queries] = rerank_data.assign_folds(groups, config.seed)
-    if (kept := _read(state, shipped, encoder, scorer)) is not None:
-        finder.use_weights(kept["model"].word_weights)
-        return TrainedReranker(**kept, folds=folds, finder=finder)
     lists = finder.find(exact_search(vectors), queries)
     # Test questions are among the hits, for gaps and ranks, but nothing is learned from them.
     learned = dataset.splits.split_of[lists.rows] != TEST
@@ -231,9 +204,7 @@ def _train(
         "seconds": time.perf_counter() - start,
         "peak_memory_gib": peak_memory() / 2**30,
     }
-    # The other order would let a kill leave a model that no longer is the one of the report.
-    _write(state, networks[:-1], facts, model)
-    save_light(shipped, model)
+    save_light(folder / "export" / NAMES[bool(scorer)], model)
     return TrainedReranker(model, networks[:-1], folds, facts, finder)
 
 
@@ -300,37 +271,3 @@ def _rate(finder: Finder, model: LightModel, lists: Candidates) -> float:
     start = time.perf_counter()
     model.scores(finder.features(some))
     return hits / (time.perf_counter() - start)
-
-
-def _write(
-    folder: pathlib.Path, networks: list[Network], facts: dict[str, Any], model: LightModel
-) -> None:
-    from safetensors.numpy import save
-
-    tensors: dict[str, np.ndarray] = {}
-    for i, network in enumerate(networks):
-        tensors |= {f"{i}.{name}": array for name, array in network._asdict().items()}
-    with replace_folder(folder) as part:
-        with write_atomically(part / _NETWORKS) as file:
-            file.write(save(tensors))
-        known = {"encoder": model.encoder, "cross_encoder": model.cross_encoder, "facts": facts}
-        write_manifest(part, [_NETWORKS], format=FORMAT, **known)
-
-
-def _read(
-    folder: pathlib.Path, shipped: pathlib.Path, encoder: str, scorer: str
-) -> dict[str, Any] | None:
-    """Read what `_train` wrote; None if it did not finish, or had other inputs."""
-    if not all((path / MANIFEST).is_file() for path in (folder, shipped)):
-        return None
-    manifest, model = read_manifest(folder, format=FORMAT), read_light(shipped)
-    of_folds = (manifest.get("encoder"), manifest.get("cross_encoder"))
-    if not of_folds == (model.encoder, model.cross_encoder) == (encoder, scorer):
-        return None
-    tensors = parse_tensors(read_verified(folder, _NETWORKS, manifest), str(folder))
-    networks = []
-    for i in range(FOLDS):
-        network = Network(*(tensors[f"{i}.{name}"] for name in Network._fields))
-        check_network(network, len(model.features), str(folder))
-        networks.append(network)
-    return {"model": model, "networks": networks, "facts": manifest["facts"]}

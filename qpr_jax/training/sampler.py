@@ -70,13 +70,11 @@ class Sampler(NamedTuple):
       indices: step, counted from 0 -> `BatchIndices`.
       epoch: steps that read the data once.
       size: pairs of a batch, or half its questions.
-      of_pairs: whether `BatchIndices.pairs` are pairs, not questions for imitation.
     """
 
     indices: Callable[[int], BatchIndices]
     epoch: int
     size: int
-    of_pairs: bool = True
 
 
 def make_pairs_sampler(config: TrainConfig, dataset: TrainDataset, *, devices: int) -> Sampler:
@@ -120,7 +118,7 @@ def make_imitation_sampler(config: TrainConfig, dataset: TrainDataset, *, device
     def indices(step: int) -> BatchIndices:
         return BatchIndices(rows_at(step).reshape(-1, 2))
 
-    return Sampler(indices, len(rows) // count, count // 2, of_pairs=False)
+    return Sampler(indices, len(rows) // count, count // 2)
 
 
 def data_kinds(config: TrainConfig) -> list[str]:

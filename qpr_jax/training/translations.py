@@ -17,21 +17,19 @@ from qpr_jax.data.lexicon import gloss, learn_lexicon
 from qpr_jax.data.translation_splits import TranslationSplits, split_translations
 from qpr_jax.data.translations import (
     Translations,
-    file_names,
     find_files,
     parse_spec,
     read_translations,
 )
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
-from qpr_jax.text.tokenizer import normalized_text, tokenize
+from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.config import TrainConfig, read
 from qpr_jax.training.model_families import Corpora
 from qpr_jax.training.random_streams import GLOSSES, random_of
 
 log = logging.getLogger(__name__)
 
-_QUESTIONS_COMPARED, _ROWS_COMPARED = 20_000, 1000
 _LEXICON_SENTENCES = 100_000  # of a language; more would take minutes and gigabytes
 
 
@@ -202,27 +200,6 @@ def load_translations(config: TrainConfig, held_out: Container[str]) -> Translat
         np.array(source_of, np.int32),
         np.array(is_sentence, bool),
     )
-
-
-def warn_of_swapped_sides(translations: TranslationData, questions: Sequence[str]) -> None:
-    """Warn of files whose targets have more words of the questions than their sources."""
-    known = {word for text in questions[:_QUESTIONS_COMPARED] for word in tokenize(text)}
-    for file in translations.splits.train:
-        sources, targets = (
-            [word in known for text in side[:_ROWS_COMPARED] for word in tokenize(text)]
-            for side in (file.sources, file.targets)
-        )
-        of_sources, of_targets = (sum(side) / max(1, len(side)) for side in (sources, targets))
-        if of_targets > of_sources:
-            log.warning(
-                "%s: %.0f %% of the words in %s are words of the questions, and %.0f %% of those "
-                "in %s; are the languages swapped?",
-                file_names(file.name),
-                100 * of_targets,
-                file.language,
-                100 * of_sources,
-                file.source_language,
-            )
 
 
 def _without_sources(

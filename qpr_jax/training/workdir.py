@@ -27,8 +27,6 @@ OUTPUTS = (
     "metrics.jsonl",
     "plots",
     "ranks.npz",
-    "reranking",
-    "reranking_cross",
     "report.json",
     "report.md",
     "splits",

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checkpoints import open_checkpoints
-from qpr_jax.training.early_stopping import EarlyStopping
+from qpr_jax.training.checkpoints import EarlyStopping, open_checkpoints
 from qpr_jax.training.train_step import TrainState
 
 
@@ -106,3 +105,11 @@ def test_a_full_disk_is_named_and_leaves_the_checkpoints_before(copy):
         with pytest.raises(UserError, match=message):
             manager.wait()
     assert restored(copy)[0] == 3
+
+
+def test_the_best_step_is_the_first_of_equals():
+    state = EarlyStopping()
+    for step, score in enumerate([0.1, 0.5, 0.5, 0.2], start=1):
+        state = state.update(step, score)
+    assert state == EarlyStopping(2, 0.5, 2)
+    assert state.update(5, 0.6) == EarlyStopping(5, 0.6, 0)

@@ -215,18 +215,6 @@ def test_files_of_settings(tmp_path):
     assert load_config(f"{path}:smoke").batch_size == 32
     with pytest.raises(UserError, match="expected a TOML file of settings, found none"):
         load_config(str(tmp_path / "none.toml"))
-    python = tmp_path / "mine.py"
-    python.write_text("def get_config():\n    return 3\n")
-    with pytest.raises(UserError, match="that returns a `TrainConfig`"):
-        load_config(str(python), python_files=True)
-    with pytest.raises(UserError, match="or the path of a TOML file, got"):
-        load_config(str(python))
-    python.write_text(
-        "from qpr_jax import TrainConfig\n"
-        "def get_config():\n    config = TrainConfig()\n    config.seed = -1\n    return config\n"
-    )
-    with pytest.raises(UserError, match="`seed`: must be greater than or equal to 0, got -1"):
-        load_config(str(python), python_files=True)
 
 
 def test_changes_come_before_the_config_is_shrunk():

@@ -6,7 +6,7 @@ import pytest
 
 from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.sources import SOURCES
 
@@ -42,8 +42,8 @@ def questions_of(batch, devices):
 @pytest.mark.parametrize("devices", [2, 4, 8])
 def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, devices):
     one, many = (
-        pairs_loader(config, dataset, devices=1),
-        pairs_loader(config, dataset, devices=devices),
+        BatchLoader(config, dataset, devices=1),
+        BatchLoader(config, dataset, devices=devices),
     )
     for step in (0, 5, 13):
         expected = questions_of(one.batch_at(step), 1)
@@ -53,14 +53,14 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, 
 
 
 def test_a_batch_is_a_function_of_the_step(config, dataset):
-    feed, again = (pairs_loader(config, dataset, devices=1) for _ in range(2))
+    feed, again = (BatchLoader(config, dataset, devices=1) for _ in range(2))
     ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
     assert questions_of(again.batch_at(3), 1) == ahead[3]
     assert ahead[0] != ahead[1]
 
 
 def test_pairs_share_the_cluster_that_the_loss_reads(config, dataset):
-    feed = pairs_loader(config, dataset, devices=1)
+    feed = BatchLoader(config, dataset, devices=1)
     draw = feed.indices(2)
     clusters = dataset.clusters[draw.pairs]
     np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
@@ -85,7 +85,7 @@ def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
     monkeypatch.setitem(SOURCES, "synthetic", dataclasses.replace(source, read=read))
     hashed = load_dataset(config, None)
     assert hashed.clusters.dtype == np.int32
-    want, got = (pairs_loader(config, data, devices=2) for data in (dataset, hashed))
+    want, got = (BatchLoader(config, data, devices=2) for data in (dataset, hashed))
     for step in (0, 7):
         expected, batch = want.batch_at(step), got.batch_at(step)
         np.testing.assert_array_equal(batch.order, expected.order)
@@ -105,7 +105,7 @@ def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
 
 def test_hard_negatives_that_devices_cannot_share_are_named(config, dataset):
     with pytest.raises(UserError, match=r"`batch.hard_negatives`: expected a multiple of 3"):
-        pairs_loader(config, dataset, devices=3)
+        BatchLoader(config, dataset, devices=3)
 
 
 def with_losses(config, losses, **changes):
@@ -114,7 +114,7 @@ def with_losses(config, losses, **changes):
 
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, devices):
-    feed = pairs_loader(with_losses(config, "contrastive"), dataset, devices=devices)
+    feed = BatchLoader(with_losses(config, "contrastive"), dataset, devices=devices)
     data, splits = dataset.data, dataset.splits
     seen = collections.Counter(
         (*pair, duplicate)
@@ -138,13 +138,13 @@ def test_a_batch_of_labelled_pairs_is_told_which_mean_the_same(config, dataset, 
 
 
 def test_several_losses_have_a_batch_of_either_data(config, dataset):
-    both = pairs_loader(with_losses(config, "sdml+triplet+contrastive"), dataset, devices=2)
+    both = BatchLoader(with_losses(config, "sdml+triplet+contrastive"), dataset, devices=2)
     assert both.size == 2 * config.batch_size
     for step in (0, both.epoch + 3):
         draw = both.indices(step)
         read = {"sdml": ("pairs", "extra_candidates"), "contrastive": ("labeled_pairs", "labels")}
         for loss, names in read.items():
-            alone = pairs_loader(with_losses(config, loss), dataset, devices=1).indices(step)
+            alone = BatchLoader(with_losses(config, loss), dataset, devices=1).indices(step)
             for name in names:
                 np.testing.assert_array_equal(getattr(draw, name), getattr(alone, name))
         batch = both.batch_at(step)
@@ -163,13 +163,13 @@ def test_contrastive_losses_need_pairs_that_are_not_the_same(config, dataset):
     with pytest.raises(
         UserError, match=r"`loss.names`: contrastive reads pairs labeled as non-dup"
     ):
-        pairs_loader(changed, few, devices=1)
+        BatchLoader(changed, few, devices=1)
 
 
 def test_no_two_steps_of_a_training_drop_the_same_tokens(config, dataset):
     """Phases count their own steps; dropout counts those of the whole training."""
-    first = pairs_loader(config, dataset, devices=1)
-    second = pairs_loader(config, dataset, devices=1, first_step=3)
+    first = BatchLoader(config, dataset, devices=1)
+    second = BatchLoader(config, dataset, devices=1, first_step=3)
     indices = first.indices(0)
     assert (indices.pairs == second.indices(0).pairs).all()
     dropped, others = questions_of(first.batch_at(0), 1), questions_of(second.batch_at(0), 1)

@@ -8,7 +8,7 @@ import pytest
 from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import _content
-from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.negatives import mined_negatives
 from qpr_jax.training.overrides import load_config
 
@@ -49,12 +49,12 @@ def test_extra_candidates_are_those_of_the_file(config, plain):
     assert sorted(map(tuple, dataset.hard_negatives.tolist())) == sorted(rows)
     assert dataset.report["hard_negatives"] == len(rows)
     assert "hard_negatives" not in plain.report
-    loader = pairs_loader(config, dataset, devices=2)
+    loader = BatchLoader(config, dataset, devices=2)
     drawn = np.concatenate([loader.indices(step).extra_candidates for step in range(5)])
     assert len(drawn) == 5 * 8
     assert {*drawn.tolist()} <= {negative for _, negative in rows}
     np.testing.assert_array_equal(
-        loader.indices(3).pairs, pairs_loader(config, plain, devices=2).indices(3).pairs
+        loader.indices(3).pairs, BatchLoader(config, plain, devices=2).indices(3).pairs
     )
 
 

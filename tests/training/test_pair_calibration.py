@@ -11,7 +11,6 @@ from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.index.close_pairs import Pairs
 from qpr_jax.reranking.calibration import read_calibration, serialize_calibration
 from qpr_jax.reranking.light import light_identity, read_light
-from qpr_jax.training import pair_calibration
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config
 from qpr_jax.training.pair_calibration import (
@@ -101,17 +100,13 @@ def test_a_run_has_a_calibration_of_both(finished):
     assert "## Probabilities of found pairs" in (workdir / "report.md").read_text()
 
 
-def test_it_is_kept_and_fitted_again_without_change(finished, tmp_path, monkeypatch):
+def test_it_is_fitted_again_without_change(finished, tmp_path):
     workdir, _ = finished
     shutil.copytree(workdir, tmp_path / "run")
     path = tmp_path / "run" / "export" / "calibration"
     known = read_calibration(path)
     config = load_config("synthetic_sdml_smoke")
     config.devices = 2
-    (tmp_path / "run" / "report.json").unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(pair_calibration, "close_pairs", None)  # which a call would not survive
-        train_and_evaluate(config, tmp_path / "run")
     (tmp_path / "run" / "report.json").unlink()
     shutil.rmtree(path)
     train_and_evaluate(config, tmp_path / "run")

@@ -12,7 +12,7 @@ from flax import nnx
 from qpr_jax.encoders.transformer_encoder import read_transformer
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated, split_over
-from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.model_families import MODEL_FAMILIES
 from qpr_jax.training.overrides import load_config, override
@@ -51,7 +51,7 @@ def datasets():
 def encoding(config, dataset, devices=1):
     """The jitted value and gradient of a sum of vectors, and its arguments."""
     graph, params = init_model(config, dataset)
-    batch = pairs_loader(config, dataset, devices=devices).batch_at(0)
+    batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
     held = params
 
     def encode(params, unique_ids, blocks):
@@ -106,7 +106,7 @@ def whole_loss(config, dataset, devices=1):
     graph, params = init_model(config, dataset)
     terms = loss_terms(config)
     loss = make_loss(graph, mesh, terms, encode_chunk=config.batch.encode_chunk)
-    batch = pairs_loader(config, dataset, devices=devices).batch_at(0)
+    batch = BatchLoader(config, dataset, devices=devices).batch_at(0)
     return loss, params, split_over(batch, mesh), jax.random.key(0)
 
 
@@ -118,7 +118,7 @@ def step_precisions(config, dataset, lowered_for):
     optimizer = make_optimizer(1e-3)
     step = make_train_step(loss, optimizer, seed=0)
     state = jax.device_put(init_state(params, optimizer), replicated(mesh))
-    batch = split_over(pairs_loader(config, dataset, devices=1).batch_at(0), mesh)
+    batch = split_over(BatchLoader(config, dataset, devices=1).batch_at(0), mesh)
     return [dot.precision for dot in dots(step, state, batch, platform=lowered_for)]
 
 

@@ -13,7 +13,7 @@ from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transf
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.loader import imitation_loader, pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.teacher import cached_vectors, gives_vectors, neighbors, teacher_words
@@ -117,13 +117,13 @@ def test_held_out_questions_are_never_shown(config, tmp_path):
     dataset = taught(config)
     assert dataset.unlabeled == texts[1:]
     assert set(texts[1].lower().rstrip("?").split()) <= set(dataset.tokenizer.words)
-    feed = imitation_loader(config, dataset, devices=1)
+    feed = BatchLoader(config, dataset, imitation=True, devices=1)
     trained = np.concatenate([feed.indices(step).questions for step in range(feed.epoch)])
     everything = dataset.data.questions + dataset.unlabeled
     texts = {normalized_text(everything[i]) for i in trained}
     assert not texts & {normalized_text(everything[i]) for i in held_out}
     assert len(np.unique(trained)) == len(trained) > 0.9 * len(dataset.trainable_rows)
-    feed = pairs_loader(config, dataset, devices=1)
+    feed = BatchLoader(config, dataset, devices=1)
     pairs = np.concatenate([feed.indices(step).pairs for step in range(feed.epoch)])
     assert (dataset.splits.split_of[pairs] == 0).all()
 
@@ -133,15 +133,15 @@ def test_a_batch_holds_the_targets_of_its_questions(config, tmp_path, devices):
     config.teacher.weight = 0.5
     config.batch.hard_negatives = 8
     dataset = taught(config)
-    for make in (pairs_loader, imitation_loader):
-        feed = make(config, dataset, devices=devices)
+    for imitation in (False, True):
+        feed = BatchLoader(config, dataset, imitation=imitation, devices=devices)
         for step in (0, 3, feed.epoch):
             rows = feed.indices(step).shares(devices).ravel()
             batch = feed.batch_at(step)
             np.testing.assert_array_equal(batch.targets, dataset.teacher.targets(rows))
             assert len(batch.order) == len(rows)
     config.teacher.weight = 0.0
-    feed = pairs_loader(config, dataset, devices=devices)
+    feed = BatchLoader(config, dataset, devices=devices)
     assert feed.batch_at(0).targets.shape[1] == 0
 
 
@@ -149,10 +149,10 @@ def test_a_batch_of_imitation_that_devices_cannot_share_is_named(config, tmp_pat
     config.teacher.batch_size = 100
     dataset = taught(config)
     with pytest.raises(UserError, match=r"`teacher.batch_size`: expected a multiple of 16, .* 100"):
-        imitation_loader(config, dataset, devices=8)
+        BatchLoader(config, dataset, imitation=True, devices=8)
     config.teacher.batch_size = 16_000
     with pytest.raises(UserError, match="expected at least one batch of 16,000"):
-        imitation_loader(config, dataset, devices=8)
+        BatchLoader(config, dataset, imitation=True, devices=8)
 
 
 def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(config, tmp_path):

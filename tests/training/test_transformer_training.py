@@ -17,7 +17,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, split_over
-from qpr_jax.training.loader import pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
@@ -61,7 +61,7 @@ def dataset():
 
 
 def loss_and_gradient(config, dataset, devices):
-    feed = pairs_loader(config, dataset, devices=devices)
+    feed = BatchLoader(config, dataset, devices=devices)
     mesh = make_mesh(config.batch_size, devices)
     graph, params = init_model(config, dataset)
     loss = make_loss(graph, mesh, loss_terms(config), encode_chunk=config.batch.encode_chunk)

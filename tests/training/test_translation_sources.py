@@ -1,4 +1,4 @@
-"""The files of translations that a run names: missing, limited, swapped, without sentences."""
+"""The files of translations that a run names: missing, limited, without sentences."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.overrides import override
 from qpr_jax.training.translations import load_translations
-from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
+from tests.made_up_language import LANGUAGE, write_tsv
 from tests.translation_runs import translated_config
 
 
@@ -47,17 +47,6 @@ def test_a_dictionary_is_not_scored(config, tmp_path):
         UserError, match=r"words\.tsv: expected sentences to score, got a dictionary"
     ):
         load_dataset(override(config, {"data.parallel_tests": (spec,)}), None)
-
-
-def test_swapped_languages_are_warned_of(config, tmp_path, caplog):
-    load_dataset(config, None)
-    assert "swapped" not in caplog.text
-    pairs = [(translate(source), source) for source, _ in made_up_pairs(40)]
-    path = write_tsv(tmp_path / "swapped.tsv", pairs)
-    load_dataset(override(config, {"data.parallel": (*config.data.parallel, path)}), None)
-    warned = [r.getMessage() for r in caplog.records if "swapped" in r.getMessage()]
-    assert len(warned) == 1
-    assert warned[0].startswith("swapped.tsv: ")
 
 
 def test_rows_of_each_file_are_limited(config):

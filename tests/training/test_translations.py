@@ -10,7 +10,7 @@ from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.loader import imitation_loader, pairs_loader
+from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from tests.made_up_language import LANGUAGE, translate, write_tsv
@@ -166,9 +166,10 @@ def test_too_few_sentences_for_a_batch_are_named(config, dataset):
 
 
 @pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize("make", [pairs_loader, imitation_loader])
-def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, make, devices):
-    loader = make(override(config, {"teacher.weight": 0.5}), taught, devices=devices)
+@pytest.mark.parametrize("imitation", [False, True])
+def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitation, devices):
+    changed = override(config, {"teacher.weight": 0.5})
+    loader = BatchLoader(changed, taught, imitation=imitation, devices=devices)
     texts = texts_of(taught)
     encoder = taught.teacher.encoder
     targets = 0
@@ -183,7 +184,7 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, make, d
 
 @pytest.mark.parametrize("devices", [2, 8])
 def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset, devices):
-    one, many = (pairs_loader(config, dataset, devices=n) for n in (1, devices))
+    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, devices))
     for step in (0, 5):
         first, second = one.batch_at(step), many.batch_at(step)
         assert np.any(first.sums[0])
@@ -196,7 +197,7 @@ def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset,
 
 def test_words_are_spelled_at_their_rate(config, dataset):
     """Without a change of any other token, in each step others."""
-    loader = pairs_loader(config, dataset, devices=1)
+    loader = BatchLoader(config, dataset, devices=1)
     size, words = dataset.tokenizer.size, dataset.tokenizer.first_bin
     spelled, total = 0, 0
     for step in range(8):
