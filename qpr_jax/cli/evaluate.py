@@ -13,7 +13,7 @@ import click
 from qpr_jax.cli.command import Command, Output
 from qpr_jax.cli.options import NamedPath, load_index
 from qpr_jax.data.inputs import STANDARD_INPUT, input_name
-from qpr_jax.data.labels import read_duplicates, read_labeled
+from qpr_jax.data.labels import read_labeled
 from qpr_jax.data.tables import FORMATS, read_values
 from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
@@ -32,7 +32,6 @@ TASKS = ("retrieval", "classification", "mining", "translation")
 @click.argument("pairs", default="-")
 @click.option("--task", type=click.Choice(TASKS), default=TASKS[0])
 @click.option("--validation", type=NamedPath(), help="Labeled pairs that choose the thresholds.")
-@click.option("--duplicates", type=NamedPath(), help="Pairs of ids; PAIRS are questions (mining).")
 @click.option("--format", type=click.Choice(FORMATS[1:]), help="Of PAIRS and --validation.")
 @click.option(
     "--text-column",
@@ -51,7 +50,6 @@ def evaluate(
     pairs: str,
     task: str,
     validation: str | None,
-    duplicates: str | None,
     format: str | None,
     column: str,
     other_texts: bool,
@@ -71,8 +69,7 @@ def evaluate(
     pair counts as duplicate up to a threshold, which is the best one on the pairs of --validation.
 
     mining: PAIRS as for classification. The task is to find all duplicates among all questions of
-    PAIRS, including those linked by several pairs. Or PAIRS are questions, with the columns qid and
-    question, and --duplicates has the columns qid1 and qid2: both as qpr splits writes them.
+    PAIRS, including those linked by several pairs.
 
     translation: PAIRS are sentences with their translations, named as for the setting
     data.parallel: FILE or FILE+FILE. Scores are how often the nearest sentence of the other
@@ -99,7 +96,7 @@ def evaluate(
     elif task == "translation":
         scores = _score_translations(folder, pairs)
     else:
-        scores = _score_pairs(folder, pairs, validation, duplicates, format)
+        scores = _score_pairs(folder, pairs, validation, format)
     return Output(json.dumps(scores) + "\n", [scores])
 
 
@@ -121,10 +118,7 @@ def _check_usage(given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"{names} go with --task retrieval only")
     if task == "translation" and format:
         raise click.UsageError("--format does not go with --task translation")
-    if given["duplicates"] is not None and (task != "mining" or format):
-        raise click.UsageError("--duplicates goes with --task mining, and without --format")
-    others = given["validation"], given["duplicates"]
-    if given["pairs"] == STANDARD_INPUT and STANDARD_INPUT in others:
+    if given["pairs"] == given["validation"] == STANDARD_INPUT:
         raise click.UsageError("standard input is one file: name all but one")
 
 
@@ -179,16 +173,13 @@ def _score_retrieval(
 
 
 def _score_pairs(
-    folder: str, pairs: str, validation: str | None, duplicates: str | None, format: str | None
+    folder: str, pairs: str, validation: str | None, format: str | None
 ) -> dict[str, Any]:
     from qpr_jax.evaluation.pairs import require_both_labels, score_classification, score_mining
     from qpr_jax.retriever import run_encoder
 
     encode = run_encoder(folder).encode
-    if duplicates is None:
-        test = read_labeled(pairs, format=format or "")
-    else:
-        test = read_duplicates(pairs, duplicates)
+    test = read_labeled(pairs, format=format or "")
     if validation is None:
         counts = {
             "questions": len(test.questions),

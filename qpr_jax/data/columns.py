@@ -20,6 +20,8 @@ _TEXT_NAMES = (
 )
 TEXT_NAMES = tuple(_TEXT_NAMES.split())
 ID_NAMES = ("id", "qid", "_id", "question_id", "query_id", "uuid")
+_NAME_TEXT = "name the question's column (`text_column`, `--text-column`)"
+_NAME_ID = "name the id's column (`id_column`, `--id-column`)"
 
 
 class Chosen(NamedTuple):
@@ -55,32 +57,31 @@ class Columns:
           of a file without a header, or have another separator.
         optional: other rows may have other names, so that those of the payload may be missing.
         """
-        text = self.text or _usual(names, TEXT_NAMES, remedy="name it with `--text-column`")
+        text = self.text or _usual(names, TEXT_NAMES, remedy=_NAME_TEXT)
         if not text and len(names) == 1 and names[0].lower() not in ID_NAMES:
             text = names[0] if not in_text or _has_usual_word(names[0]) else ""
         if not text and in_text and len(names) == 1:
             raise UserError(
                 f"expected a header with a column of questions, got {listed(names)}",
-                remedy="name it with `--text-column`, or, if it is a question, read lines with "
-                "`--format lines`",
+                remedy=f"{_NAME_TEXT}, or, if it is a question, read it as format `lines`",
             )
         if not text:
             raise UserError(
                 f"expected a column of questions ({', '.join(TEXT_NAMES[:4])}, ...), got "
                 f"{listed(names)}",
-                remedy="name it with `--text-column`",
+                remedy=_NAME_TEXT,
             )
         key = ""
         if self.id is not None:
             others = [name for name in names if name != text]
-            key = self.id or _usual(others, ID_NAMES, remedy="name it with `--id-column`")
+            key = self.id or _usual(others, ID_NAMES, remedy=_NAME_ID)
         payload: tuple[str, ...] = ()
         if self.payload is True:
             payload = tuple(name for name in names if name and name not in (text, key))
         elif self.payload:
             payload = tuple(dict.fromkeys(self.payload))
-        _require(names, [text], remedy="name another with `--text-column`")
-        _require(names, [key], remedy="name another with `--id-column`")
+        _require(names, [text], remedy=_NAME_TEXT)
+        _require(names, [key], remedy=_NAME_ID)
         if not optional:
             _require(names, payload, remedy="name others with `--payload`")
         return Chosen(text, key, payload)
@@ -91,7 +92,7 @@ class Columns:
         key = first.id if first.id in names else ""
         if not first.id and self.id == "":
             others = [name for name in names if name != first.text]
-            key = _usual(others, ID_NAMES, remedy="name it with `--id-column`")
+            key = _usual(others, ID_NAMES, remedy=_NAME_ID)
         payload = first.payload
         if self.payload is True:
             payload = tuple(name for name in names if name not in (first.text, key))

@@ -12,19 +12,10 @@ import numpy as np
 from qpr_jax.data.clusters import connect, transitive_clusters
 from qpr_jax.data.columns import is_missing
 from qpr_jax.data.inputs import input_name, short
-from qpr_jax.data.pairs import (
-    COLUMNS,
-    IDS,
-    QuestionPairs,
-    pair_columns,
-    parse_texts,
-    read_question_pairs,
-)
-from qpr_jax.data.questions import read_questions
+from qpr_jax.data.pairs import COLUMNS, QuestionPairs, parse_texts, read_question_pairs
 from qpr_jax.data.splits import TRAIN, Splits, collect_splits
-from qpr_jax.data.tables import Fields, read_rows, read_values
+from qpr_jax.data.tables import Fields, read_rows
 from qpr_jax.errors import UserError
-from qpr_jax.ids import Id, id_key, parse_key
 from qpr_jax.text.tokenizer import normalized_text
 
 SCORE, WEIGHT, CALIBRATION = "score", "weight", "calibration"
@@ -64,42 +55,6 @@ def read_labeled(path: str, *, format: str = "") -> LabeledPairs:
     """Read a file of labeled pairs; see `data.pairs.read_question_pairs`."""
     data = read_question_pairs(path, format=format)
     return LabeledPairs(data.questions, data.pairs.astype(np.int64), data.is_duplicate)
-
-
-def read_duplicates(corpus: str, duplicates: str) -> LabeledPairs:
-    """Read all questions of a corpus and their pairs of duplicates, as `qpr splits` writes them.
-
-    The files have the columns `qid` and `question`, and `qid1` and `qid2`. A UserError names the
-    line of a row that cannot be read, or that has a question outside the corpus.
-    """
-    if pair_columns(duplicates):
-        raise UserError(
-            f"{input_name(duplicates)}: expected pairs of duplicates alone, got labeled pairs",
-            remedy="keep the rows of duplicates, with the columns qid1 and qid2",
-        )
-    positions: dict[Id, int] = {}  # by `id_key`
-    questions: list[str] = []
-    for entry in read_questions(corpus):
-        key = None if entry.id is None else id_key(entry.id)
-        if key is None or key in positions:
-            what = "an id" if entry.id is None else f"an id of its own, got {entry.id} again"
-            what = f"{input_name(corpus)}, line {entry.line}: expected {what}"
-            raise UserError(what, remedy="give a file with the header `qid question`")
-        positions[key] = len(questions)
-        questions.append(entry.question)
-
-    def parse(*cells: object) -> list[int] | None:
-        found = [positions[i] for i in map(parse_key, cells) if i in positions]
-        return found if len(set(found)) == len(IDS) else None
-
-    expected = f"two questions of {input_name(corpus)}"
-    rows = read_values(
-        duplicates, IDS, parse, expected=expected, remedy="give all pairs of duplicates"
-    )
-    pairs = [pair for _, pair in rows]
-    if not pairs:
-        raise UserError(f"{input_name(duplicates)}: expected pairs of duplicates, got none")
-    return LabeledPairs(questions, np.array(pairs, np.int64), np.ones(len(pairs), bool))
 
 
 def read_verdicts(path: str, *, format: str = "") -> Verdicts:

@@ -21,6 +21,7 @@ SPLITS = ("train", "validation", "test")
 HELD_OUT = ("validation", "test")
 PAIR = ("id1", "id2")
 TRAIN, VALIDATION, TEST = range(3)
+MOST_HELD_OUT = 5000  # pairs or questions of each held-out split, by default
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def split_by_cluster(
     data: QuestionPairs,
     clusters: np.ndarray,
     *,
-    held_out_pairs: int = 5000,
+    held_out_pairs: int = 0,
     largest_cluster: int = 20,
     seed: int = 0,
 ) -> Splits:
@@ -66,8 +67,9 @@ def split_by_cluster(
     Clusters that share a normalized text form one group. Groups with a cluster of more than
     `largest_cluster` questions are for training. The others, ordered by their smallest question
     id, are permuted. Each goes to validation unless that would then have more than
-    `held_out_pairs` pairs, else to test by the same rule, else to training. Questions in no
-    cluster are split 80:10:10 by normalized text. UserError if a split gets no pair.
+    `held_out_pairs` (0: a tenth of all pairs, at most MOST_HELD_OUT), else to test by the same
+    rule, else to training. Questions in no cluster are split 80:10:10 by normalized text. UserError
+    if a split gets no pair.
     """
     groups = group_questions(data.questions, clusters)
     sizes = np.bincount(clusters[clusters >= 0])
@@ -83,11 +85,12 @@ def split_by_cluster(
     smallest = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(smallest, groups[decides], data.ids[decides])
 
+    most = held_out_pairs or min(int(pairs.sum()) // 10, MOST_HELD_OUT)
     split_of_group = np.full(count, TRAIN, np.int8)
     filled = {VALIDATION: 0, TEST: 0}
     for group in _shuffle((pairs > 0) & ~held_back, smallest, seed):
         for split in (VALIDATION, TEST):
-            if filled[split] + pairs[group] <= held_out_pairs:
+            if filled[split] + pairs[group] <= most:
                 filled[split] += pairs[group]
                 split_of_group[group] = split
                 break
@@ -98,20 +101,19 @@ def split_by_cluster(
     for name in SPLITS:
         if not len(splits.pairs[name]):
             what = f"expected pairs in each split, got none for {name}, of {pairs.sum()} in all"
-            remedy = "set `data.held_out_pairs` to about a tenth of them, or give more pairs"
-            raise UserError(what, remedy=remedy)
+            raise UserError(what, remedy="give more pairs, or change `data.held_out_pairs`")
     return splits
 
 
-def split_by_text(questions: Sequence[str], *, most: int = 5000) -> np.ndarray:
+def split_by_text(questions: Sequence[str], *, most: int = 0) -> np.ndarray:
     """The split of each question of a list, int8 [Q]; equal texts are in one split.
 
-    80:10:10 by normalized text, with at most `most` texts in each of validation and test. UserError
-    where a split gets none.
+    80:10:10 by normalized text, with at most `most` texts (0: MOST_HELD_OUT) in each of validation
+    and test. UserError where a split gets none.
     """
     groups = group_questions(questions, np.full(len(questions), -1))
     count = int(groups.max(initial=-1)) + 1
-    held_out = min(count // 10, most)
+    held_out = min(count // 10, most or MOST_HELD_OUT)
     if not held_out:
         what = f"expected at least 10 different questions, got {count}"
         raise UserError(what, remedy="give more")

@@ -21,7 +21,10 @@ class DataConfig(Section):
         default=0, ge=0, description="Rows to read of each file, or clusters to generate; 0: all."
     )
     held_out_pairs: int = Field(
-        default=5000, ge=1, description="Most pairs of the validation split, and of the test split."
+        default=0,
+        ge=0,
+        description="Most pairs of the validation split, and of the test split; 0: a tenth of all "
+        "pairs, at most 5,000.",
     )
     false_negatives: float = Field(
         default=-1.0,

@@ -38,7 +38,7 @@ def results(qpr, run, finished, tmp_path):
         "sample": ("--out", "sample"),
         "splits": ("pairs.tsv", "--out", "parts", "--dev", 0.2, "--test", 0.2),
         "negatives": (run, "pairs.tsv", "--out", "n.tsv", "--count", 1),
-        "rerank": (TINY, "parts/classification/dev_pairs.tsv"),
+        "rerank": (TINY, "parts/dev.tsv"),
         "clusters": ("log.jsonl", "--out", "clusters"),
         "errors": (finished[0], "--out", "e.json"),
     }

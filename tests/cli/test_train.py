@@ -34,8 +34,6 @@ output_dim = 8
 kernel_sizes = [1, 3]
 [optimizer]
 learning_rate = 1
-[data]
-held_out_pairs = 200
 [rerank]
 candidates = 0
 """

@@ -87,7 +87,7 @@ def test_which_columns():
 def test_many_columns():
     table = pd.DataFrame({"text": ["q"]} | {f"c{i}": [i] for i in range(99)})
     assert next(as_entries(table)).payload == {f"c{i}": i for i in range(99)}
-    with pytest.raises(UserError, match=r"got `c0`, `c1`.*`c19` and 79 others; name it with"):
+    with pytest.raises(UserError, match=r"got `c0`, `c1`.*`c19` and 79 others; name the ques"):
         list(as_entries(table.drop(columns="text")))
 
 
@@ -113,7 +113,7 @@ def test_ids_of_columns_with_missing_values():
             "a column `c`, got `3`, `b`; na",
         ),
         (pd.DataFrame({"question": ["a"]}), {"payload": ["c"]}, "others with `--payload`"),
-        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "another with `--id-column`"),
+        (pd.DataFrame({"question": ["a"]}), {"id_column": "c"}, "`id_column`, `--id-column`"),
         (pd.DataFrame([["a", "b"]], columns=["text"] * 2), {}, "one column `text`, got 2; rename"),
         (
             pd.DataFrame({"question": ["a", None]}),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qpr_jax.data.cells import write_tsv
-from qpr_jax.data.labels import read_duplicates, read_labeled
+from qpr_jax.data.labels import read_labeled
 from qpr_jax.data.pairs import (
     HEADER,
     PAIRS_HEADER,
@@ -193,38 +193,6 @@ def test_what_is_no_file_of_pairs(tmp_path, name, text, message):
             reader(path)
     with pytest.raises(UserError, match="No such file"):
         read_question_pairs(tmp_path / "none.tsv")
-
-
-def test_duplicates_of_a_corpus(tmp_path):
-    corpus = write(tmp_path / "c.tsv", 'qid\tquestion\n7\ta\n3\t"b\tc"\n5\td\n')
-    labeled = read_duplicates(corpus, write(tmp_path / "d.tsv", "qid1\tqid2\n3\t7\n"))
-    assert labeled.questions == ["a", "b\tc", "d"]
-    assert labeled.pairs.tolist() == [[1, 0]]
-    assert labeled.is_duplicate.tolist() == [True]
-    pairs = write(tmp_path / "p.tsv", "\t".join(PAIRS_HEADER) + "\n3\t7\tb\ta\t0\n")
-    with pytest.raises(UserError, match="expected pairs of duplicates alone, got labeled pairs"):
-        read_duplicates(corpus, pairs)
-    with pytest.raises(UserError, match=r"line 2: expected an id; give a file with the header"):
-        read_duplicates(write(tmp_path / "n.tsv", "question\na\n"), str(tmp_path / "d.tsv"))
-
-
-@pytest.mark.parametrize(
-    ("corpus", "duplicates", "message"),
-    [
-        ("7\ta\n7\tb\n", "7\t7\n", r"c.tsv, line 3: expected an id of its own, got 7 again"),
-        ("7\ta\n3\tb\n", "7\t8\n", r"d.tsv, line 2: expected two questions of .*got \['7', '8'\]"),
-        ("7\ta\n3\tb\n", "7\t7\n", r"d.tsv, line 2: expected two questions"),
-        ("7\ta\n3\tb\n", "7\n", r"d.tsv, line 2: .*expected 2 fields"),
-        ("7\ta\n3\tb\n", "", r"d.tsv: expected pairs of duplicates, got none"),
-    ],
-)
-def test_duplicates_that_cannot_be_read(tmp_path, corpus, duplicates, message):
-    paths = (
-        write(tmp_path / "c.tsv", "qid\tquestion\n" + corpus),
-        write(tmp_path / "d.tsv", "qid1\tqid2\n" + duplicates),
-    )
-    with pytest.raises(UserError, match=message):
-        read_duplicates(*paths)
 
 
 def test_the_real_file(quora_file):

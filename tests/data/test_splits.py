@@ -97,7 +97,7 @@ def test_pairs_and_non_duplicates():
         *[(300 + i, 301 + i, f"lone{i}", f"lone{i + 1}", False) for i in range(200)],
     ]
     data, clusters = log_of(rows)
-    splits = split_by_cluster(data, clusters, held_out_pairs=5)
+    splits = split_by_cluster(data, clusters)
     total = 0
     for split, name in enumerate(SPLITS):
         pairs, others = splits.pairs[name], splits.non_duplicates[name]
@@ -109,28 +109,22 @@ def test_pairs_and_non_duplicates():
         assert not {200, 201, 202} & set(data.ids[others].ravel().tolist())
         total += len(pairs)
     assert total == 33
-    assert [len(splits.pairs[name]) for name in ("validation", "test")] == [5, 5]
+    assert [len(splits.pairs[name]) for name in ("validation", "test")] == [3, 3]
 
 
 @pytest.mark.parametrize(
-    ("settings", "empty"),
+    ("rows", "settings", "said"),
     [
-        ({}, "train"),
-        ({"held_out_pairs": 0}, "validation"),
-        ({"held_out_pairs": 5}, "train"),
-        ({"largest_cluster": 1}, "validation"),
+        (twos(9), {}, "none for validation, of 9 in all; give more pairs"),
+        (twos(10), {"held_out_pairs": 5}, "none for train, of 10 in all"),
+        (twos(10), {"largest_cluster": 1}, "none for validation, of 10 in all"),
+        ([(1, 2, "a", "b", False)], {}, "none for train, of 0 in all"),
     ],
 )
-def test_an_empty_split_is_refused(settings, empty):
-    data, clusters = log_of(twos(10))
-    with pytest.raises(UserError, match=f"none for {empty}, of 10 in all; set `data.held_out_p"):
+def test_an_empty_split_is_refused(rows, settings, said):
+    data, clusters = log_of(rows)
+    with pytest.raises(UserError, match=said):
         split_by_cluster(data, clusters, **settings)
-
-
-def test_no_duplicates_are_refused():
-    data, clusters = log_of([(1, 2, "a", "b", False)])
-    with pytest.raises(UserError, match="none for train, of 0 in all"):
-        split_by_cluster(data, clusters)
 
 
 def test_written_splits(tmp_path):

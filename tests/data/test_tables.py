@@ -167,9 +167,13 @@ def test_lines_of_rows_are_counted_from_where_they_begin(tmp_path):
 
 WRONG = [
     ("a.tsv", "", "a.tsv: expected a header that names the columns, got nothing"),
-    ("a.tsv", "id\tasked\n", r"expected a column of questions .*, got `id`, `asked`; name it"),
+    (
+        "a.tsv",
+        "id\tasked\n",
+        r"expected a column of questions .*, got `id`, `asked`; name the qu",
+    ),
     ("a.tsv", "text\ttitle\n", "expected one column of the question, got `text`, `title`; na"),
-    ("a.tsv", "text\tqid\t_id\n", "expected one column of the id, got `qid`, `_id`; name it"),
+    ("a.tsv", "text\tqid\t_id\n", "expected one column of the id, got `qid`, `_id`; name the id's"),
     ("a.tsv", "text\ttext\n", "expected one column `text`, got 2"),
     ("a.tsv", "id\tquestion\n7\n", "line 2: expected 2 fields, as the header, got 1 in .*; corr"),
     ("a.tsv", f"id\tquestion\n{'é' * 513}\ty\n", "line 2: `ids`: .* 1,024 bytes, got .* 1,026"),
@@ -303,7 +307,7 @@ def test_a_question_is_no_header(tmp_path, line):
 
 @pytest.mark.parametrize("header", ["hello", "how are you", "my lost cat"])
 def test_one_column_needs_a_usual_word(tmp_path, header):
-    with pytest.raises(UserError, match=f"column of questions, got `{header}`; .* read lines"):
+    with pytest.raises(UserError, match=f"column of questions, got `{header}`; .* read it as"):
         read(write(tmp_path, "a.csv", f"{header}\nwho?\n"))
     assert len(read(write(tmp_path, "a.csv", f"{header} text\nwho?\n"))) == 1
     assert len(read(write(tmp_path, "a.csv", f"{header}\nwho?\n"), columns=Columns(header))) == 1
