@@ -52,7 +52,7 @@ def clusters(
     Questions with the same answer form a cluster; clusters with a low coherence are removed. LOGS
     are files or folders of JSON lines, CSV, TSV (no quoting) or Parquet, also compressed with gzip
     or zstd. Writes clusters.jsonl, pairs_{train,validation,test}.tsv and questions.jsonl, and
-    report.html and report.json to check them. sample.tsv has 200 random clusters and an empty
+    report.json, with their counts and coherence. sample.tsv has 200 random clusters and an empty
     column for verdicts: 1 or yes where the questions mean the same, 0 or no. --verdicts prints the
     share of right clusters in a sample.tsv with verdicts.
 
@@ -80,7 +80,7 @@ def clusters(
     )
     for line in _summary(report):
         log.info("%s", line)
-    log.info("%s: see report.html, and judge the clusters of sample.tsv", out)
+    log.info("%s: judge the clusters of sample.tsv", out)
     return {"out": out, **report}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from qpr_jax.data.splits import SPLITS
 from qpr_jax.data.tables import read_rows
 from qpr_jax.distant.method import Cluster, FinishedCluster, Method
-from qpr_jax.distant.report import histogram, write_page, write_sample
+from qpr_jax.distant.report import histogram, write_sample
 from qpr_jax.errors import UserError
 from qpr_jax.files import (
     StrPath,
@@ -41,7 +41,7 @@ class ClusterResult(NamedTuple):
         has their answer), `overlapping_questions` (of validation and test, with the same words as a
         training question).
       sizes, coherences, kept: of each cluster of at least two questions, [C].
-      largest_removed, largest_kept, sample: some clusters, with only the questions shown.
+      sample: some of the kept clusters.
       clusters: the kept ones, sorted by answer.
       texts: all distinct questions, sorted by code points.
     """
@@ -50,8 +50,6 @@ class ClusterResult(NamedTuple):
     sizes: np.ndarray
     coherences: np.ndarray
     kept: np.ndarray
-    largest_removed: list[Cluster]
-    largest_kept: list[Cluster]
     sample: list[Cluster]
     clusters: Iterable[FinishedCluster]
     texts: Iterable[str]
@@ -98,8 +96,8 @@ def write_clusters(folder: StrPath, result: ClusterResult, method: Method) -> di
 
     The folder has clusters.jsonl, an object for each cluster (`cluster` (0, 1, ...), `answer`,
     `coherence`, `split`, `questions`); pairs_{train,validation,test}.tsv, a header, then two
-    questions a line; questions.jsonl, all distinct questions, for the index; report.json and
-    report.html, what was kept and removed; sample.tsv, a random sample of clusters for verdicts.
+    questions a line; questions.jsonl, all distinct questions, for the index; report.json, what was
+    kept and removed; sample.tsv, a random sample of clusters for verdicts.
     """
     refuse_existing(folder)
     with replace_folder(folder) as part:
@@ -107,7 +105,6 @@ def write_clusters(folder: StrPath, result: ClusterResult, method: Method) -> di
         _check_splits(splits, result.counts)
         report = _report(result, splits, method)
         write_sample(part / "sample.tsv", result.sample)
-        write_page(part / "report.html", report)
         write_json(part / REPORT, report)
     return report
 
@@ -163,17 +160,7 @@ def _report(
         "splits": {split: dict(counts) for split, counts in splits.items()},
         "method": dict(zip(_METHOD, dataclasses.astuple(method), strict=True)),
         "histogram": histogram(result.coherences, result.sizes),
-        "largest_removed": _shown(result.largest_removed),
-        "largest_kept": _shown(result.largest_kept),
-        "sample": _shown(result.sample),
     }
-
-
-def _shown(clusters: Sequence[Cluster]) -> list[dict[str, Any]]:
-    return [
-        {"answer": c.answer, "size": c.size, "coherence": c.coherence, "questions": c.shown}
-        for c in clusters
-    ]
 
 
 class ClusterData(NamedTuple):

@@ -11,7 +11,6 @@ from qpr_jax.distant.folder import ClusterResult, check_clusters_left
 from qpr_jax.distant.logs import WHOLE_FILE, BadRow, Logs, bad_row_error, read_log
 from qpr_jax.distant.method import (
     UNDECIDED,
-    Cluster,
     LogRow,
     Method,
     distinct_questions,
@@ -24,7 +23,7 @@ from qpr_jax.distant.method import (
     word_weights,
     words_of,
 )
-from qpr_jax.distant.report import LARGEST, SAMPLE
+from qpr_jax.distant.report import SAMPLE
 from qpr_jax.errors import UserError
 from qpr_jax.machine import available_memory
 
@@ -65,16 +64,11 @@ def make_clusters(logs: Logs, method: Method, *, skip_bad_rows: bool = False) ->
     counts["overlapping_questions"] = sum(map(len, dropped.values()))
     with_dropped = ((cluster, dropped.get(cluster.answer, ())) for cluster in kept_clusters)
 
-    def by_size(cluster: Cluster) -> tuple[int, str]:
-        return -cluster.size, cluster.answer
-
     return ClusterResult(
         counts,
         np.array([cluster.size for cluster in found], np.int64),
         coherences,
         kept,
-        largest_removed=heapq.nsmallest(LARGEST, (c for c in found if not c.kept), by_size),
-        largest_kept=heapq.nsmallest(LARGEST, kept_clusters, by_size),
         sample=heapq.nsmallest(SAMPLE, kept_clusters, lambda cluster: cluster.sample_draw),
         clusters=finish_clusters(with_dropped, bounds, method),
         texts=sorted(question.text for question in questions),

@@ -1,4 +1,4 @@
-"""The reports by which a person judges clusters: a page, a sample for verdicts, its accuracy."""
+"""How a person judges clusters: a histogram, a sample for verdicts, and its accuracy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from qpr_jax.data.tables import read_rows
 from qpr_jax.distant.method import Cluster
 from qpr_jax.errors import UserError
 from qpr_jax.files import write_atomically
-from qpr_jax.rendering import render
 
-LARGEST = 20  # clusters of each kind that a report shows
 SAMPLE = 200  # clusters in the sample for verdicts, as in the paper's spot check
 SAMPLE_COLUMNS = ("verdict", "answer", "size", "coherence", "questions")
 VERDICTS = {"1": 1, "yes": 1, "y": 1, "true": 1, "0": 0, "no": 0, "n": 0, "false": 0}
@@ -84,21 +82,3 @@ def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, flo
     root = math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     half = z / scale * root
     return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def write_page(path: pathlib.Path, report: dict[str, Any]) -> None:
-    """Write the report as an HTML page that loads nothing."""
-    page = render(
-        "clusters.html",
-        method=report["method"],
-        counts=[(name.replace("_", " "), n) for name, n in report.items() if isinstance(n, int)],
-        splits=report["splits"],
-        histogram=report["histogram"],
-        samples=[
-            ("Largest removed", report["largest_removed"]),
-            ("Largest kept", report["largest_kept"]),
-            ("A random sample of those kept", report["sample"]),
-        ],
-    )
-    with write_atomically(path, "w") as file:
-        file.write(page)

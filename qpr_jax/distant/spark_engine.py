@@ -29,7 +29,7 @@ from qpr_jax.distant.method import (
     word_weights,
     words_of,
 )
-from qpr_jax.distant.report import LARGEST, SAMPLE
+from qpr_jax.distant.report import SAMPLE
 from qpr_jax.spark_session import Rows, arrow_map
 
 _WORDS = 1_000_000  # most words that a task counts in memory
@@ -82,15 +82,12 @@ def make_clusters(
     kept_clusters = found.where("kept")
     dropped = _overlap(kept_clusters, bounds)
     counts["overlapping_questions"] = dropped.count()
-    by_size = ("-size", "answer")
     return ClusterResult(
         counts,
         sizes,
         coherences,
         kept,
-        largest_removed=_first_clusters(found.where("not kept"), LARGEST, *by_size),
-        largest_kept=_first_clusters(kept_clusters, LARGEST, *by_size),
-        sample=_first_clusters(kept_clusters, SAMPLE, "sample_draw", "answer"),
+        sample=_sample(kept_clusters),
         clusters=_finished(kept_clusters, dropped, bounds, method),
         texts=(text for (text,) in questions.select("text").orderBy("text").toLocalIterator()),
     )
@@ -193,7 +190,8 @@ def _columns(frame: Any, *names: str) -> Iterator[np.ndarray]:
     return (table[name].to_numpy() for name in names)
 
 
-def _first_clusters(frame: Any, count: int, *order: str) -> list[Cluster]:
-    """Return the first clusters in an order, without their questions."""
-    rows = _order_by(frame.drop("questions"), *order).limit(count).collect()
+def _sample(kept_clusters: Any) -> list[Cluster]:
+    """Return the sample for verdicts, without all questions of its clusters."""
+    ordered = kept_clusters.drop("questions").orderBy("sample_draw", "answer")
+    rows = ordered.limit(SAMPLE).collect()
     return [Cluster(**row.asDict(), questions=[]) for row in rows]
