@@ -16,7 +16,7 @@ import os
 import pathlib
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import filelock
@@ -27,6 +27,7 @@ StrPath = str | os.PathLike[str]
 
 MANIFEST = "manifest.json"
 SEAL = "sha256"
+LOCK_FILE = ".lock"
 JSON_LIMIT = 1 << 28  # bytes of a JSON file
 FILE_LIMIT = 1 << 33  # bytes of a file that is read whole
 _REMEDY = "make the folder again"
@@ -55,7 +56,7 @@ def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         beside.unlink(missing_ok=True)
-        with name_in_errors(path), open(beside, mode, opener=_open_new, **text) as file:
+        with name_in_errors(path), open(beside, mode.replace("w", "x"), **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -64,10 +65,6 @@ def write_atomically(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
     _sync_folder(path.parent)
-
-
-def _open_new(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
@@ -82,19 +79,18 @@ def name_in_errors(path: StrPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: StrPath, *, wait: bool = False, reentrant: bool = False) -> Iterator[bool]:
+def locked(path: StrPath, *, wait: bool = False) -> Iterator[bool]:
     """Lock the file `path` against other threads and processes; a killed process frees it.
 
     The file is created if missing and never changed. UserError if it is a symbolic link.
 
-    Args:
-      wait: until the lock is free; otherwise yields False if it is held.
-      reentrant: a thread that holds the lock may take it again.
+    wait: until the lock is free, and a thread that holds it may take it again; otherwise yields
+      False if it is held.
     """
     path = pathlib.Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     timeout = -1.0 if wait else 0.0
-    lock = filelock.FileLock(path, timeout, poll_interval=_POLL, is_singleton=reentrant)
+    lock = filelock.FileLock(path, timeout, poll_interval=_POLL, is_singleton=wait)
     try:
         lock.acquire()
     except filelock.Timeout:
@@ -110,12 +106,9 @@ def locked(path: StrPath, *, wait: bool = False, reentrant: bool = False) -> Ite
         lock.release()
 
 
-def check_plain(path: StrPath) -> os.stat_result:
-    """Return the `lstat` of a plain file; UserError for a link, a pipe, a folder or a device."""
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode):
-        raise _not_plain(path, found.st_mode)
-    return found
+def folder_lock(folder: StrPath) -> contextlib.AbstractContextManager[bool]:
+    """Hold the lock of a folder, which is created if missing; wait until it is free."""
+    return locked(pathlib.Path(folder).resolve() / LOCK_FILE, wait=True)
 
 
 def open_plain(path: StrPath) -> io.BufferedReader:
@@ -145,18 +138,11 @@ def _not_plain(path: StrPath, mode: int) -> UserError:
 
 def read_plain(path: StrPath, *, limit: int = FILE_LIMIT) -> bytes:
     """Read a plain file; UserError if it is missing, not plain, or larger than `limit` bytes."""
-    with open_plain(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) > limit:
-            raise _too_large(path, size, limit)
-        try:
+    with open_plain(path) as file, contextlib.suppress(MemoryError):
+        if (size := os.fstat(file.fileno()).st_size) <= limit:
             return file.read()
-        except MemoryError:
-            raise _too_large(path, size, limit) from None
-
-
-def _too_large(path: StrPath, size: int, limit: int) -> UserError:
     what = f"{path}: expected a file that fits in memory and has at most {limit:,} bytes"
-    return UserError(f"{what}, got {size:,}", remedy=_REMEDY)
+    raise UserError(f"{what}, got {size:,}", remedy=_REMEDY)
 
 
 def write_json(path: StrPath, value: Any) -> None:
@@ -258,24 +244,18 @@ def read_manifest(folder: StrPath, *, format: str) -> dict[str, Any]:
     return manifest
 
 
-def read_verified(
-    folder: StrPath, name: str, manifest: dict[str, Any], *, limit: int = FILE_LIMIT
-) -> bytes:
-    """Read a file of `folder`; UserError if its size or SHA-256 differ from the manifest.
-
-    limit: of bytes; a larger file is refused before it is read.
-    """
+def read_verified(folder: StrPath, name: str, manifest: dict[str, Any]) -> bytes:
+    """Read a file of `folder`; UserError if its size or SHA-256 differ from the manifest."""
     path, entry = check_size(folder, name, manifest)
-    data = read_plain(path, limit=limit)
-    _check_digest(path, hashlib.sha256(data), entry)
+    data = read_plain(path)
+    _check_digest(path, hashlib.sha256(data).hexdigest(), entry)
     return data
 
 
 def verify(folder: StrPath, name: str, manifest: dict[str, Any]) -> None:
     """Like `read_verified`, but reads the file in chunks and returns nothing."""
     path, entry = check_size(folder, name, manifest)
-    with open_plain(path) as file:
-        _check_digest(path, hashlib.file_digest(file, "sha256"), entry)
+    _check_digest(path, sha256_of(path), entry)
 
 
 def check_size(
@@ -297,8 +277,8 @@ def check_size(
     return path, entry
 
 
-def _check_digest(path: pathlib.Path, digest: hashlib._Hash, entry: dict[str, Any]) -> None:
-    if digest.hexdigest() != entry["sha256"]:
+def _check_digest(path: pathlib.Path, digest: str, entry: dict[str, Any]) -> None:
+    if digest != entry["sha256"]:
         raise UserError(f"{path}: the bytes differ from their SHA-256", remedy=_REMEDY)
 
 
@@ -340,6 +320,25 @@ def replace_folder(folder: StrPath) -> Iterator[pathlib.Path]:
     os.replace(beside, folder)
     _sync_folder(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def write_folder(
+    folder: StrPath,
+    files: Mapping[str, bytes],
+    *,
+    also: Callable[[pathlib.Path], object] = bool,
+    **facts: Any,
+) -> None:
+    """Replace a folder by these files and a manifest of them with these facts.
+
+    also: called with the new folder, to write what shall lie in it besides.
+    """
+    with replace_folder(folder) as part:
+        for name, data in files.items():
+            with write_atomically(part / name) as file:
+                file.write(data)
+        write_manifest(part, files, **facts)
+        also(part)
 
 
 def _sync_folder(folder: pathlib.Path) -> None:

@@ -50,12 +50,6 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak  # elsewhere in KiB
 
 
-def held_memory() -> int:
-    """Return the memory that this process holds now, in bytes."""
-    held = _read_numbers("/proc/self/status").get("VmRSS")
-    return peak_memory() if held is None else 1024 * held
-
-
 def available_memory() -> int:
     """Return the bytes that processes can still allocate, within the limit of the container."""
     limits = [1 << 62]

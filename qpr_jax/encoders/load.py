@@ -24,10 +24,8 @@ from qpr_jax.files import (
     manifest_format,
     read_manifest,
     read_verified,
-    replace_folder,
     user_cache,
-    write_atomically,
-    write_manifest,
+    write_folder,
 )
 
 # The format that a folder's manifest names (sentence-transformers writes none) -> the reader.
@@ -149,9 +147,4 @@ def save_encoder(
     if contains_encoder(folder, encoder):
         return
     files = encoder.files() | ({CARD: card.encode()} if card else {})
-    with replace_folder(folder) as part:
-        for name, data in files.items():
-            with write_atomically(part / name) as file:
-                file.write(data)
-        write_manifest(part, list(files), **encoder.manifest())
-        also(part)
+    write_folder(folder, files, also=also, **encoder.manifest())

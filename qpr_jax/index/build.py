@@ -30,7 +30,6 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import (
     MANIFEST,
     StrPath,
-    check_plain,
     check_size,
     file_entries,
     name_in_errors,
@@ -248,8 +247,9 @@ def _open(folder: pathlib.Path, manifest: dict[str, Any], *, durable: bool) -> B
     except (TypeError, UserError) as error:
         raise UserError(f"{folder / MANIFEST}: {error}", remedy=_REMEDY) from None
     for name in manifest["files"]:
-        check_plain(folder / name)
-        check_size(folder, name, manifest)
+        path, _ = check_size(folder, name, manifest)
+        if path.is_symlink():
+            raise UserError(f"{path}: expected a plain file, got a symbolic link", remedy=_REMEDY)
     for kind in ("vectors", "questions"):
         if names[kind] not in manifest["files"]:
             raise UserError(f"{folder / MANIFEST}: no entry for {names[kind]}", remedy=_REMEDY)

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index import build as builds
 from qpr_jax.index.base import Hit, Question, check_encoder
@@ -26,7 +26,6 @@ from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.state import State, manifest_signature, open_state
 from qpr_jax.index.vectors import Vectors
-from qpr_jax.locks import folder_lock
 from qpr_jax.machine import renew_after_fork
 
 log = logging.getLogger(__name__)
@@ -206,6 +205,10 @@ class FolderStore:
         """As of `Store`."""
         for some, _ in self._blocks(self._fresh(), vectors=False):
             yield from some
+
+    def blocks(self) -> Iterator[tuple[list[Question], np.ndarray]]:
+        """Yield the questions with their vectors, some at a time."""
+        return self._blocks(self._fresh())
 
     def new_ids(self, count: int) -> list[Id]:
         """As of `Store`: the next numbers; random ones when the counter comes to its end."""

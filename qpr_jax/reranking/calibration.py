@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
-from qpr_jax.reranking.model_folder import check_points, read_model, write_model
+from qpr_jax.files import StrPath, write_folder
+from qpr_jax.reranking.model_folder import check_points, read_model
 
 FORMAT = "qpr_jax pair calibration 1"
 CALIBRATION = "calibration"  # sub-folder of an encoder's folder
@@ -92,7 +92,7 @@ def save_calibration(folder: StrPath, calibration: PairCalibration) -> None:
     """Write a calibration; replaces the folder as a whole."""
     _check(calibration, "the calibration")
     data, facts = serialize_calibration(calibration)
-    write_model(folder, CURVES, data, format=FORMAT, **facts)
+    write_folder(folder, {CURVES: data}, format=FORMAT, **facts)
 
 
 def serialize_calibration(calibration: PairCalibration) -> tuple[bytes, dict[str, Any]]:

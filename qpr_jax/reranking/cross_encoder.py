@@ -29,9 +29,7 @@ from qpr_jax.files import (
     manifest_format,
     read_manifest,
     read_verified,
-    replace_folder,
-    write_atomically,
-    write_manifest,
+    write_folder,
 )
 from qpr_jax.index.base import Hit
 from qpr_jax.models.bert_shape import BertShape
@@ -245,11 +243,7 @@ def save_cross_encoder(folder: StrPath, model: CrossEncoder) -> None:
         logits, probabilities = model.calibration.tolist()
         known = {"logits": logits, "probabilities": probabilities}
         files[CALIBRATION] = json.dumps(known).encode() + b"\n"
-    with replace_folder(folder) as part:
-        for name, data in files.items():
-            with write_atomically(part / name) as file:
-                file.write(data)
-        write_manifest(part, list(files), format=FORMAT, settings=model.settings)
+    write_folder(folder, files, format=FORMAT, settings=model.settings)
 
 
 def from_encoder(encoder: TransformerEncoder, *, max_tokens: int, seed: int) -> CrossEncoder:

@@ -15,7 +15,7 @@ import numpy as np
 
 from qpr_jax.encoders.base import Encoder, accepted_identities
 from qpr_jax.errors import UserError
-from qpr_jax.files import StrPath
+from qpr_jax.files import StrPath, write_folder
 from qpr_jax.index.base import Hit
 from qpr_jax.reranking.base import (
     find_copies,
@@ -32,7 +32,6 @@ from qpr_jax.reranking.model_folder import (
     check_array,
     check_points,
     read_model,
-    write_model,
 )
 from qpr_jax.reranking.network import Network, check_network, predict
 from qpr_jax.reranking.word_weights import zero_weights
@@ -103,7 +102,7 @@ def save_light(folder: StrPath, model: LightModel) -> None:
     """Write a model; replaces the folder as a whole."""
     _check(model, "the re-ranker")
     data, facts = serialize_light(model)
-    write_model(folder, WEIGHTS, data, format=FORMAT, **facts)
+    write_folder(folder, {WEIGHTS: data}, format=FORMAT, **facts)
 
 
 def serialize_light(model: LightModel) -> tuple[bytes, dict[str, Any]]:

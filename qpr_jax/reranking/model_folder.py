@@ -9,24 +9,9 @@ import numpy as np
 
 from qpr_jax.encoders.base import parse_tensors
 from qpr_jax.errors import UserError
-from qpr_jax.files import (
-    StrPath,
-    read_manifest,
-    read_verified,
-    replace_folder,
-    write_atomically,
-    write_manifest,
-)
+from qpr_jax.files import StrPath, read_manifest, read_verified
 
 REMEDY = "train or fetch the model again"
-
-
-def write_model(folder: StrPath, name: str, data: bytes, *, format: str, **facts: Any) -> None:
-    """Write the file `name` and a manifest with these facts; replaces the folder as a whole."""
-    with replace_folder(folder) as part:
-        with write_atomically(part / name) as file:
-            file.write(data)
-        write_manifest(part, [name], format=format, **facts)
 
 
 def read_model(

@@ -30,7 +30,7 @@ def test_compact_names_the_file_and_leaves_the_old_index(tmp_path, file):
     limit = sizes[largest] - 1
     code = "import sys; from qpr_jax.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", code, "compact", folder],
+        [sys.executable, "-B", "-c", code, "compact", folder],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         capture_output=True,
         text=True,
