@@ -8,13 +8,10 @@ from qpr_jax.ids import (
     cell_id,
     check_id,
     check_ids,
-    first_repeated,
     id_key,
     number_entries,
     parse_id,
     parse_key,
-    refuse_repeated,
-    unknown_ids,
 )
 
 
@@ -95,20 +92,6 @@ def test_wrong_ids_are_refused(ids, message):
     with pytest.raises(UserError, match=message) as error:
         check_ids(ids, 2)
     assert "\n" not in str(error.value)
-
-
-def test_the_first_repeated_id():
-    assert first_repeated([3, 1, 2, 1, 3]) == 3
-    assert first_repeated([3, "a", "007", 7, "b", "7"]) == 5
-    assert first_repeated([3, 1, "x"]) is None
-    assert first_repeated([]) is None
-    with pytest.raises(UserError, match="questions, line 9: the id 3 stands twice"):
-        refuse_repeated([3, 1, "3"], [2, 4, 9], "questions, line")
-
-
-def test_unknown_ids_are_named():
-    assert "got 'x' that no question has; leave them out" in str(unknown_ids(["x"]))
-    assert "got 7 and 2 others that no question has" in str(unknown_ids([7, 8, 9]))
 
 
 def test_all_entries_have_ids_or_none_has():

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qpr_jax import progress
 from qpr_jax.data.columns import is_missing, listed
 from qpr_jax.data.questions import Payload
-from qpr_jax.encoders.base import Encoder
+from qpr_jax.encoders.base import Encoder, encode_in_parts
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id, id_key
 from qpr_jax.index.base import Question
@@ -24,8 +23,6 @@ from qpr_jax.printable import shortened
 from qpr_jax.text.tokenizer import canonical
 
 log = logging.getLogger("qpr_jax")
-
-_PART = 16_384  # texts that are encoded at once
 
 
 @dataclass(frozen=True)
@@ -160,12 +157,7 @@ def encode_entries(
         vectors[entries], known[entries] = values[there >= 0], True
     texts = rows.entry_texts
     distinct = [*dict.fromkeys(texts[i] for i in np.flatnonzero(~known).tolist())]
-    encoded = np.empty((len(distinct), encoder.dimension), np.float32)
-    with progress.bar("encoded", len(distinct)) as show:
-        for start in range(0, len(distinct), _PART):
-            some = distinct[start : start + _PART]
-            encoded[start : start + len(some)] = encoder.encode(some)
-            show(start + len(some), "")
+    encoded = encode_in_parts(encoder, distinct)
     place = {text: i for i, text in enumerate(distinct)}
     own = np.array([place[texts[i]] for i in np.flatnonzero(~known).tolist()], np.int64)
     vectors[~known] = encoded[own]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -118,24 +118,14 @@ def accepted_identities(encoder: Encoder) -> tuple[str, ...]:
     return encoder.identity, *encoder.extends
 
 
-def encode_in_parts(
-    encode: Callable[[Sequence[str]], np.ndarray],
-    texts_of: Callable[[slice], Sequence[str]],
-    count: int,
-    dimension: int,
-) -> np.ndarray:
-    """Encode many questions with a bar: float32 [count, dimension].
-
-    texts_of: the questions of a slice of them.
-    """
-    if count <= _PART:
-        return encode(texts_of(slice(0, count)))
-    vectors = np.empty((count, dimension), np.float32)
-    with progress.bar("encoded", count) as show:
-        for start in range(0, count, _PART):
-            part = slice(start, min(start + _PART, count))
-            vectors[part] = encode(texts_of(part))
-            show(part.stop, "")
+def encode_in_parts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Encode many questions with a bar: float32 [n, dimension]."""
+    vectors = np.empty((len(texts), encoder.dimension), np.float32)
+    with progress.bar("encoded", len(texts)) as show:
+        for start in range(0, len(texts), _PART):
+            some = texts[start : start + _PART]
+            vectors[start : start + len(some)] = encoder.encode(some)
+            show(start + len(some), "")
     return vectors
 
 

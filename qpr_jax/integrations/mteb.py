@@ -116,10 +116,7 @@ class MtebEncoder:
                 f"encode_kwargs: expected the precision float32, got {precision!r}",
                 remedy="leave it out",
             )
-        texts = [text for batch in inputs for text in batch["text"]]
-        return encode_in_parts(
-            self.encoder.encode, lambda part: texts[part], len(texts), self.encoder.dimension
-        )
+        return encode_in_parts(self.encoder, [text for batch in inputs for text in batch["text"]])
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """Similarities of all vectors [n, d] to all others [m, d], or of one [d]: float32 [n, m].

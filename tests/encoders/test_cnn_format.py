@@ -28,25 +28,6 @@ def update_manifest(folder: pathlib.Path) -> None:
     write_manifest(folder, list(manifest["files"]), format=manifest["format"])
 
 
-def test_a_saved_encoder_is_read_back(tmp_path):
-    weights = cnn_weights()
-    encoder = save(tmp_path / "a" / "export", settings={"index.probes": 3})
-    assert encoder.vocabulary == VOCABULARY
-    assert encoder.max_tokens == 20
-    assert encoder.settings == {"index.probes": 3}
-    np.testing.assert_array_equal(encoder.embedding[0], np.zeros(6))
-    np.testing.assert_array_equal(encoder.embedding[1:], weights["embedding"][1:])
-    for actual, expected in zip(encoder.kernels, weights["kernels"], strict=True):
-        np.testing.assert_array_equal(actual, expected)
-    for actual, expected in zip(encoder.biases, weights["biases"], strict=True):
-        np.testing.assert_array_equal(actual, expected)
-    np.testing.assert_array_equal(encoder.projection, weights["projection"])
-    names = {path.name for path in (tmp_path / "a" / "export").iterdir()}
-    assert names == {"model.safetensors", "vocabulary.json", "settings.json", "manifest.json"}
-    manifest = json.loads((tmp_path / "a" / "export" / "manifest.json").read_text())
-    assert manifest["format"] == "qpr_jax model 1"
-
-
 def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     encoder = save(tmp_path / "a")
     ramps = {
@@ -65,20 +46,6 @@ def test_the_identity_is_a_hash_of_what_decides_the_vectors(tmp_path):
     assert save(tmp_path / "c", max_tokens=21).identity != first
     other = {**cnn_weights(), "biases": cnn_weights(seed=1)["biases"]}
     assert save(tmp_path / "d", **other).identity != first
-
-
-def test_weights_are_stored_as_float32_and_padding_as_zeros(tmp_path):
-    encoder = cnn_encoder()
-    given = dataclasses.replace(
-        encoder,
-        embedding=np.concatenate([np.ones((1, 6)), encoder.embedding[1:]]),
-        projection=encoder.projection.astype(np.float16),
-    )
-    save_encoder(tmp_path / "e", given)
-    stored = read_cnn(tmp_path / "e")
-    assert stored.projection.dtype == stored.embedding.dtype == np.float32
-    np.testing.assert_array_equal(stored.embedding, encoder.embedding)
-    assert stored.identity == given.identity
 
 
 @pytest.mark.parametrize(

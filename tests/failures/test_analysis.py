@@ -75,28 +75,6 @@ def test_an_index_that_finds_nothing_is_an_error():
         analyze({"run": lambda queries, k: [[Hit(1, "a", 0.0)]]}, {1: "a", 2: "b"}, pairs)
 
 
-def ids(groups):
-    return {name: [case.id for case in cases] for name, cases in groups.items() if cases}
-
-
-def test_queries_by_the_paraphrase(analysis, one_run):
-    groups = analysis.by_group()
-    assert ids(groups) == {"all": [1, 2, 4, 7], "none": [1, 2, 4], "order": [7]}
-    assert analysis.failing(groups["all"]) == [1, 2]
-    assert analysis.failing(groups["none"]) == [1, 1]
-    assert analysis.failing(groups["order"]) == [0, 1]
-    assert ids(one_run.by_group())["unseen"] == [7]  # a word of the query
-    assert "unseen" not in groups
-
-
-def test_queries_by_their_mistake(analysis):
-    assert ids(analysis.by_group(0)) == {"all": [4], "order": [4]}  # 4 and 6
-    # 1 and 4; 7 and 9
-    found = ids(analysis.by_group(1))
-    assert found.items() >= {"all": [1, 7], "names": [1], "negation": [7]}.items()
-    assert "none" not in found
-
-
 def test_examples_are_drawn_alike_each_time(analysis):
     cases = [*analysis.cases] * 25
     some = sample_cases(cases, 10)

@@ -210,11 +210,6 @@ def test_inner_products_are_read_as_squares():
     assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in expected]
 
 
-def test_another_encoder_is_refused():
-    with pytest.raises(UserError, match="expected a re-ranker of the encoder"):
-        LightReranker(light_model("another"), WordEncoder())
-
-
 class Scorer:
     identity = "a cross-encoder"
 
@@ -245,9 +240,3 @@ def test_it_works_after_a_fork():
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reading, 1) == b"x"
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "r").write_text("")
-    with pytest.raises(UserError):
-        read_light(tmp_path / "r")

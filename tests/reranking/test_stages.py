@@ -102,16 +102,6 @@ def test_inner_products_need_vectors_of_length_one():
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
-def test_a_re_ranker_is_made_once_for_each_metric_and_model():
-    known, store = stages(), MemoryStore()
-    first = known.reranker(None, store)
-    assert known.reranker("light", MemoryStore()) is first
-    assert known.reranker(None, MemoryStore(metric="ip")) is not first
-    assert known.reranker(False, store) is None
-    known.light = light_model(network=network(1))
-    assert known.reranker(None, store) is not first
-
-
 def test_explained_by_the_features_among_the_hits():
     known, store = stages(), MemoryStore()
     for query in ("what is a car", "what is rice like", ""):
