@@ -15,7 +15,7 @@ from qpr_jax.index.base import Question, Store
 from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus import MilvusStore, is_address, run_of
 from qpr_jax.index.recipe import Recipe
-from qpr_jax.index.run import INDEX, export_name, index_manifest, no_index, run_recipe
+from qpr_jax.index.run import INDEX, export_name, index_manifest, run_recipe
 from qpr_jax.reranking.stages import Stages, read_stages
 
 Opened = tuple[Encoder, Store, Stages, str]  # and the name of the run
@@ -41,7 +41,12 @@ def open_run(
         try:
             encoder, stages = read_stages(run, cross_encoder)
             if not pathlib.Path(run, INDEX).is_dir():
-                raise no_index(run)
+                raise UserError(
+                    f"{run} has no {INDEX}/",
+                    setting="run",
+                    remedy="finish the run (the same command resumes it), or make an index with "
+                    "`qpr index`",
+                )
             accepted = accepted_identities(encoder)
             store = FolderStore(pathlib.Path(run, INDEX), encoders=accepted)
         except UserError:

@@ -92,12 +92,3 @@ def export_name(run: pathlib.Path, encoder: Encoder, build: str) -> str:
 def index_manifest(run: StrPath) -> dict[str, Any]:
     """Return the manifest of the index of a folder, not verified; empty if there is none."""
     return read_object(pathlib.Path(run, INDEX, MANIFEST))
-
-
-def no_index(run: StrPath) -> UserError:
-    """Return the error of a run without an index."""
-    return UserError(
-        f"{run} has no {INDEX}/",
-        setting="run",
-        remedy="finish the run (the same command resumes it), or make an index with `qpr index`",
-    )
