@@ -34,6 +34,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.ids import Id, number_entries, refuse_repeated
 from qpr_jax.index.base import Question
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.index.milvus_server import is_address
 from qpr_jax.reranking.base import Rerank
 from qpr_jax.reranking.stages import read_stages
@@ -92,8 +93,9 @@ def search(
     rows = _read_rows(table, other, index, within)
     if rows.table_rows and column:
         require_column(column, rows.fields, "keep")
-    blocks = getattr(index.store, "blocks", None) if index is not None else None
-    vectors = encode_entries(rows, encoder, blocks() if blocks and len(rows) else ())
+    store = index.store if index is not None and len(rows) else None
+    known = store.blocks() if isinstance(store, FolderStore) else ()
+    vectors = encode_entries(rows, encoder, known)
     scores = find_pairs(rows, vectors, encoder, stages, choice, rerank=rerank, memory=memory)
     joined = group_pairs(len(rows.first), scores.pairs.first, scores.pairs.second, linkage)
     own = group_rows(rows, joined, vectors, keep)

@@ -126,7 +126,7 @@ class Stages:
         """Return the calibration; UserError if there is none."""
         if self.calibration is None:
             raise UserError(
-                "the encoder has no calibrated probabilities, which a threshold needs",
+                "`threshold` and `precision` need an encoder with calibrated probabilities",
                 remedy="give a largest distance (0.3 suits open_student) or a number of pairs, or "
                 "calibrate the run with `qpr calibrate`",
             )
