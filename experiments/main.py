@@ -2,7 +2,7 @@
 
 python -m experiments.main --config=NAME [--config.SECTION.SETTING=VALUE ...] [--workdir=FOLDER]
 
-NAME is a preset, NAME:smoke for a tiny run, or the path of a TOML or Python file.
+NAME is a preset, NAME:smoke for a tiny run, or the path of a TOML file.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from qpr_jax.training.batches import lay_out, plan_shapes, tokens_of
+from qpr_jax.training.batches import lay_out, plan_shapes
 from tests.parts import make_parts
-from tests.training.test_batch_layout import VOCABULARY, questions, rows_of, words_of_steps
+from tests.training.test_batch_layout import VOCABULARY, questions, words_of_steps
 
 RNG = np.random.default_rng(5)
 SUMS = [RNG.integers(1, VOCABULARY, n).tolist() for n in RNG.integers(1, 9, 150)]
@@ -64,36 +64,7 @@ def test_each_token_has_its_embedding_on_any_number_of_devices(devices):
         batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
         assert_equal(embeddings_of(batch, devices, table), expected_embeddings(words, table))
         assert all(part.dtype == np.int32 for part in batch.sums)
-        assert 0 == 0
         assert (np.split(batch.unique_ids, devices)[0][0]) == 0
-
-
-def test_the_same_shape_for_the_batches_of_an_epoch():
-    words_at = words_of_steps(mixed(questions(5000)), 128, 1)
-    shapes = plan_shapes(words_at, steps=40, vocabulary_size=VOCABULARY, parts=PARTS)
-    none = np.zeros((1, 0), np.int32)
-    batches = [
-        lay_out(words_at(step), none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
-        for step in range(40)
-    ]
-    shapes_of = [tuple(map(np.shape, jax.tree.leaves(batch))) for batch in batches]
-    assert len({*shapes_of}) == 1
-
-
-@pytest.mark.parametrize("devices", [1, 2, 8])
-def test_a_batch_of_more_sums_takes_a_larger_shape(devices):
-    rows = 64 // devices
-    few, many = (words_of_steps(mixed(questions(), share), rows, devices) for share in (0.02, 1.0))
-    shapes = plan_shapes(few, steps=4, vocabulary_size=VOCABULARY, parts=PARTS)
-    tight, roomy, certain = shapes
-    assert tight.parts <= roomy.parts <= certain.parts
-    table, none = integer_table(), np.zeros((devices, 0), np.int32)
-    words = many(0)
-    for fitting in (shapes, (certain,)):
-        batch = lay_out(words, none, fitting, vocabulary_size=VOCABULARY, parts=PARTS)
-        assert_equal(embeddings_of(batch, devices, table), expected_embeddings(words, table))
-    largest = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
-    assert len(largest.sums[0]) // devices > tight.parts
 
 
 def test_the_last_shape_holds_the_worst_batch():
@@ -121,36 +92,3 @@ def test_own_shares_are_those_of_all():
     halves = [lay_out(words, none, shapes, own=own, **given) for own in (slice(0, 2), slice(2, 4))]
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), *halves)
     jax.tree.map(np.testing.assert_array_equal, joined, whole)
-
-
-def test_a_batch_without_sums_in_a_run_with_some():
-    words_at = words_of_steps(questions(), 32, 1)
-    shapes = plan_shapes(words_at, steps=2, vocabulary_size=VOCABULARY, parts=PARTS)
-    words = words_at(0)
-    none = np.zeros((1, 0), np.int32)
-    batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=PARTS)
-    assert not np.any(batch.sums)
-    assert rows_of(batch, 1) == [[[w for w in row if w] for row in words[0].tolist()]]
-
-
-def test_the_tokens_of_a_share_by_hand():
-    parts = make_parts([[4, 2], [9], [5, 5]])
-    token_ids = np.array([[12, 3, 0], [10, 12, 7]])
-    found = tokens_of(token_ids, 10, parts)
-    assert found.tokens.tolist() == [0, 3, 7, 10, 12]
-    assert found.rows.tolist() == [0, 3, 7, 0, 0]
-    assert found.part_rows.tolist() == [4, 2, 5, 5]
-    assert found.part_tokens.tolist() == [3, 3, 4, 4]
-
-
-def test_a_token_of_no_row_has_zeros():
-    parts = make_parts([[]] * 5 + [[3]])
-    table, none = integer_table(), np.zeros((1, 0), np.int32)
-    rows = np.stack([*table, *np.zeros((5, 3)), table[3]])
-    for count in (5, 6):
-        words = np.array([[[5, 9, *range(VOCABULARY, VOCABULARY + count)]]], np.int32)
-        shapes = plan_shapes(
-            lambda step, words=words: words, steps=1, vocabulary_size=VOCABULARY, parts=parts
-        )
-        batch = lay_out(words, none, shapes, vocabulary_size=VOCABULARY, parts=parts)
-        assert_equal(embeddings_of(batch, 1, table), [[rows[words[0, 0]]]])

@@ -7,7 +7,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.training.checks import validate
 from qpr_jax.training.config import TrainConfig, flatten, identity
 from qpr_jax.training.overrides import from_flat, load_config, override
-from qpr_jax.training.presets import PRESETS, preset_facts
+from qpr_jax.training.presets import PRESETS
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
 TAUGHT = {"teacher.model": "a", "data.parallel": ("en-de:b.tsv",), "text.subwords": True}
@@ -40,10 +40,6 @@ def test_presets_are_valid_as_they_are_and_small(name):
         assert small.data.spliced <= 500
     else:
         assert small.batch_size == config.batch_size
-
-
-def test_every_preset_has_a_summary():
-    assert {*preset_facts()} == {*PRESETS}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from qpr_jax.training.checks import validate
 from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
 from qpr_jax.training.cross_pairs import batches_by_length, draw_pairs, lay_out_pairs
 from qpr_jax.training.cross_step import make_cross_step
-from qpr_jax.training.main import JOBS, train_and_evaluate
+from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.sources import SOURCES
@@ -51,15 +51,6 @@ def one_width():
         for module in (cross_pairs, scoring):
             patch.setattr(module, "WIDTHS", (64, 128))
         yield
-
-
-def test_pairs_of_one_kind_alone_are_refused():
-    none, alone = np.zeros((0, 2), int), np.arange(len(CLUSTERS))
-    drawn = {"count": 12, "negatives": 2, "seed": 0}
-    with pytest.raises(UserError, match="with a known paraphrase, got none"):
-        draw_pairs(alone, HITS, none, **drawn)
-    with pytest.raises(UserError, match="pairs labeled as non-duplicates, or hits of other"):
-        draw_pairs(CLUSTERS, np.full_like(HITS, -1), none, **drawn)
 
 
 def test_a_round_has_each_cluster_once_and_all_labeled_pairs():
@@ -243,7 +234,3 @@ def test_a_missing_first_stage_is_named(tmp_path):
     missing = config_of(**{"cross_encoder.first_stage": str(tmp_path / "none")})
     with pytest.raises(UserError, match=r"`cross_encoder\.first_stage`"):
         train_and_evaluate(missing, tmp_path / "run")
-
-
-def test_each_job_reads_its_own_settings():
-    assert {*JOBS} == {"encoder", "cross_encoder"}

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.distributed import broadcast_from_first, make_mesh, own_devices
+from qpr_jax.training.distributed import make_mesh, own_devices
 
 PROCESS = """
 import sys
@@ -40,11 +40,6 @@ def test_a_message_of_any_size_reaches_all_processes():
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
-
-
-def test_one_process_sends_nothing():
-    value = object()
-    assert broadcast_from_first(lambda: value) is value
 
 
 def test_a_mesh_takes_the_first_devices():

@@ -52,22 +52,6 @@ def test_a_batch_holds_the_same_words_on_any_number_of_devices(config, dataset, 
     assert len(expected[1]) == 8
 
 
-def test_a_batch_is_a_function_of_the_step(config, dataset):
-    feed, again = (BatchLoader(config, dataset, devices=1) for _ in range(2))
-    ahead = [questions_of(feed.batch_at(step), 1) for step in range(4)]
-    assert questions_of(again.batch_at(3), 1) == ahead[3]
-    assert ahead[0] != ahead[1]
-
-
-def test_pairs_share_the_cluster_that_the_loss_reads(config, dataset):
-    feed = BatchLoader(config, dataset, devices=1)
-    draw = feed.indices(2)
-    clusters = dataset.clusters[draw.pairs]
-    np.testing.assert_array_equal(clusters[:, 0], clusters[:, 1])
-    expected = np.concatenate([clusters[:, 1], dataset.clusters[draw.extra_candidates]])
-    np.testing.assert_array_equal(feed.batch_at(2).clusters, expected)
-
-
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_clusters_may_have_any_ids(kind, config, dataset, monkeypatch):
     """Such as hashes of 64 bits, all equal in their last 32."""

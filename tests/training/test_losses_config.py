@@ -125,27 +125,6 @@ def test_every_setting_reaches_the_loss(changes, expected, vectors, clusters):
         assert abs(value - computed(loss, queries, candidates, **plain)) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("loss", "function"),
-    [("contrastive", contrastive_loss), ("online_contrastive", online_contrastive_loss)],
-)
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, {}),
-        ({"loss.margin": 1.3}, {"margin": 1.3}),
-    ],
-)
-def test_labelled_pairs_are_those_of_contrastive_losses(
-    loss, function, changes, expected, vectors, clusters
-):
-    settings = override(TrainConfig(), changes | {"loss.names": (loss,)})
-    *_, left, right = parts_of(vectors)
-    expected_value = computed(function, left, right, labels=LABELS, **expected)
-    assert expected_value > 0
-    assert value_of(settings, vectors, clusters) == pytest.approx(expected_value, rel=1e-5)
-
-
 def test_several_losses_are_weighed(vectors, clusters):
     settings = TrainConfig()
     settings.loss.names, settings.loss.weights = ("sdml", "contrastive", "ranking"), (1.0, 2.0, 0.5)
@@ -178,3 +157,24 @@ def test_similarities_are_weighed_by_the_imitation_they_join(vectors, clusters):
     alone = losses_of(settings, vectors, clusters, targets=targets, imitation_alone=True)
     assert {*alone} == {"imitation", "similarities"}
     assert alone["similarities"] == pytest.approx(0.5 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "function"),
+    [("contrastive", contrastive_loss), ("online_contrastive", online_contrastive_loss)],
+)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"loss.margin": 1.3}, {"margin": 1.3}),
+    ],
+)
+def test_labelled_pairs_are_those_of_contrastive_losses(
+    loss, function, changes, expected, vectors, clusters
+):
+    settings = override(TrainConfig(), changes | {"loss.names": (loss,)})
+    *_, left, right = parts_of(vectors)
+    expected_value = computed(function, left, right, labels=LABELS, **expected)
+    assert expected_value > 0
+    assert value_of(settings, vectors, clusters) == pytest.approx(expected_value, rel=1e-5)

@@ -28,20 +28,6 @@ def test_a_resumed_file_holds_each_step_once(tmp_path):
     ]
 
 
-def test_a_file_that_is_not_there_has_no_rows(tmp_path):
-    assert read_json_lines(tmp_path / "none.jsonl") == []
-
-
-@pytest.mark.parametrize("rows", [[], [{"step": 1}]])
-def test_nothing_is_lost_on_reopening_at_the_last_step(tmp_path, rows):
-    path = tmp_path / "metrics.jsonl"
-    for resume_at in (0, 1):
-        lines = JsonLines(path, resume_at=resume_at)
-        lines.write(rows if resume_at == 0 else [])
-        lines.close()
-    assert read_json_lines(path) == rows
-
-
 def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     def no_space(_):
         raise OSError(28, "No space left on device")

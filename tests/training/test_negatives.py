@@ -99,18 +99,6 @@ def test_an_unknown_question_is_named_with_its_line(config, plain, caplog):
     assert "1 of unknown questions" in caplog.text
 
 
-def test_a_file_that_is_not_there_is_named(config, plain):
-    with pytest.raises(UserError, match=r"`data.negatives`: expected a file .*, found none at"):
-        load_dataset(config, None)
-
-
-def test_a_file_without_the_columns_is_named(config, plain, tmp_path):
-    config.data.negatives = str(tmp_path / "a.tsv")
-    (tmp_path / "a.tsv").write_text("query\tother\na\tb\n")
-    with pytest.raises(UserError, match="expected a column `negative`"):
-        load_dataset(config, None)
-
-
 def test_a_table_whose_whitespace_was_joined_is_read(config, plain, tmp_path):
     config.data.negatives = str(tmp_path / "a.tsv")
     texts, ((a, b), *_) = plain.data.questions, others_of(plain)

@@ -49,22 +49,10 @@ def test_it_learns_from_all_members_of_the_validation_clusters():
     assert (rows.tolist(), groups.tolist()) == ([0, 1, 6], [4, 4, 4])
 
 
-def test_without_clusters_it_learns_from_a_sample_of_the_validation_questions():
-    split_of = [VALIDATION, TEST, VALIDATION, TRAIN]
-    rows, groups = training_queries(dataset([-1] * 4, split_of, pairs=False))
-    assert rows.tolist() == groups.tolist() == [0, 2]
-
-
 def lists(queries, hits):
     starts = np.cumsum([0, *map(len, hits)])
     rows = np.array([row for found in hits for row in found])
     return Candidates(np.array(queries), rows, np.zeros(len(rows), np.float32), starts)
-
-
-def test_hits_of_the_own_cluster_are_relevant():
-    found = lists([0, 3], [[1, 2], [4, 0, 5]])
-    made = dataset([7, 7, 1, 2, 2, -1], [VALIDATION] * 6)
-    assert relevant_hits(made, found).tolist() == [1, 0, 1, 0, 0]
 
 
 def test_without_clusters_the_hit_nearest_to_the_teacher_is_relevant():

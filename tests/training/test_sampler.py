@@ -1,5 +1,3 @@
-import collections
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,6 @@ from qpr_jax.data.clusters import cluster_pairs
 from qpr_jax.errors import UserError
 from qpr_jax.training.negatives import hard_negatives
 from qpr_jax.training.sampler import (
-    BatchIndices,
     cluster_sampled_pairs,
     false_negatives,
     permuted_pairs,
@@ -33,12 +30,6 @@ def test_fewer_pairs_than_a_batch_are_refused():
         UserError, match=r"`batch_size`: expected .* 512 training pairs, got 100 pairs"
     ):
         steps_per_epoch(100, 512)
-
-
-def test_shares_hold_queries_then_candidates_then_extras():
-    draw = BatchIndices(np.array([[1, 2], [3, 4], [5, 6], [7, 8]]), np.array([9, 10]))
-    assert draw.shares(1).tolist() == [[1, 3, 5, 7, 2, 4, 6, 8, 9, 10]]
-    assert draw.shares(2).tolist() == [[1, 3, 2, 4, 9], [5, 7, 6, 8, 10]]
 
 
 @pytest.fixture
@@ -73,14 +64,6 @@ def test_even_draws_are_a_function_of_seed_and_step(uneven):
         np.testing.assert_array_equal(again(step), ahead[step])
     other = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 8, seed=4)
     assert not np.array_equal(other(0), ahead[0])
-
-
-def test_a_batch_of_several_rounds_is_whole(uneven):
-    clusters, pairs = uneven
-    at = cluster_sampled_pairs(pairs, clusters[pairs[:, 0]], 100, seed=0)
-    assert at(0).shape == (100, 2)
-    counts = collections.Counter(clusters[at(5)[:, 0]].tolist())
-    assert set(counts.values()) <= {3, 4, 5}  # whole rounds, and the ends of two more
 
 
 def test_hard_negatives_are_labelled_ones_of_the_batch_first():
@@ -155,11 +138,6 @@ def test_false_negatives_are_counted_as_one_by_one(extras):
     assert found["false_negatives"] == pytest.approx(sum(theirs) / (20 * (19 + extras)))
     assert found["rows_with_false_negatives"] == np.mean(np.array(theirs) > 0)
     assert 0 < found["false_negatives"] < found["rows_with_false_negatives"] < 1
-
-
-def test_a_batch_of_unknown_clusters_or_of_one_pair_has_no_false_negative():
-    for clusters in ([-1, -1, -1], [4], [-1]):
-        assert set(false_negatives(np.array(clusters), len(clusters)).values()) == {0.0}
 
 
 def test_streams_of_one_seed_differ():

@@ -48,11 +48,6 @@ def test_imitation_has_its_own_rate_batch_and_decay():
     np.testing.assert_allclose(found, [0.5, 0.25, 2, 1], rtol=1e-6)
 
 
-def test_steps_of_any_shape_have_rates_of_that_shape():
-    assert rates(np.zeros((3, 1), np.int32)).shape == (3, 1)
-    assert rates(0).shape == ()
-
-
 def test_a_warm_up_longer_than_the_training_is_refused():
     with pytest.raises(UserError, match=r"expected at most the 100 steps of .*, got 101"):
         rates(0, warmup_steps=101)

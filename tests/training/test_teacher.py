@@ -16,7 +16,7 @@ from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import cached_vectors, gives_vectors, neighbors, teacher_words
+from qpr_jax.training.teacher import cached_vectors, gives_vectors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 
@@ -165,18 +165,6 @@ def test_a_student_of_fewer_numbers_learns_what_keeps_most_of_the_products(confi
     off = np.abs(targets @ targets.T - vectors @ vectors.T).mean()
     plain = vectors[:, :12] / np.linalg.norm(vectors[:, :12], axis=1, keepdims=True)
     assert off < 0.5 * np.abs(plain @ plain.T - vectors @ vectors.T).mean()
-
-
-def test_neighbors_are_the_nearest_by_cosine(config, tmp_path):
-    dataset = taught(config)
-    count = len(dataset.data.questions)
-    vectors = dataset.teacher.vectors(np.arange(count))
-    similar = vectors[[3]] @ vectors.T
-    similar[0, 3] = -2
-    found = neighbors(dataset.teacher, count, np.array([3]))
-    np.testing.assert_allclose(
-        similar[0, found[0]], np.sort(similar[0])[::-1][: len(found[0])], atol=1e-5
-    )
 
 
 def test_a_users_vectors_teach_as_a_model_does(config, tmp_path):

@@ -14,8 +14,6 @@ from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from tests.made_up_language import LANGUAGE, translate, write_tsv
-from tests.text.plain_ids import ngram_rows
-from tests.training.test_batch_layout import without_padding
 from tests.training.test_loader import questions_of
 from tests.translation_runs import translated_config
 
@@ -155,16 +153,6 @@ def test_a_share_of_each_batch_is_translations(config, dataset):
     assert len({*map(tuple, most.indices(0).pairs.tolist())} & allowed) == 31
 
 
-def test_too_few_sentences_for_a_batch_are_named(config, dataset):
-    translations = dataset.translations
-    few = translations._replace(is_sentence=np.arange(len(translations.targets)) < 5)
-    with pytest.raises(
-        UserError,
-        match=r"`batch.translations`: expected at least the 8 sentences of a batch, got 5",
-    ):
-        make_pairs_sampler(config, dataclasses.replace(dataset, translations=few), devices=1)
-
-
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("imitation", [False, True])
 def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitation, devices):
@@ -180,42 +168,6 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitati
         np.testing.assert_allclose(loader.batch_at(step).targets, expected, atol=1e-6)
         targets += (rows >= taught.first_target).sum()
     assert targets
-
-
-@pytest.mark.parametrize("devices", [2, 8])
-def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset, devices):
-    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, devices))
-    for step in (0, 5):
-        first, second = one.batch_at(step), many.batch_at(step)
-        assert np.any(first.sums[0])
-        assert questions_of(second, devices) == questions_of(first, 1)
-        ids = one._token_ids(step, one.indices(step))
-        others = many._token_ids(step, many.indices(step))
-        rows = np.arange(64).reshape(2, devices, -1).transpose(1, 0, 2).reshape(devices, -1)
-        assert without_padding(others) == without_padding(ids[0][rows])
-
-
-def test_words_are_spelled_at_their_rate(config, dataset):
-    """Without a change of any other token, in each step others."""
-    loader = BatchLoader(config, dataset, devices=1)
-    size, words = dataset.tokenizer.size, dataset.tokenizer.first_bin
-    spelled, total = 0, 0
-    for step in range(8):
-        indices = loader.indices(step)
-        plain = dataset.token_ids[indices.questions]
-        ids = loader._token_ids(step, indices)[0]
-        changed = ids != plain
-        assert (plain[changed] < words).all()
-        assert (plain[changed] > 0).all()
-        rows = [
-            ngram_rows(dataset.tokenizer, dataset.tokenizer.words[i - 1]) for i in plain[changed]
-        ]
-        taken = dataset.parts.take(ids[changed] - size)
-        assert taken.rows.tolist() == [row for word in rows for row in word]
-        spelled += changed.sum()
-        total += ((plain > 0) & (plain < words)).sum()
-        np.testing.assert_array_equal(loader._token_ids(step, indices)[0], ids)
-    assert spelled / total == pytest.approx(0.4, abs=0.04)
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
@@ -240,15 +192,6 @@ def test_held_out_questions_are_in_no_translation(config, tmp_path):
     assert len(same) >= 20
 
 
-def test_words_of_every_language_have_ids(dataset):
-    words = {*dataset.tokenizer.words}
-    translations = dataset.translations
-    sentences = " ".join(part.targets[0] for part in translations.splits.train[:1])
-    assert {*tokenize(sentences)} <= words
-    assert len([word for word in words if not word.isascii()]) > 100
-    assert dataset.report["vocabulary"] == len(words)
-
-
 def test_glossaries_translate_words_of_the_other_language_alone(dataset):
     glossary = dataset.translations.glossary()
     english = {w for text in dataset.translations.sources for w in tokenize(text)}
@@ -270,17 +213,6 @@ def test_embeddings_start_at_the_vectors_of_translations(config, dataset):
     assert not with_teacher(config, started, encoder).teacher.glossary
 
 
-def test_a_smaller_student_learns_components_of_rows_that_the_teacher_encoded(config, taught):
-    changed = override(config, {"encoder.output_dim": 8})
-    encoder = taught.teacher.encoder
-    teacher = with_teacher(changed, dataclasses.replace(taught, teacher=None), encoder).teacher
-    rows = taught.trainable_rows
-    vectors = teacher.vectors(rows[rows < taught.first_target]).astype(np.float64)
-    _, directions = np.linalg.eigh(vectors.T @ vectors)
-    own = np.abs(teacher.components.T @ directions[:, ::-1][:, :8])
-    np.testing.assert_allclose(own, np.eye(8), atol=1e-3)
-
-
 def test_an_encoder_without_sums_cannot_spell_words(config):
     changes = {"encoder.pretrained": config.teacher.model}
     start = read_encoder(f"{config.teacher.model}/export")
@@ -297,3 +229,12 @@ def test_scored_sentences_are_in_no_training(dataset):
         assert len(held_out.sources) == 30
         for side in (held_out.sources, held_out.targets):
             assert not texts & {normalized_text(text) for text in side}
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_a_batch_holds_the_same_tokens_on_any_number_of_devices(config, dataset, devices):
+    one, many = (BatchLoader(config, dataset, devices=n) for n in (1, devices))
+    for step in (0, 5):
+        first, second = one.batch_at(step), many.batch_at(step)
+        assert np.any(first.sums[0])
+        assert questions_of(second, devices) == questions_of(first, 1)

@@ -85,12 +85,3 @@ def test_a_folder_in_use_is_refused(tmp_path):
         open_workdir(tmp_path, {}),
     ):
         pass
-
-
-def test_a_file_is_no_work_directory(tmp_path):
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(UserError, match=r"`workdir`: expected a folder, got the file"),
-        open_workdir(tmp_path / "file", {}),
-    ):
-        pass
