@@ -210,8 +210,6 @@ def _given(path: str, questions: Sequence[Sequence[str]]) -> np.ndarray:
 
     try:
         vectors = np.load(pathlib.Path(path).expanduser(), mmap_mode="r", allow_pickle=False)
-    except IsADirectoryError:
-        raise refused("a folder") from None
     except OSError as error:
         raise refused(f"none ({error.strerror})") from None
     except (ValueError, EOFError) as error:

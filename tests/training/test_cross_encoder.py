@@ -11,11 +11,17 @@ from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import read_json
 from qpr_jax.reranking import cross_encoder as scoring
 from qpr_jax.reranking.cross_encoder import from_encoder, read_cross_encoder, save_cross_encoder
-from qpr_jax.training import cross_encoder_job, cross_pairs
+from qpr_jax.training import cross_data, cross_encoder_job
 from qpr_jax.training.checks import validate
-from qpr_jax.training.cross_hits import Validation, find_hits, rerank_scores
-from qpr_jax.training.cross_pairs import batches_by_length, draw_pairs, lay_out_pairs
-from qpr_jax.training.cross_step import make_cross_step
+from qpr_jax.training.cross_data import (
+    Validation,
+    batches_by_length,
+    draw_pairs,
+    find_hits,
+    lay_out_pairs,
+    rerank_scores,
+)
+from qpr_jax.training.cross_encoder_job import make_cross_step
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.overrides import load_config, override
@@ -48,7 +54,7 @@ def config_of(**changes):
 def one_width():
     """Each takes a second to compile."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (cross_pairs, scoring):
+        for module in (cross_data, scoring):
             patch.setattr(module, "WIDTHS", (64, 128))
         yield
 
