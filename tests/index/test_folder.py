@@ -289,25 +289,6 @@ def test_a_failed_change_changes_nothing(tmp_path, monkeypatch):
     assert contents(store) == before | {"six": Question("six", "six")}
 
 
-def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
-    store = make(tmp_path, some(5))
-    before, plain = contents(store), os.fsync
-    for kind in ("vectors", "questions", "codes", "manifest"):
-
-        def full(descriptor, kind=kind):
-            path = os.readlink(f"/proc/self/fd/{descriptor}")
-            if kind in os.path.basename(path):
-                raise OSError(28, "No space left on device")
-            plain(descriptor)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
-            with pytest.raises(OSError, match=f"No space left on device: '.*{tmp_path.name}"):
-                make(tmp_path, some(9), factory="HNSW4")
-        assert contents(FolderStore(tmp_path)) == contents(store) == before
-        assert len([*tmp_path.glob("[!.]*")]) == 4
-
-
 def test_repeated_ids_are_refused(tmp_path):
     make(tmp_path, some(3))
     with pytest.raises(UserError, match="expected distinct ids, got 7 twice") as error:

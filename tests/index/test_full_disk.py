@@ -1,5 +1,6 @@
 """A file that cannot be written whole: one line, and the index stays as it was."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -7,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from qpr_jax.index.folder import FolderStore
 from qpr_jax.retriever import Recipe, Retriever
+from tests.index.folders import contents, make, some
 from tests.runs import WORDS, write_encoder
 
 
@@ -43,3 +46,22 @@ def test_compact_names_the_file_and_leaves_the_old_index(tmp_path, file):
     assert "fewer questions" not in last
     assert {path.name: path.stat().st_size for path in (folder / "index").iterdir()} == sizes
     assert len(Retriever.load(folder))
+
+
+def test_a_full_disk_leaves_the_old_index_and_names_the_file(tmp_path, monkeypatch):
+    store = make(tmp_path, some(5))
+    before, plain = contents(store), os.fsync
+    for kind in ("vectors", "questions", "codes", "manifest"):
+
+        def full(descriptor, kind=kind):
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if kind in os.path.basename(path):
+                raise OSError(28, "No space left on device")
+            plain(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match=f"No space left on device: '.*{tmp_path.name}"):
+                make(tmp_path, some(9), factory="HNSW4")
+        assert contents(FolderStore(tmp_path)) == contents(store) == before
+        assert len([*tmp_path.glob("[!.]*")]) == 4
