@@ -4,7 +4,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.extras import needs
 
 try:  # here, since each program imports it before it could print an error as one line
-    with needs("experiments", "qpr_jax[train]"):
+    with needs("experiments", ".[train]"):
         import absl  # noqa: F401
 except UserError as error:
     raise SystemExit(f"error: {error}") from None

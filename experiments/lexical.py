@@ -20,7 +20,7 @@ _BLOCK = 64  # queries scored at once
 
 def bm25_search(questions: Sequence[str]) -> TextSearch:
     """BM25 over `questions`; a question that shares no word with the query is never found."""
-    with needs("BM25", "qpr_jax[train]"):
+    with needs("BM25", ".[train]"):
         import bm25s
     model = bm25s.BM25(k1=K1, b=B)
     model.index([tokenize(question) for question in questions], show_progress=False)

@@ -20,7 +20,7 @@ from qpr_jax.evaluation.bootstrap import SCORE_NAMES, mean_interval, read_ranks
 from qpr_jax.extras import needs
 from qpr_jax.files import write_atomically
 
-with needs("Studies", "qpr_jax[train]"):
+with needs("Studies", ".[train]"):
     import pandas as pd
 
 FILE = "scores.csv"

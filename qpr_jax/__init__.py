@@ -105,7 +105,7 @@ if not TYPE_CHECKING:  # else a type checker would find every name
             raise AttributeError(f"module 'qpr_jax' has no attribute {name!r}")
         from qpr_jax.extras import needs
 
-        with needs(f"qpr_jax.{name}", "qpr_jax[train]"):
+        with needs(f"qpr_jax.{name}", ".[train]"):
             return getattr(importlib.import_module(f"qpr_jax.{_MODULES[name]}"), name)
 
 

@@ -207,7 +207,7 @@ def _to_pandas_frame(columns: TableColumns) -> pandas.DataFrame:
 
 def _to_arrow_table(columns: TableColumns) -> pyarrow.Table:
     """Return the table of PyArrow; see `Tabular.to_arrow`."""
-    with needs("to_arrow()", "qpr_jax[parquet]"):
+    with needs("to_arrow()", ".[parquet]"):
         import pyarrow as arrow
 
     def array(values: list[Any], kind: Any = None) -> Any:

@@ -51,7 +51,7 @@ def session(master: str, name: str) -> Iterator[Any]:
             f"expected local[4], spark://HOST:PORT, yarn or k8s://HOST, got {master!r}",
             setting="spark",
         )
-    with needs("Spark", "qpr_jax[spark]", setting="spark"):
+    with needs("Spark", ".[spark]", setting="spark"):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession

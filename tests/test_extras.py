@@ -111,7 +111,7 @@ def test_the_core_indexes_searches_changes_and_finds_duplicates(tmp_path):
     assert {words: status for _, words, status in printed} == expected, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     for line, package in zip(errors, REFUSED.values(), strict=True):
-        assert f": expected the package {package}, found none; pip install 'qpr_jax[" in line
+        assert f": expected the package {package}, found none; pip install '.[" in line
 
 
 def test_messages_name_extras_that_there_are():
@@ -122,7 +122,7 @@ def test_messages_name_extras_that_there_are():
         for node in ast.walk(ast.parse(source)) if "needs(" in source else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "needs":
                 found.add(ast.literal_eval(node.args[1]))
-    assert {"qpr_jax[train]", "qpr_jax[serve]"} <= found
-    for line in found:
-        asked = Requirement(line)
-        assert asked.name != "qpr_jax" or asked.extras <= EXTRAS.keys(), line
+    assert {".[train]", ".[serve]"} <= found
+    for line in found:  # `.[EXTRA]` of a checkout, or a package
+        extras = Requirement(f"qpr_jax{line[1:]}").extras if line.startswith(".") else set()
+        assert extras <= EXTRAS.keys(), line

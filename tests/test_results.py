@@ -186,7 +186,7 @@ def test_values_without_a_common_type(values, expected):
     ("package", "method", "remedy"),
     [
         ("pandas", "to_pandas", "pip install pandas"),
-        ("pyarrow", "to_arrow", "pip install 'qpr_jax[parquet]'"),
+        ("pyarrow", "to_arrow", "pip install '.[parquet]' in a checkout"),
     ],
 )
 def test_without_the_package(monkeypatch, package, method, remedy):

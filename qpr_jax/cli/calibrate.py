@@ -76,7 +76,7 @@ def calibrate(run: str, verdicts: str, out: str | None, format: str | None) -> d
 
 def _fit(encoder: Any, stages: Any, given: Verdicts) -> tuple[Any, dict[str, Any]]:
     """Return the new calibration, and the facts of its fit."""
-    with needs("`qpr calibrate`", "qpr_jax[train]"):
+    with needs("`qpr calibrate`", ".[train]"):
         from qpr_jax.reranking.recalibration import recalibrate
     vectors = encoder.encode(given.labeled.questions)
     first, second = (vectors[rows] for rows in given.labeled.pairs.T)

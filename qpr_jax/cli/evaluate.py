@@ -196,7 +196,7 @@ def _score_pairs(
 def _score_translations(folder: str, spec: str) -> dict[str, Any]:
     from qpr_jax.data.translations import file_names, read_translations
 
-    with needs("the task translation", "qpr_jax[train]"):
+    with needs("the task translation", ".[train]"):
         from qpr_jax.evaluation.translation import score_set
     from qpr_jax.retriever import run_encoder
 

@@ -74,7 +74,7 @@ def _settings(name: str, *, every: bool) -> Iterator[tuple[str, Any, str]]:
         for key in sorted(changes, key=lambda key: sections.index(key.rpartition(".")[0])):
             yield key, changes[key], ""
         return
-    with needs("`qpr presets --all`", "qpr_jax[train]"):
+    with needs("`qpr presets --all`", ".[train]"):
         from qpr_jax.training.config import TrainConfig, declarations, read
     for key, field in declarations().items():
         yield key, changes.get(key, read(TrainConfig(), key)), field.description or ""

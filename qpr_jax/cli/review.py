@@ -63,7 +63,7 @@ def review(
 
     Example: qpr review found/pairs.csv --precision 0.9
     """
-    with needs("`qpr review`", "qpr_jax[serve]"):
+    with needs("`qpr review`", ".[serve]"):
         from qpr_jax.cli.serve import host_names, listen, run_app
         from qpr_jax.serving.middleware import LOOPBACK
         from qpr_jax.serving.review import make_review_app

@@ -13,7 +13,7 @@ from qpr_jax.cli.options import NamedPath
 @click.command(cls=Command, stopped="{out} is whole, or not there")
 @click.option("--out", required=True, type=NamedPath(file_okay=False), help="Output folder, new.")
 def sample(out: str) -> dict[str, Any]:
-    """Write questions to a help desk to try the commands with.
+    """Write sample files: questions to a help desk, queries, pairs and logs.
 
     \b
     questions.csv    id, question, product, date

@@ -100,7 +100,7 @@ def serve(
     """
     # By default FAISS's threads spin while they wait for the next batch.
     use_huge_pages(OMP_WAIT_POLICY="passive", OMP_NUM_THREADS=str(threads or cpu_count()))
-    with needs("`qpr serve`", "qpr_jax[serve]"):
+    with needs("`qpr serve`", ".[serve]"):
         from qpr_jax.serving.app import Settings
         from qpr_jax.serving.middleware import LOOPBACK
     hosts = host_names(host, allowed_host)

@@ -67,7 +67,7 @@ def train(
              qpr train runs/second pairs.tsv --from runs/mine --labels verdicts.csv
     """
     use_huge_pages()
-    with needs("`qpr train`", "qpr_jax[train]"):
+    with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.overrides import load_config, override
     changed = {change.partition("=")[0] for change in changes}
     twice = (("--from", start, "encoder.pretrained"), ("--labels", labels, "data.labels"))
@@ -83,7 +83,7 @@ def train(
         if not equals:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
         settings = override(settings, {name: text})
-    with needs("`qpr train`", "qpr_jax[train]"):
+    with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
 
     try:

@@ -66,5 +66,5 @@ def _arrow_table(table: Any, source: str) -> Any:
     except ImportError:
         kind = type(table).__name__
         what = f"{source}: expected a table of pandas, Polars or PyArrow, got {kind}"
-        raise UserError(what, remedy="pip install 'qpr_jax[parquet]', which reads it") from None
+        raise UserError(what, remedy="pip install '.[parquet]' in a checkout") from None
     return pyarrow.table(table)

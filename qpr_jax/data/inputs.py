@@ -43,7 +43,7 @@ def folder_error(path: str) -> UserError:
 
 def import_pyarrow(path: str) -> Any:
     """Import the package that reads Parquet, Arrow and zstd; UserError if it is missing."""
-    with needs(f"{input_name(path)}: Parquet, Arrow and zstd", "qpr_jax[parquet]"):
+    with needs(f"{input_name(path)}: Parquet, Arrow and zstd", ".[parquet]"):
         import pyarrow
         import pyarrow.parquet
     return pyarrow

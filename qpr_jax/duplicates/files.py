@@ -48,7 +48,7 @@ def file_names(output: str) -> list[str]:
 def check_output(output: str) -> None:
     """UserError where the package for an output is missing."""
     if output == "parquet":
-        with needs("Parquet", "qpr_jax[parquet]", setting="output"):
+        with needs("Parquet", ".[parquet]", setting="output"):
             import pyarrow.parquet  # noqa: F401
 
 

@@ -25,7 +25,7 @@ def fetch_model(address: str) -> pathlib.Path:
     match = _ADDRESS.fullmatch(address)
     if not match:
         raise UserError(f"expected hf://ORG/NAME, or hf://ORG/NAME@REVISION, got {address!r}")
-    with needs(address, "qpr_jax[transformer]"):
+    with needs(address, ".[transformer]"):
         import huggingface_hub
     try:
         folder = huggingface_hub.snapshot_download(

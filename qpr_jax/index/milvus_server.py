@@ -57,7 +57,7 @@ class Server:
         self._timeout = float(timeout)
         secure = _setting("TLS", ("0", "1")) == "1"
         files = _tls_files(secure)
-        with needs(address, "qpr_jax[milvus]"):
+        with needs(address, ".[milvus]"):
             import pymilvus
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it logs what it raises
         self.types = pymilvus.DataType

@@ -31,7 +31,7 @@ if not TYPE_CHECKING:  # else a type checker would find every name
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module = _MODULES.get(name, name.removesuffix("_loss"))
-        with needs("the losses", "qpr_jax[train]"):
+        with needs("the losses", ".[train]"):
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

@@ -18,7 +18,7 @@ from qpr_jax.losses.distances import (
     gather_clusters,
     own_rows,
 )
-from qpr_jax.losses.row_logsumexp import divergence_sum
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum
 from qpr_jax.unit_vectors import unit_vectors
 
 
@@ -91,16 +91,9 @@ def ranking_loss(
     loss = jnp.zeros_like(positive).sum()
     for rows, others in directions:
         columns = gather(others, n, axis_name)
-        loss += divergence_sum(
-            rows,
-            columns,
-            jnp.zeros_like(columns[:, 0]),
-            positive,
-            own,
-            None if known is None else known[: len(columns)],
-            smoothing=smoothing,
-            factor=similarity_scale,
-            precision=precision,
-        )
+        bias = jnp.zeros_like(columns[:, 0])
+        seen = None if known is None else known[: len(columns)]
+        logits = Logits(similarity_scale * rows, columns, bias, positive, own, seen)
+        loss += divergence_sum(logits, smoothing=smoothing, precision=precision)
     loss /= n * len(directions)
     return loss if axis_name is None else lax.pmean(loss, axis_name)

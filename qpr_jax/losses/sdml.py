@@ -26,7 +26,7 @@ from qpr_jax.losses.distances import (
     paired_squared_distances,
     squared_distances,
 )
-from qpr_jax.losses.row_logsumexp import divergence_sum, target_entropy
+from qpr_jax.losses.row_logsumexp import Logits, divergence_sum, target_entropy
 
 
 def sdml_loss(
@@ -127,17 +127,9 @@ def _divergence_sum(
 ) -> jax.Array:
     """The sum of squared distances' divergences; |x_i|^2 changes no softmax and is left out."""
     positive = 2 * (rows * positives).sum(axis=1) - (positives**2).sum(axis=1)
-    return divergence_sum(
-        rows,
-        columns,
-        -(columns**2).sum(axis=1),
-        positive,
-        own[:, 0],
-        clusters,
-        smoothing=smoothing,
-        factor=2.0,
-        precision=precision,
-    )
+    bias = -(columns**2).sum(axis=1)
+    logits = Logits(2 * rows, columns, bias, positive, own[:, 0], clusters)
+    return divergence_sum(logits, smoothing=smoothing, precision=precision)
 
 
 def _dense_sum(

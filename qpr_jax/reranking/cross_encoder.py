@@ -143,7 +143,7 @@ class CrossEncoder:
 
     @functools.cached_property
     def _runtime(self) -> Runtime:
-        with needs("a cross-encoder", "qpr_jax[transformer]"):
+        with needs("a cross-encoder", ".[transformer]"):
             from qpr_jax.encoders.transformer_runtime import compile_layers
             from qpr_jax.models.cross_encoder import PairScorer
 

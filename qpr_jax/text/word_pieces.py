@@ -79,7 +79,7 @@ class PairPieces:
 
 
 def _load_tokenizer(tokenizer: bytes) -> Any:
-    with needs("a transformer", "qpr_jax[transformer]"):
+    with needs("a transformer", ".[transformer]"):
         from tokenizers import Tokenizer
     try:
         return Tokenizer.from_str(tokenizer.decode())

@@ -40,23 +40,24 @@ def _check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def _check_cross_encoder(config: TrainConfig) -> None:
-    if config.encoder.kind != "bert":
-        raise UserError(
-            f"expected bert for a cross-encoder, got {config.encoder.kind!r}",
-            setting="encoder.kind",
-            remedy="set `encoder.kind=bert` and `encoder.pretrained`",
-        )
-    if not SOURCES[config.data.source].has_pairs:
-        raise UserError(
-            f"expected data with pairs for a cross-encoder, got {config.data.source!r}",
-            setting="data.source",
-        )
-    if config.distributed:
-        raise UserError(
-            "expected one process for a cross-encoder, got several",
-            setting="distributed",
-            remedy="set `distributed=False`",
-        )
+    kind, source = config.encoder.kind, config.data.source
+    _refuse(
+        kind != "bert",
+        "encoder.kind",
+        f"must be bert for a cross-encoder, got {kind!r}",
+        "set `encoder.kind=bert` and `encoder.pretrained`",
+    )
+    _refuse(
+        not SOURCES[source].has_pairs,
+        "data.source",
+        f"must have pairs for a cross-encoder, got {source!r}",
+    )
+    _refuse(
+        config.distributed,
+        "distributed",
+        "must be false: a cross-encoder trains in one process",
+        "set `distributed=False`",
+    )
 
 
 def _check_losses(config: TrainConfig) -> None:
@@ -182,10 +183,9 @@ def _check_rerank(config: TrainConfig) -> None:
 
 
 def _check_distributed(config: TrainConfig) -> None:
-    if config.distributed and config.devices:
-        raise UserError(
-            f"expected 0 with several processes, each of which uses all devices that it sees, got "
-            f"{config.devices}",
-            setting="devices",
-            remedy="set `devices=0`",
-        )
+    _refuse(
+        config.distributed and config.devices,
+        "devices",
+        f"must be 0: each of several processes uses all devices that it sees, got {config.devices}",
+        "set `devices=0`",
+    )

@@ -226,9 +226,9 @@ def test_training_starts_from_a_cross_encoder_too(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "expected bert for a cross-encoder"),
-        ({"data.source": "questions"}, "expected data with pairs"),
-        ({"distributed": True}, "expected one process"),
+        ({"encoder.kind": "cnn", "encoder.pretrained": ""}, "must be bert for a cross-encoder"),
+        ({"data.source": "questions"}, "must have pairs"),
+        ({"distributed": True}, "trains in one process"),
     ],
 )
 def test_settings_that_cannot_be_are_named(changes, message):
