@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from qpr_jax.ids import Id
     from qpr_jax.index.base import Hit
     from qpr_jax.index.recipe import Recipe
-    from qpr_jax.reranking.stages import Explanation
     from qpr_jax.results import Hits, Results
     from qpr_jax.retriever import Retriever
+    from qpr_jax.text.differences import Explanation
     from qpr_jax.training.config import TrainConfig
     from qpr_jax.training.losses_config import LossSpec, register_loss
     from qpr_jax.training.main import train_and_evaluate
@@ -75,7 +75,7 @@ _MODULES = {
     "Columns": "data.columns",
     "Duplicates": "duplicates.result",
     "Encoder": "encoders.base",
-    "Explanation": "reranking.stages",
+    "Explanation": "text.differences",
     "Hit": "index.base",
     "Hits": "results",
     "Id": "ids",

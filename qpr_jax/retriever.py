@@ -25,9 +25,10 @@ from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.run import INDEX, run_encoder, run_recipe
 from qpr_jax.opening import create_store, export_encoder, name_of, open_run
 from qpr_jax.reranking.base import Rerank
-from qpr_jax.reranking.stages import Explanation, Stages, read_stages
+from qpr_jax.reranking.stages import Stages, read_stages
 from qpr_jax.results import Results
 from qpr_jax.text.base import as_texts
+from qpr_jax.text.differences import Explanation
 
 __all__ = ["Hit", "Recipe", "Retriever", "run_encoder", "run_recipe"]
 

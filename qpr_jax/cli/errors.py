@@ -61,7 +61,7 @@ def errors(run: str, other: str | None, split: str, out: str, examples: int) -> 
         questions_of_pairs(first.store, pairs, f"{run}: splits/{split}.tsv"),
         pairs,
         split=split,
-        vocabulary=None if words is None else {*words},
+        vocabulary=None if words is None else frozenset(words),
     )
     write_failures(out, analysis, examples=examples)
     log.info("%s: %s", out, summarize(analysis))

@@ -16,8 +16,8 @@ from qpr_jax.duplicates.scores import Scored, Scores
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
 from qpr_jax.printable import shortened
-from qpr_jax.reranking.stages import Explanation
 from qpr_jax.results import TableColumns, Tabular, attributes, with_payload
+from qpr_jax.text.differences import Explanation
 
 if TYPE_CHECKING:
     from qpr_jax.retriever import Retriever

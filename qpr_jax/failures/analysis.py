@@ -8,7 +8,7 @@ failing query with its first hit: this shows what it was mistaken for.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +18,12 @@ from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import DEPTH, SearchFn, search_in_blocks
 from qpr_jax.ids import id_key
 from qpr_jax.index.base import Hit, Store
-from qpr_jax.text import differences
+from qpr_jax.text.differences import names_differ, negation_differs, numbers_differ
 from qpr_jax.text.tokenizer import tokenize
 
 ALL, NONE = "all", "none"  # rows of a table besides the groups
 _SHORT, _LONG = 4, 20  # words
+_LONGER = 1.5  # times as many words
 
 
 class Group(NamedTuple):
@@ -34,37 +35,57 @@ class Group(NamedTuple):
     contains: Callable[[str, str], bool]
 
 
-_TIMES = f"{differences.MUCH_LONGER:g} times the words"
-GROUPS = (
-    Group("numbers", "Numbers", "their sets of numbers differ", differences.numbers_differ),
-    Group("negation", "Negation", "only one of them negates", differences.negation_differs),
-    Group("names", "Names", "only one of them has a certain name", differences.names_differ),
-    Group("order", "Word order", "the same words in another order", differences.order_differs),
-    Group("same", "Same words", "only case or marks differ", differences.same_words),
-    Group(
-        "longer",
-        "Query longer",
-        f"the query has at least {_TIMES} of the other question",
-        differences.much_longer,
-    ),
-    Group(
-        "shorter",
-        "Query shorter",
-        f"the other question has at least {_TIMES} of the query",
-        lambda query, other: differences.much_longer(other, query),
-    ),
-    Group(
-        "short",
-        "Short query",
-        f"the query has at most {_SHORT} words",
-        lambda query, other: len(tokenize(query)) <= _SHORT,
-    ),
-    Group(
-        "long",
-        "Long query",
-        f"the query has more than {_LONG} words",
-        lambda query, other: len(tokenize(query)) > _LONG,
-    ),
+def _count(text: str) -> int:
+    return len(tokenize(text))
+
+
+def _is_longer(text: str, other: str) -> bool:
+    return _count(text) >= _LONGER * max(1, _count(other))
+
+
+def _is_reordered(query: str, other: str) -> bool:
+    words, others = tokenize(query), tokenize(other)
+    return words != others and sorted(words) == sorted(others)
+
+
+GROUPS = tuple(
+    Group(*group)
+    for group in (
+        ("numbers", "Numbers", "their sets of numbers differ", numbers_differ),
+        ("negation", "Negation", "only one of them negates", negation_differs),
+        ("names", "Names", "only one of them has a certain name", names_differ),
+        ("order", "Word order", "the same words in another order", _is_reordered),
+        (
+            "same",
+            "Same words",
+            "only case or marks differ",
+            lambda query, other: tokenize(query) == tokenize(other),
+        ),
+        (
+            "longer",
+            "Query longer",
+            f"the query has at least {_LONGER:g} times the words of the other question",
+            _is_longer,
+        ),
+        (
+            "shorter",
+            "Query shorter",
+            f"the other question has at least {_LONGER:g} times the words of the query",
+            lambda query, other: _is_longer(other, query),
+        ),
+        (
+            "short",
+            "Short query",
+            f"the query has at most {_SHORT} words",
+            lambda query, _: _count(query) <= _SHORT,
+        ),
+        (
+            "long",
+            "Long query",
+            f"the query has more than {_LONG} words",
+            lambda query, _: _count(query) > _LONG,
+        ),
+    )
 )
 
 
@@ -135,7 +156,7 @@ def analyze(
     pairs: np.ndarray,
     *,
     split: str = "test",
-    vocabulary: Set[str] | None = None,
+    vocabulary: frozenset[str] | None = None,
 ) -> Analysis:
     """Search for the queries of a split with each run, and group the queries and the mistakes.
 
@@ -147,34 +168,38 @@ def analyze(
       vocabulary: words that the run knows; None leaves out the group of unseen words.
     """
     known = known_paraphrases(pairs)
-    groups: tuple[Group, ...] = GROUPS
+    groups = GROUPS
     if vocabulary is not None:
-        words, meaning = vocabulary, "the query has a word that the vocabulary of the run lacks"
+        meaning = "the query has a word that the vocabulary of the run lacks"
 
-        def is_unseen(query: str, other: str) -> bool:
-            return differences.has_unseen_words(query, words)
+        def is_unseen(query: str, _: str) -> bool:
+            return not vocabulary.issuperset(tokenize(query))
 
         groups = (*GROUPS, Group("unseen", "Unseen words", meaning, is_unseen))
 
     def names(query: str, other: str) -> tuple[str, ...]:
         return tuple(group.name for group in groups if group.contains(query, other))
 
-    queries = {query: questions[query] for query in known}
-    hits_by_run = [
-        search_in_blocks(search, [*queries.values()], DEPTH + 1) for search in searches.values()
-    ]
+    queries = [questions[query] for query in known]
+    found = [search_in_blocks(search, queries, DEPTH + 1) for search in searches.values()]
     cases = []
-    for (query, text), *hits in zip(queries.items(), *hits_by_run, strict=True):
+    for query, text, *hits in zip(known, queries, *found, strict=True):
         answers = []
-        for found in hits:
-            answer = _answer(query, found, known[query])
+        for own in hits:
+            answer = _answer(query, own, known[query])
             mistake = names(text, answer.first.question) if answer.failed else None
             answers.append(answer._replace(mistake=mistake))
         # Of equally close paraphrases the one with the smallest id.
-        other = min(known[query], key=lambda i: (-differences.overlap(text, questions[i]), i))
+        other = max(known[query], key=lambda i: (_overlap(text, questions[i]), -i))
         shared = names(text, questions[other])
         cases.append(Case(query, text, other, questions[other], shared, tuple(answers)))
     return Analysis(tuple(searches), split, groups, tuple(cases))
+
+
+def _overlap(first: str, second: str) -> float:
+    """The Jaccard index of the sets of words; 1 if both are empty."""
+    words, others = {*tokenize(first)}, {*tokenize(second)}
+    return len(words & others) / len(words | others) if words | others else 1.0
 
 
 def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
@@ -184,11 +209,10 @@ def known_paraphrases(pairs: np.ndarray) -> dict[int, list[int]]:
     members = collections.defaultdict(list)
     for value, cluster in zip(ids.tolist(), clusters, strict=True):
         members[cluster].append(value)
-    queries = {*pairs[:, 0].tolist()}
+    cluster_of = dict(zip(ids.tolist(), clusters, strict=True))
     return {
-        value: [other for other in members[cluster] if other != value]
-        for value, cluster in zip(ids.tolist(), clusters, strict=True)
-        if value in queries
+        query: [other for other in members[cluster_of[query]] if other != query]
+        for query in np.unique(pairs[:, 0]).tolist()
     }
 
 

@@ -29,7 +29,6 @@ from qpr_jax.reranking.calibration import (
     without_curves,
 )
 from qpr_jax.reranking.cross_encoder import CrossEncoder, CrossReranker, read_cross_encoder
-from qpr_jax.reranking.differences import Explanation, find_differences
 from qpr_jax.reranking.light import (
     LIGHT,
     STACKED,
@@ -41,8 +40,7 @@ from qpr_jax.reranking.light import (
     serialize_light,
 )
 from qpr_jax.text.base import as_texts
-
-__all__ = ["Explanation", "Stages", "read_stages"]
+from qpr_jax.text.differences import Explanation, find_differences
 
 log = logging.getLogger(__name__)
 
@@ -249,8 +247,8 @@ class Stages:
         known = None
         if self.calibration is not None and not products:
             known = float(self.calibration.probabilities(np.array([distance]))[0])
-        frequencies = self.light.frequencies if self.light else None
-        differences = find_differences(text, question, frequencies)
+        weigh = self.light.frequencies.weights if self.light else None
+        differences = find_differences(text, question, weigh)
         return found._replace(pair_probability=known, differences=differences)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""How two texts differ: numbers, negation, names, word order, length, words.
+"""How two texts differ: numbers, negation, names, words.
 
 Pure functions of two texts. They are written for English and accept any strings.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import itertools
 import operator
 import re
-import string
 import unicodedata
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from qpr_jax.text.tokenizer import nfkc, nfkc_lower, tokenize
+from qpr_jax.text.tokenizer import nfkc, nfkc_lower, split_at_words, tokenize
 
-MUCH_LONGER = 1.5  # times as many words
+WordWeights = tuple[tuple[str, float], ...]
 
 # A number with commas, also the Indian ones (1,00,000), or one without.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:,\d{2,3}){0,6},\d{3}(?!,?\d)(?:\.\d+)?|\d+(?:\.\d+)?")
@@ -161,47 +161,19 @@ def names_differ(first: str, second: str) -> bool:
     return missing(first, second) or missing(second, first)
 
 
-def order_differs(first: str, second: str) -> bool:
-    """Whether two texts have the same words, each equally often, in another order."""
-    words, others = tokenize(first), tokenize(second)
-    return words != others and sorted(words) == sorted(others)
-
-
-def same_words(first: str, second: str) -> bool:
-    """Whether two texts have the same words in the same order: only case or punctuation differ."""
-    return tokenize(first) == tokenize(second)
-
-
-def has_unseen_words(query: str, vocabulary: Set[str]) -> bool:
-    """Whether a word of the query, as `tokenize` gives it, is not in the vocabulary."""
-    return any(word not in vocabulary for word in tokenize(query))
-
-
-def much_longer(first: str, second: str) -> bool:
-    """Whether the first text has at least `MUCH_LONGER` times as many words as the second."""
-    return len(tokenize(first)) >= MUCH_LONGER * max(1, len(tokenize(second)))
-
-
-def overlap(first: str, second: str) -> float:
-    """Return the Jaccard index of the sets of words; 1 if both are empty."""
-    words, others = {*tokenize(first)}, {*tokenize(second)}
-    return len(words & others) / len(words | others) if words | others else 1.0
-
-
 def mark_words(text: str, other: str) -> list[tuple[str, bool]]:
     """Split a text into pieces, each with whether it is of words that `other` lacks.
 
-    The pieces joined are the text; blanks between two such words are marked with them.
+    The pieces joined are the text; what is between two such words is marked with them.
     """
     words = {*tokenize(other)}
-    pieces = _PIECE.split(text)
-    differs = [not words.issuperset(tokenize(piece)) for piece in pieces]
+    pieces = split_at_words(text)
+    differs = [bool(word) and word not in words for _, word in pieces]
     for at in range(1, len(pieces) - 1):
-        if pieces[at].isspace() and differs[at - 1] and differs[at + 1]:
+        if not pieces[at][1] and differs[at - 1] and differs[at + 1]:
             differs[at] = True
     runs = itertools.groupby(zip(pieces, differs, strict=True), key=operator.itemgetter(1))
-    joined = [("".join(piece for piece, _ in run), differ) for differ, run in runs]
-    return [(piece, differ) for piece, differ in joined if piece]
+    return [("".join(piece for (piece, _), _ in run), differ) for differ, run in runs]
 
 
 def missing_words(text: str, other: str) -> list[str]:
@@ -210,9 +182,65 @@ def missing_words(text: str, other: str) -> list[str]:
     return [word for word in dict.fromkeys(tokenize(other)) if word not in words]
 
 
-# Blanks with the punctuation next to them; they separate words, or words joined by punctuation.
-_MARKS = (
-    re.escape(string.punctuation)
-    + "\xa1\xab\xbb\xbf\u2013-\u201e\u2026\u0964\u3001\u3002\uff01\uff0c\uff1f"
-)
-_PIECE = re.compile(rf"((?:^|(?<=\s))[{_MARKS}]+|[{_MARKS}]{{0,9}}\s+|[{_MARKS}]{{1,9}}$)")
+class Differences(NamedTuple):
+    """In what a text and another one differ.
+
+    Attributes:
+      text_words: the words that the other lacks, each with its weight, heaviest first: log((N + 1)
+        / (df + 1)), where df of N training questions of the re-ranker have the word. Without a
+        re-ranker the weights are 1.
+      other_words: those that the text lacks, likewise.
+      text_numbers: the numbers that the other lacks, as digits.
+      other_numbers: those that the text lacks.
+      negation: whether exactly one of the two negates.
+    """
+
+    text_words: WordWeights = ()
+    other_words: WordWeights = ()
+    text_numbers: tuple[str, ...] = ()
+    other_numbers: tuple[str, ...] = ()
+    negation: bool = False
+
+
+class Explanation(NamedTuple):
+    """The scores of a query and a question by both stages.
+
+    Attributes:
+      distance: by the encoder.
+      raw_score: the score that the second stage sorts by; None without a second stage.
+      probability: that the two mean the same: `Hit.score`; None without a second stage.
+      features: the inputs of the second stage, by name.
+      pair_probability: that the two mean the same, by their distance alone, for a pair found among
+        all questions; None without a calibration.
+      differences: words, numbers and negation in which the two differ.
+    """
+
+    distance: float
+    raw_score: float | None = None
+    probability: float | None = None
+    features: dict[str, float] = {}  # noqa: RUF012
+    pair_probability: float | None = None
+    differences: Differences = Differences()
+
+
+def find_differences(
+    text: str, other: str, weigh: Callable[[Sequence[str]], Iterable[float]] | None = None
+) -> Differences:
+    """Compare two texts; `weigh` gives the weights of words."""
+
+    def weighted(words: list[str]) -> WordWeights:
+        if weigh is None:
+            return tuple((word, 1.0) for word in words)
+        found = zip(words, map(float, weigh(words)), strict=True)
+        return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+
+    first, second = numbers(text), numbers(other)
+    if not numbers_differ(text, other):
+        first = second = frozenset()
+    return Differences(
+        weighted(missing_words(other, text)),
+        weighted(missing_words(text, other)),
+        tuple(sorted(first - second)),
+        tuple(sorted(second - first)),
+        negation_differs(text, other),
+    )
