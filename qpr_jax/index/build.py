@@ -19,6 +19,7 @@ import pathlib
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index import questions
 from qpr_jax.index.base import Question
-from qpr_jax.index.questions import BuiltQuestions, ChangedQuestions
+from qpr_jax.index.questions import QuestionFiles
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
 from qpr_jax.index.vector_files import read_codes, read_vectors, write_codes, write_vectors
 from qpr_jax.index.vectors import Vectors
@@ -78,8 +79,7 @@ class Build(NamedTuple):
     """An open build: its manifest, and what is in its files."""
 
     manifest: dict[str, Any]
-    questions: BuiltQuestions
-    changes: ChangedQuestions
+    questions: QuestionFiles
     vectors: Vectors
 
 
@@ -127,9 +127,9 @@ def write_build(
     paths = {kind: folder / name for kind, name in _names(build).items()}
     try:
         with name_in_errors(folder):
-            count, following = questions.write_questions(paths["questions"], given)
-            questions.write_changes(paths["changes"])
-            stored = BuiltQuestions(paths["questions"], count)
+            files = paths["questions"], paths["changes"]
+            count, following = questions.write_questions(*files, given)
+            stored = QuestionFiles(*files, dimension)
             parts = vectors_of(stored.texts, count)
             array = write_vectors(paths["vectors"], parts, count, dimension, recipe.vectors)
             if codes is None:
@@ -160,7 +160,7 @@ def write_build(
     return facts
 
 
-def open_build(folder: pathlib.Path, *, durable: bool = True) -> Build:
+def open_build(folder: pathlib.Path) -> Build:
     """Open the build that the manifest names; UserError if it is incomplete or damaged.
 
     Codes and small files are read and compared with their SHA-256; of vectors and questions the
@@ -169,7 +169,7 @@ def open_build(folder: pathlib.Path, *, durable: bool = True) -> Build:
     while True:
         manifest = read_index_manifest(folder)
         try:
-            return _open(folder, manifest, durable=durable)
+            return _open(folder, manifest)
         except (UserError, FileNotFoundError) as error:
             # Another process may have replaced the build.
             if read_index_manifest(folder)["build"] != manifest["build"]:
@@ -237,7 +237,7 @@ def _names(build: str) -> dict[str, str]:
     }
 
 
-def _open(folder: pathlib.Path, manifest: dict[str, Any], *, durable: bool) -> Build:
+def _open(folder: pathlib.Path, manifest: dict[str, Any]) -> Build:
     names = _names(manifest["build"])
     count, dimension = manifest["count"], manifest["dimension"]
     try:
@@ -247,9 +247,10 @@ def _open(folder: pathlib.Path, manifest: dict[str, Any], *, durable: bool) -> B
     except (TypeError, UserError) as error:
         raise UserError(f"{folder / MANIFEST}: {error}", remedy=_REMEDY) from None
     for name in manifest["files"]:
-        path, _ = check_size(folder, name, manifest)
-        if path.is_symlink():
-            raise UserError(f"{path}: expected a plain file, got a symbolic link", remedy=_REMEDY)
+        check_size(folder, name, manifest)
+    for name in (*manifest["files"], names["changes"]):
+        if not stat.S_ISREG((folder / name).lstat().st_mode):
+            raise UserError(f"{folder / name}: expected a plain file, got another", remedy=_REMEDY)
     for kind in ("vectors", "questions"):
         if names[kind] not in manifest["files"]:
             raise UserError(f"{folder / MANIFEST}: no entry for {names[kind]}", remedy=_REMEDY)
@@ -260,8 +261,7 @@ def _open(folder: pathlib.Path, manifest: dict[str, Any], *, durable: bool) -> B
     array = read_vectors(folder / names["vectors"], (count, dimension), recipe.vectors)
     return Build(
         manifest,
-        BuiltQuestions(folder / names["questions"], count),
-        ChangedQuestions(folder / names["changes"], dimension, durable=durable),
+        QuestionFiles(folder / names["questions"], folder / names["changes"], dimension),
         Vectors(recipe, manifest["factory"], array, codes),
     )
 

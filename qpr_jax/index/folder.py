@@ -18,11 +18,11 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, folder_lock
-from qpr_jax.ids import Id, id_key
+from qpr_jax.ids import Id
 from qpr_jax.index import build as builds
 from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.build import Encode, encoded, write_build
-from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches
+from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches, stored_key
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.state import State, manifest_signature, open_state
 from qpr_jax.index.vectors import Vectors
@@ -172,30 +172,26 @@ class FolderStore:
             return
         with self.changing():
             state = self._state
-            present = state.rows_of([id_key(question.id) for question in questions])
-            first = state.live.rows
-            added = [(first + i, question) for i, question in enumerate(questions)]
-            removed = [(row, key) for key, row in present.items()]
-            state.build.changes.write(removed, added, vectors)
+            replaced = state.rows_of(question.id for question in questions)
+            state.build.questions.write(replaced, state.live.rows, questions, vectors)
             self._refresh()
 
     def remove(self, ids: Sequence[Id]) -> int:
         """As of `Store`."""
         with self.changing():
             state = self._state
-            present = state.rows_of([*dict.fromkeys(map(id_key, ids))])
-            if present:
-                removed = [(row, key) for key, row in present.items()]
-                state.build.changes.write(removed, [], np.zeros((0, self.dimension), np.float32))
+            removed = state.rows_of(ids)
+            if removed:
+                state.build.questions.write(removed, 0, [], np.zeros((0, self.dimension)))
                 self._refresh()
-            return len(present)
+            return len(removed)
 
     def get(self, ids: Sequence[Id]) -> list[Question | None]:
         """As of `Store`."""
-        keys = [*map(id_key, ids)]
+        keys = [*map(stored_key, ids)]
 
         def find(state: State) -> list[Question | None]:
-            rows = state.rows_of(keys)
+            rows = state.rows_of(ids)
             found = state.questions([*rows.values()])
             return [found[rows[key]] if key in rows else None for key in keys]
 
@@ -257,7 +253,7 @@ class FolderStore:
         )
 
     def _open(self) -> State:
-        return open_state(self.path, self.encoders, durable=not self.temporary)
+        return open_state(self.path, self.encoders)
 
     def _read(self, find: Callable[[State], T]) -> T:
         """Return what `find` makes of the present state."""
@@ -273,7 +269,7 @@ class FolderStore:
         """Return the present state, with the changes of other processes."""
         state = self._state
         replaced = self._stale or manifest_signature(self.path) != state.signature
-        if replaced or state.build.changes.may_have_changed():
+        if replaced or state.build.questions.changed():
             self._refresh()
         if self._state.build.vectors.added > MANY_ADDED and not self._advised:
             self._advised = True
@@ -297,7 +293,7 @@ class FolderStore:
     def _apply(self) -> None:
         """Take in the changes after the last one; the caller holds the lock."""
         self._stale = True  # until all of it is done
-        self._state = self._state.apply(self.path)
+        self._state = self._state.apply()
         self._stale = False
 
     def _blocks(

@@ -31,8 +31,7 @@ from qpr_jax.errors import UserError
 from qpr_jax.ids import Id
 from qpr_jax.index.base import Hit, Question, check_encoder
 from qpr_jax.index.milvus_server import LEVELS, Server, is_address
-from qpr_jax.index.payloads import payload_json
-from qpr_jax.index.questions import RepeatedIdError
+from qpr_jax.index.questions import RepeatedIdError, question_json
 from qpr_jax.index.recipe import Recipe
 
 __all__ = ["MilvusStore", "is_address", "run_of"]
@@ -316,14 +315,14 @@ def _key(value: Id) -> str:  # ids that print alike have the same
 
 
 def _entity(question: Question, row: int) -> Entity:
-    where = f"of the id {question.id!s:.60}"
-    payload = json.loads(payload_json(question.payload, where) or "null")
-    data = {"id": question.id, "text": question.text, "payload": payload}
+    data = dict(zip(Question._fields, json.loads(question_json(question)), strict=True))
     text = json.dumps(data, ensure_ascii=False)
     if _ODD.search(text):
         text = json.dumps({"exact": json.dumps(data)})
     if (size := len(text.encode())) > _MAX_DATA:
-        what = f"Milvus stores up to {_MAX_DATA:,} bytes a question, got {size:,} {where}"
+        what = (
+            f"question {question.id!s:.60}: Milvus stores up to {_MAX_DATA:,} bytes, got {size:,}"
+        )
         raise UserError(what, remedy="shorten it, or use a folder")
     return {"id": _key(question.id), "data": text, "row": row}
 

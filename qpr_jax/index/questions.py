@@ -1,38 +1,46 @@
-"""The questions of an index in SQLite: those of a build, and what changed since.
+"""The questions of an index in two files of SQLite.
 
-`questions-BUILD.sqlite` never changes. `changes-BUILD.sqlite` gets one transaction a change: a row
-that is added has a text and a vector, one that is removed has none. A row never means another
-question.
+`questions-BUILD.sqlite` never changes: the row, the key and the data of each question.
+`changes-BUILD.sqlite` gets one transaction a change: a row that is added has data and a vector, one
+that is removed has none. A row never means another question.
+
+Data is the JSON of id, text and payload; a key is a number, or the JSON of a string.
 """
 
 from __future__ import annotations
 
-import itertools
+import contextlib
+import errno
 import json
+import operator
+import os
 import pathlib
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.ids import Id, id_key
-from qpr_jax.index import database
 from qpr_jax.index.base import Hit, Question
-from qpr_jax.index.database import Connection, Database, cell, text_of
-from qpr_jax.index.payloads import payload_json
 
-# `key`: `ids.id_key` of the id. `id`: NULL if it is the key.
-BUILT = ["CREATE TABLE questions (row INTEGER PRIMARY KEY, key, id, text, payload)"]
+Key = int | str
+
+BUILT = "CREATE TABLE questions (row INTEGER PRIMARY KEY, key, data)"
 BY_KEY = "CREATE UNIQUE INDEX by_key ON questions (key)"
-CHANGES = [
-    "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, key, id, text, payload, vector)"
-]
+CHANGES = "CREATE TABLE changes (sequence INTEGER PRIMARY KEY, row, key, data, vector)"
 # Larger numbers are hashes or the like, which no counter should follow.
 LARGEST_COUNTER = 2**53
-_SOME = 500  # rows of a query
-_MANY = 10_000  # rows of a transaction
+_WAIT = 60.0  # seconds to wait for another process's change
+_DAMAGE = (sqlite3.DatabaseError, json.JSONDecodeError, UnicodeError, TypeError)
+
+# Held by the thread that uses SQLite. A fork waits for it: a child would inherit SQLite's locks.
+LOCK = threading.RLock()
+os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+_inherited: list[sqlite3.Connection] = []  # of the parent process; closing them harms it
 
 
 class RepeatedIdError(UserError):
@@ -47,135 +55,165 @@ class RepeatedIdError(UserError):
 
 
 class Change(NamedTuple):
-    """An entry of the changes: a row that was added with its question and vector, or removed."""
+    """A row that was added with its question and vector, or removed: then without."""
 
     sequence: int
     row: int
-    key: Id
+    key: Key
     question: Question | None
     vector: np.ndarray | None
 
 
-class BuiltQuestions:
-    """The questions of a build by row and by id."""
+class QuestionFiles:
+    """The files of one build. One process writes at a time, and all see each other's changes."""
 
-    def __init__(self, path: pathlib.Path, count: int) -> None:
-        """Open the file; UserError if it is damaged or has not `count` questions."""
-        self._database = Database(path, [*BUILT, BY_KEY], immutable=True)
-        with self._database.connection() as connection:
-            (last,) = connection.execute("SELECT max(row) FROM questions").fetchone()
-        if count != (0 if last is None else last + 1):
-            raise database.damaged(path, f"expected {count:,} questions, got another number")
+    def __init__(self, built: pathlib.Path, changes: pathlib.Path, dimension: int) -> None:
+        """Open the files; UserError if one is damaged."""
+        self._built, self._changes, self._dimension = built, changes, dimension
+        self._connection: sqlite3.Connection | None = None
+        self._process, self._seen = os.getpid(), -1
+        with self._use() as connection:
+            for name, path, schema in (
+                ("built", built, [(BUILT,), (BY_KEY,)]),
+                ("main", changes, [(CHANGES,)]),
+            ):
+                query = f"SELECT sql FROM {name}.sqlite_master ORDER BY rowid"
+                if connection.execute(query).fetchall() != schema:
+                    raise damaged(path, "its tables are not those of an index")
 
-    def rows_of(self, keys: Sequence[Id]) -> dict[Id, int]:
-        """Return the row of each of the keys that are there."""
-        found: dict[Id, int] = {}
-        with self._database.connection() as connection:
-            for some in _parts([_key_cell(key) for key in keys]):
-                query = f"SELECT key, row FROM questions WHERE key IN ({_marks(some)})"
-                found.update((_key(key), row) for key, row in connection.execute(query, some))
-        return found
+    def rows_of(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """Return the rows of the keys that the build has."""
+        query = "SELECT key, row FROM questions WHERE key IN (SELECT value FROM json_each(?))"
+        with self._use() as connection:
+            return dict(connection.execute(query, (json.dumps(keys),)))
 
     def get(self, rows: Iterable[int]) -> dict[int, Question]:
-        """Return the questions of rows."""
-        found, wanted = {}, sorted({*rows})
-        with self._database.connection() as connection:
-            for some in _parts(wanted):
-                query = f"SELECT * FROM questions WHERE row IN ({_marks(some)})"
-                for row, key, id, text, stored in connection.execute(query, some).fetchall():
-                    found[row] = _question(key, id, text, stored)
+        """Return the questions of rows of the build."""
+        wanted = [*{*rows}]
+        query = "SELECT row, data FROM questions WHERE row IN (SELECT value FROM json_each(?))"
+        with self._use() as connection:
+            stored = connection.execute(query, (json.dumps(wanted),)).fetchall()
+            found = {row: Question(*json.loads(data)) for row, data in stored}
         if len(found) < len(wanted):
-            raise database.damaged(self._database.path, "a question is missing")
+            raise damaged(self._built, "a question is missing")
         return found
 
     def texts(self, rows: range) -> list[str]:
-        """Return the texts of consecutive rows."""
-        query = "SELECT text FROM questions WHERE row >= ? AND row < ? ORDER BY row"
-        with self._database.connection() as connection:
-            found = connection.execute(query, (rows.start, rows.stop)).fetchall()
-        return [text_of(text) for (text,) in found]
+        """Return the texts of consecutive rows of the build."""
+        found = self.get(rows)
+        return [found[row].text for row in rows]
 
+    def changed(self) -> bool:
+        """Return whether another process wrote a change since `changes`; takes microseconds."""
+        with self._use() as connection:
+            return self._version(connection) != self._seen
 
-class ChangedQuestions:
-    """The file of changes; one process writes at a time, and all see each other's changes."""
-
-    def __init__(self, path: pathlib.Path, dimension: int, *, durable: bool) -> None:
-        """Open the file; UserError if it is damaged."""
-        self._database = Database(path, CHANGES, immutable=False, durable=durable)
-        self._dimension = dimension
-
-    def may_have_changed(self) -> bool:
-        """Return whether another connection committed since this one asked; costs microseconds."""
-        with self._database.connection() as connection:
-            return _look(connection)
-
-    def since(self, sequence: int) -> list[Change]:
-        """Return the entries after one, oldest first; UserError if one is damaged."""
+    def changes(self, sequence: int, rows: int) -> list[Change]:
+        """Return the changes after one, oldest first; `rows`: how many there are before them."""
         query = "SELECT * FROM changes WHERE sequence > ? ORDER BY sequence"
-        with self._database.connection() as connection:
-            _look(connection)
-            return [self._change(*fields) for fields in connection.execute(query, (sequence,))]
+        found = []
+        with self._use() as connection:
+            self._seen = self._version(connection)
+            for number, row, key, data, vector in connection.execute(query, (sequence,)):
+                if data is None and 0 <= row < rows:
+                    found.append(Change(number, row, key, None, None))
+                elif data is not None and row == rows and len(vector) == 4 * self._dimension:
+                    numbers = np.frombuffer(vector, np.float32)
+                    found.append(Change(number, row, key, Question(*json.loads(data)), numbers))
+                    rows += 1
+                else:
+                    raise damaged(self._changes, f"change {number} fits no row")
+        return found
 
     def write(
-        self,
-        removed: Sequence[tuple[int, Id]],
-        added: Sequence[tuple[int, Question]],
-        vectors: np.ndarray,
+        self, removed: dict[Key, int], first: int, added: Sequence[Question], vectors: np.ndarray
     ) -> None:
-        """Write one change: (row, key) of removed rows, (row, question) and vectors of new ones."""
-        entries: list[tuple[Any, ...]]
-        entries = [(row, _key_cell(key), None, None, None, None) for row, key in removed]
-        for (row, question), vector in zip(added, vectors, strict=True):
-            entries.append((row, *_fields(question), vector.astype(np.float32).tobytes()))
-        with self._database.connection() as connection:
+        """Write one change: rows that go, and the questions of the rows from `first` on."""
+        entries: list[tuple[object, ...]]
+        entries = [(row, key, None, None) for key, row in removed.items()]
+        for row, (question, vector) in enumerate(zip(added, vectors, strict=True), first):
+            data = np.asarray(vector, np.float32).tobytes()
+            entries.append(
+                (
+                    row,
+                    stored_key(question.id),
+                    question_json(question).encode("utf-8", "surrogatepass"),
+                    data,
+                )
+            )
+        query = "INSERT INTO changes (row, key, data, vector) VALUES (?, ?, ?, ?)"
+        with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(
-                "INSERT INTO changes (row, key, id, text, payload, vector) VALUES (?,?,?,?,?,?)",
-                entries,
-            )
-            connection.execute("COMMIT")
+            with connection:  # commits, or rolls back
+                connection.executemany(query, entries)
 
-    def _change(
-        self, sequence: int, row: int, key: Any, id: Any, text: Any, payload: Any, vector: Any
-    ) -> Change:
-        if text is None:
-            return Change(sequence, row, _key(key), None, None)
-        if not isinstance(vector, bytes) or len(vector) != 4 * self._dimension:
-            raise database.damaged(self._database.path, f"change {sequence} has no vector")
-        numbers = np.frombuffer(vector, np.float32)
-        return Change(sequence, row, _key(key), _question(key, id, text, payload), numbers)
+    @contextlib.contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection of this process, which no other thread uses meanwhile."""
+        with LOCK, _errors_of(self._changes):
+            if self._connection is not None and self._process != os.getpid():
+                _inherited.append(self._connection)
+                self._connection = None
+            if self._connection is None:
+                self._connection, self._process = self._open(), os.getpid()
+                weakref.finalize(self, _close, self._connection, self._process)
+            yield self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        built, changes = (path.absolute().as_uri() for path in (self._built, self._changes))
+        connection = sqlite3.connect(
+            f"{changes}?mode=rw", _WAIT, isolation_level=None, check_same_thread=False, uri=True
+        )
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("ATTACH ? AS built", (f"{built}?mode=ro&immutable=1",))
+        connection.execute("PRAGMA built.mmap_size = 2147418112")  # saves system calls
+        return connection
+
+    @staticmethod
+    def _version(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("PRAGMA main.data_version").fetchone()[0])
 
 
-def write_questions(path: pathlib.Path, questions: Iterable[Question]) -> tuple[int, int]:
-    """Write the questions of a build; return their number and the next id.
+def write_questions(
+    built: pathlib.Path, changes: pathlib.Path, questions: Iterable[Question]
+) -> tuple[int, int]:
+    """Write the files of a new build; return the number of questions and the next id.
 
-    UserError for two equal ids, and for a payload that is not JSON.
+    UserError for two equal ids.
     """
-    rows, next_id = 0, 0
-    with database.created(path, BUILT) as connection:
-        stream = iter(questions)
-        while some := [*itertools.islice(stream, _MANY)]:
-            connection.execute("BEGIN")
-            connection.executemany(
-                "INSERT INTO questions VALUES (?,?,?,?,?)",
-                ((rows + i, *_fields(question)) for i, question in enumerate(some)),
+    rows = next_id = 0
+
+    def entries() -> Iterator[tuple[int, Key, bytes]]:
+        nonlocal rows, next_id
+        for question in questions:
+            next_id = max(next_id, after([question.id]))
+            yield (
+                rows,
+                stored_key(question.id),
+                question_json(question).encode("utf-8", "surrogatepass"),
             )
-            connection.execute("COMMIT")
-            rows += len(some)
-            next_id = max(next_id, after(question.id for question in some))
+            rows += 1
+
+    with _created(changes, CHANGES):
+        pass
+    with _created(built, BUILT) as connection:
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO questions VALUES (?, ?, ?)", entries())
+        connection.execute("COMMIT")
         try:
             connection.execute(BY_KEY)
         except sqlite3.IntegrityError:
-            again = "SELECT key, max(row) FROM questions GROUP BY key HAVING count(*) > 1 LIMIT 1"
-            key, row = connection.execute(again).fetchone()
-            raise RepeatedIdError(_key(key), row) from None
+            query = "SELECT data, max(row) FROM questions GROUP BY key HAVING count(*) > 1 LIMIT 1"
+            data, row = connection.execute(query).fetchone()
+            raise RepeatedIdError(json.loads(data)[0], row) from None
     return rows, next_id
 
 
-def write_changes(path: pathlib.Path) -> None:
-    """Create the file of changes, without any."""
-    with database.created(path, CHANGES):
-        pass
+def stored_key(id: Id) -> Key:
+    """Return what equal ids share, as the files have it."""
+    key = id_key(id)
+    return key if isinstance(key, int) else json.dumps(key)
 
 
 def after(ids: Iterable[Id]) -> int:
@@ -200,42 +238,54 @@ def batches(rows: int, size: int) -> Iterator[range]:
     return (range(start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def _fields(question: Question) -> tuple[Any, ...]:
-    """Return key, id, text and payload of a question as they are stored."""
-    key = id_key(question.id)
-    id = None if key == question.id and type(key) is type(question.id) else question.id
-    payload = payload_json(question.payload, f"of question {question.id!r:.80}")
-    stored = None if payload is None else cell(payload)
-    return _key_cell(key), None if id is None else cell(str(id)), cell(question.text), stored
+def damaged(path: pathlib.Path, reason: str) -> UserError:
+    """Return the error of a damaged file."""
+    return UserError(f"{path}: {reason}", remedy="restore the file, or build the index again")
 
 
-def _question(key: Any, id: Any, text: Any, payload: Any) -> Question:
-    if id is None and payload is None and type(text) is str and type(key) is not bytes:
-        return Question(key, text)  # most are, and this takes a third of the time
-    given = _key(key) if id is None else text_of(id)
-    fields = None if payload is None else json.loads(text_of(payload))
-    return Question(given, text_of(text), fields)
+def question_json(question: Question) -> str:
+    """Return the JSON of id, text and payload; UserError for a payload that JSON lacks."""
+    payload = question.payload or None
+    where = f"of question {question.id!r:.80}"
+    if payload is not None and not all(isinstance(name, str) for name in payload):
+        raise UserError(f"`payload`: expected names that are strings, {where}")
+    try:
+        return json.dumps(
+            (question.id, question.text, payload),
+            allow_nan=False,
+            ensure_ascii=False,
+            separators=(",", ":"),
+            default=operator.methodcaller("item"),  # numbers of NumPy
+        )
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"`payload`: expected values of JSON, {where}: {error}") from None
 
 
-def _key_cell(key: Id) -> int | str | bytes:
-    return key if isinstance(key, int) else cell(key)
+@contextlib.contextmanager
+def _created(path: pathlib.Path, schema: str) -> Iterator[sqlite3.Connection]:
+    """Create a file and yield a connection; the file is on disk when the context ends."""
+    path.unlink(missing_ok=True)
+    with _errors_of(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as new:
+        new.execute("PRAGMA journal_mode = OFF")
+        new.execute("PRAGMA synchronous = OFF")
+        new.execute(schema)
+        yield new
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
-def _key(stored: Any) -> Id:
-    return stored if isinstance(stored, int) else text_of(stored)
+@contextlib.contextmanager
+def _errors_of(path: pathlib.Path) -> Iterator[None]:
+    """Raise an OSError that names the file, or a UserError for a damaged one."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:  # a full disk, a missing or a locked file
+        missing = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CANTOPEN
+        raise OSError(errno.ENOENT if missing else errno.EIO, str(error), str(path)) from error
+    except _DAMAGE as error:
+        raise damaged(path, f"{error!s:.200}") from error
 
 
-def _look(connection: Connection) -> bool:
-    """Return whether the file changed since the last look of this connection."""
-    (version,) = connection.execute("PRAGMA data_version").fetchone()
-    changed = version != connection.seen
-    connection.seen = version
-    return bool(changed)
-
-
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[start : start + _SOME] for start in range(0, len(values), _SOME))
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ",".join("?" * len(values))
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if process == os.getpid():
+        connection.close()

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qpr_jax.errors import UserError
 from qpr_jax.files import MANIFEST
 from qpr_jax.ids import Id
 from qpr_jax.index.base import Question, check_encoder
 from qpr_jax.index.build import Build, open_build
-from qpr_jax.index.questions import Change, after
+from qpr_jax.index.questions import Key, after, stored_key
 from qpr_jax.index.vectors import Live
 
 
@@ -28,7 +27,7 @@ class State(NamedTuple):
     build: Build
     signature: tuple[int, ...]
     added: list[Question]
-    row_of: dict[Id, int]
+    row_of: dict[Key, int]
     live: Live
     sequence: int
     next_id: int
@@ -38,70 +37,52 @@ class State(NamedTuple):
         """Number of questions of the build."""
         return len(self.build.vectors.built)
 
-    def rows_of(self, keys: Iterable[Id]) -> dict[Id, int]:
-        """Return the row of each key of a present question."""
-        found, others = {}, []
-        for key in keys:
-            if (row := self.row_of.get(key)) is None:
-                others.append(key)
-            else:
-                found[key] = row
+    def rows_of(self, ids: Iterable[Id]) -> dict[Key, int]:
+        """Return the rows of the ids that are there, by their keys."""
+        keys = {stored_key(id) for id in ids}
+        found = {key: self.row_of[key] for key in keys if key in self.row_of}
         mask = self.live.mask
-        for key, row in self.build.questions.rows_of(others).items():
+        for key, row in self.build.questions.rows_of([*keys.difference(found)]).items():
             if mask is None or mask[row]:
                 found[key] = row
         return found
 
     def questions(self, rows: Sequence[int]) -> dict[int, Question]:
-        """Return the questions of rows, removed ones included; UserError if one is missing."""
+        """Return the questions of rows, removed ones included."""
         built = self.built
-        if not self.added:
-            return self.build.questions.get(rows)
-        found = self.build.questions.get(r for r in rows if r < built)
-        for row in rows:
-            if row >= built:
-                found[row] = self.added[row - built]
+        found = self.build.questions.get([row for row in rows if row < built])
+        found.update((row, self.added[row - built]) for row in rows if row >= built)
         return found
 
-    def apply(self, path: pathlib.Path) -> State:
-        """Return the state after all changes that are in the file; `path` of the folder.
-
-        The state itself is not to be used any more, if this fails.
-        """
-        changes = self.build.changes.since(self.sequence)
-        removed, vectors, rows = [], [], self.live.rows
+    def apply(self) -> State:
+        """Return the state after all changes in the file; do not use this one if it fails."""
+        changes = self.build.questions.changes(self.sequence, self.live.rows)
+        if not changes:
+            return self
+        removed, vectors, next_id = [], [], self.next_id
         for change in changes:
             if change.question is None or change.vector is None:
-                if not 0 <= change.row < rows:
-                    raise _no_row(path, change)
                 removed.append(change.row)
                 if self.row_of.get(change.key) == change.row:
                     del self.row_of[change.key]
-                continue
-            if change.row != rows:
-                raise _no_row(path, change)
-            rows += 1
-            self.row_of[change.key] = change.row
-            self.added.append(change.question)
-            vectors.append(change.vector)
-        if not changes:
-            return self
+            else:
+                self.row_of[change.key] = change.row
+                self.added.append(change.question)
+                vectors.append(change.vector)
+                next_id = max(next_id, after([change.question.id]))
         if vectors:
             self.build.vectors.add(np.stack(vectors))
-        return self._replace(
-            live=self.live.changed(np.array(removed, np.int64), len(vectors)),
-            sequence=changes[-1].sequence,
-            next_id=max(self.next_id, after(change.key for change in changes)),
-        )
+        live = self.live.changed(np.array(removed, np.int64), len(vectors))
+        return self._replace(live=live, sequence=changes[-1].sequence, next_id=next_id)
 
 
-def open_state(folder: pathlib.Path, encoders: Sequence[str], *, durable: bool) -> State:
+def open_state(folder: pathlib.Path, encoders: Sequence[str]) -> State:
     """Open the build of a folder, as it was before all changes.
 
     UserError if it is damaged, or of none of the `encoders`; without any, of all.
     """
     signature = manifest_signature(folder)
-    build = open_build(folder, durable=durable)
+    build = open_build(folder)
     check_encoder(folder, build.manifest["encoder"], encoders)
     count = len(build.vectors.built)
     return State(build, signature, [], {}, Live(count, count), 0, build.manifest["next_id"])
@@ -111,10 +92,3 @@ def manifest_signature(folder: pathlib.Path) -> tuple[int, ...]:
     """Return what differs when the manifest of a folder was replaced."""
     facts = os.stat(f"{folder}/{MANIFEST}")  # joining paths would take longer
     return facts.st_ino, facts.st_mtime_ns, facts.st_size
-
-
-def _no_row(path: pathlib.Path, change: Change) -> UserError:
-    return UserError(
-        f"{path}: change {change.sequence} is of row {change.row}, which is out of order",
-        remedy="build the index again",
-    )

@@ -13,7 +13,7 @@ import numpy as np
 
 from qpr_jax.errors import UserError
 from qpr_jax.files import name_in_errors
-from qpr_jax.index.database import damaged
+from qpr_jax.index.questions import damaged
 
 
 def write_vectors(

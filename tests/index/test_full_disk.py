@@ -14,19 +14,19 @@ from tests.index.folders import contents, make, some
 from tests.runs import WORDS, write_encoder
 
 
-def build(folder, words, questions):
+def build(folder, words, factory):
     """Save an index of questions of so many words."""
     write_encoder(folder / "run")
     rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, words)) for _ in range(questions)]
-    recipe = Recipe("IVF20,Flat")
+    texts = [" ".join(rng.choice(WORDS, words)) for _ in range(1000)]
+    recipe = Recipe(factory, vectors="float16")
     Retriever.build(texts, run=folder / "run", recipe=recipe).save(folder / "mine")
     return folder / "mine"
 
 
 @pytest.mark.parametrize("file", ["questions-", "codes-"])
 def test_compact_names_the_file_and_leaves_the_old_index(tmp_path, file):
-    folder = build(tmp_path, *((9, 1000) if file == "questions-" else (0, 8000)))
+    folder = build(tmp_path, *((9, "Flat") if file == "questions-" else (0, "HNSW64")))
     sizes = {path.name: path.stat().st_size for path in (folder / "index").iterdir()}
     largest = max(sizes, key=sizes.__getitem__)
     assert largest.startswith(file)
