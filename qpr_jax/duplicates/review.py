@@ -5,21 +5,145 @@ from __future__ import annotations
 import collections
 import contextlib
 import csv
+import hashlib
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from qpr_jax.data.columns import is_missing
+from qpr_jax.data.inputs import input_name
 from qpr_jax.data.pairs import parse_label
 from qpr_jax.data.tables import read_values
-from qpr_jax.duplicates.found_pairs import FoundPair, FoundPairs, pair_key, read_found_pairs
-from qpr_jax.duplicates.sampling import Estimate, choose_threshold, rank_strata
+from qpr_jax.duplicates.sampling import (
+    Estimate,
+    Strata,
+    choose_threshold,
+    make_strata,
+    rank_strata,
+)
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath, locked, read_object, write_atomically
-from qpr_jax.text.tokenizer import replace_surrogates, split_at_words
+from qpr_jax.text.differences import mark_words
+from qpr_jax.text.tokenizer import replace_surrogates
+
+_EXPECTED = "ids, questions, a score from 0 to 1 or none, and a distance"
+_SURROGATES = 0.95, 0.05  # probability of the nearest and of the farthest, where there is no score
+
+
+class FoundPair(NamedTuple):
+    """A pair of texts; `score` is None, or the probability that it is one of duplicates."""
+
+    id1: str
+    id2: str
+    question1: str
+    question2: str
+    score: float | None
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class FoundPairs:
+    """The pairs of a file, P of them, and their strata.
+
+    Attributes:
+      measure: "score", or "distance" where there are no scores: pairs are accepted by it.
+      values: float64 [P], scores or distances, of the best pair first.
+      strata: by score; by the rank of the distance where there is no score.
+      choices: for each stratum, keys of its pairs in the random order in which they are asked.
+      stratum: of the pairs, by key.
+      pairs: by key.
+    """
+
+    measure: str
+    values: np.ndarray
+    strata: Strata
+    choices: list[list[int]]
+    stratum: Mapping[int, int]
+    pairs: Mapping[int, FoundPair]
+
+
+def pair_key(id1: object, id2: object) -> int:
+    """A hash of two ids, 64 bits; also where a pair stands in the random order.
+
+    Their order counts: with `--against` each is of a table of its own.
+    """
+    text = f"{len(str(id1))} {id1} {id2}"
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def read_found_pairs(path: str, *, format: str = "") -> FoundPairs:
+    """Read a file of pairs; nothing depends on the order of its rows.
+
+    Args:
+      path: of a file with the columns of `FoundPair`.
+      format: as of `data.tables.read_rows`.
+
+    Raises:
+      UserError: a row is no pair, the file has none, or has one twice.
+    """
+    source, pairs = input_name(path), dict[int, FoundPair]()
+    rows = read_values(path, FoundPair._fields, _parse, expected=_EXPECTED, format=format)
+    for _, pair in rows:
+        key = pair_key(pair.id1, pair.id2)
+        if key in pairs:
+            ids = f"{pair.id1!r:.50} and {pair.id2!r:.50}"
+            what = f"{source}: expected each pair once, got {ids} again"
+            raise UserError(what, remedy="leave out the second")
+        pairs[key] = pair
+    if not pairs:
+        raise UserError(f"{source}: expected pairs, got none", remedy="accept more pairs")
+    scores = np.array([pair.score for pair in pairs.values()], np.float64)
+    distances = np.array([pair.distance for pair in pairs.values()], np.float64)
+    measure, values, probabilities = _measured(scores, distances, source)
+    strata = make_strata(probabilities)
+    stratum = dict(zip(pairs, strata.of(probabilities).tolist(), strict=True))
+    choices: list[list[int]] = [[] for _ in strata.sizes]
+    for key in sorted(pairs):
+        choices[stratum[key]].append(key)
+    values = np.sort(values)[:: -1 if measure == "score" else 1]
+    return FoundPairs(measure, values, strata, choices, stratum, pairs)
+
+
+def _measured(
+    scores: np.ndarray, distances: np.ndarray, source: str
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """The measure, its values, and probabilities to begin with."""
+    if not np.isnan(scores).any():
+        return "score", scores, scores
+    if not np.isnan(scores).all() or np.isnan(distances).any():
+        what = f"{source}: expected a score of every pair, or a distance, got some without"
+        raise UserError(what, remedy="find the pairs again")
+    _, rank = np.unique(distances, return_inverse=True)
+    highest, lowest = _SURROGATES
+    below = np.concatenate([[0], np.cumsum(np.bincount(rank))])[rank] / len(rank)
+    return "distance", distances, highest - (highest - lowest) * below
+
+
+def _parse(*cells: object) -> FoundPair | None:
+    """The pair of a row; None where it is none."""
+    texts, numbers = cells[:4], [_number(cell) for cell in cells[4:]]
+    if any(is_missing(text) or isinstance(text, float | list | dict) for text in texts):
+        return None
+    for number, largest in zip(numbers, (1.0, math.inf), strict=True):
+        if number is not None and not 0 <= number <= largest:
+            return None
+    return FoundPair(*map(str, texts), *numbers)  # type: ignore[arg-type]
+
+
+def _number(cell: object) -> float | None:
+    """The number in a cell; NaN where it has something else, None where it has nothing."""
+    if is_missing(cell) or not str(cell).strip():
+        return None
+    try:
+        return float(str(cell))
+    except ValueError:
+        return math.nan
+
 
 # Columns of the file of verdicts.
 VERDICTS = [*FoundPair._fields[:4], "is_duplicate", "score", "weight", "calibration"]
@@ -171,9 +295,9 @@ def describe_review(review: Review) -> dict[str, Any]:
     implied: dict[str, Any] | None = None
     if review.current is not None:
         pair = found.pairs[review.current]
-        first, second = mark_differences(pair.question1, pair.question2)
+        first, second = pair.question1, pair.question2
         shown = {"key": str(review.current), "id1": pair.id1, "id2": pair.id2}
-        shown |= {"first": first, "second": second}
+        shown |= {"first": mark_words(first, second), "second": mark_words(second, first)}
     if estimate:
         option, value = threshold_of(found, estimate)
         implied = asdict(estimate) | {"option": option, "threshold": value}
@@ -188,17 +312,6 @@ def describe_review(review: Review) -> dict[str, Any]:
         "can_undo": bool(review.history),
         "file": str(review.path),
     }
-
-
-def mark_differences(first: str, second: str) -> tuple[list[tuple[str, bool]], ...]:
-    """Both texts in pieces, and whether a piece is a word that the other text has less often."""
-    pieces = [split_at_words(text) for text in (first, second)]
-    counts = [collections.Counter(word for _, word in each if word) for each in pieces]
-    marked: list[list[tuple[str, bool]]] = []
-    for each, own, other in zip(pieces, counts, counts[::-1], strict=True):
-        more = own - other
-        marked.append([(piece, bool(word) and word in more) for piece, word in each])
-    return tuple(marked)
 
 
 def _calibration_of(pairs: str) -> str:

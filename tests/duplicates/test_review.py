@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from qpr_jax.data.labels import read_labeled
-from qpr_jax.duplicates.found_pairs import pair_key, read_found_pairs
-from qpr_jax.duplicates.review import describe_review, mark_differences, open_review, threshold_of
+from qpr_jax.duplicates.review import (
+    describe_review,
+    open_review,
+    pair_key,
+    read_found_pairs,
+    threshold_of,
+)
 from qpr_jax.errors import UserError
 
 
@@ -109,25 +114,19 @@ def test_undo_and_skip(pairs, tmp_path):
         assert review.estimate() is None
 
 
-def test_the_order_of_rows_does_not_matter(pairs, tmp_path):
-    other = write_found(tmp_path / "other.jsonl", reversed([*pair_rows()]))
-    asked = []
-    for file in (pairs, other):
-        with open_review(file, tmp_path / f"{len(asked)}.csv", precision=0.8) as review:
-            for _ in range(10):
-                asked.append(review.current)
-                review.judge(review.current, True)
-    assert asked[:10] == asked[10:]
-
-
 def test_two_tables_may_have_the_same_ids(tmp_path):
     """With `--against`, rows 1 and 2 are another pair than rows 2 and 1."""
     rows = [*pair_rows(20)]
     for i, row in enumerate(rows):
         row |= {"id1": f"{i // 2}" if i % 2 else "x", "id2": "x" if i % 2 else f"{i // 2}"}
     path = write_found(tmp_path / "pairs.csv", rows)
-    with open_review(path, tmp_path / "v.csv", precision=0.8) as review:
-        judge_all(review)
+    other, asked = write_found(tmp_path / "other.jsonl", rows[::-1]), []
+    for file in (other, path):  # the order of rows does not matter
+        (tmp_path / "v.csv").unlink(missing_ok=True)
+        with open_review(file, tmp_path / "v.csv", precision=0.8) as review:
+            judge_all(review)
+            asked.append([verdict.key for verdict in review.history])
+    assert asked[0] == asked[1]
     texts = {(row["question1"], row["question2"]) for row in read_csv(tmp_path / "v.csv")}
     assert texts == {(row["question1"], row["question2"]) for row in rows}
 
@@ -184,34 +183,17 @@ def test_other_reviews_and_verdicts_of_other_pairs_are_refused(pairs, tmp_path):
         ({"distance": "-1"}, "line 2: expected"),
         ({"score": ""}, "expected a score of every pair, or a distance"),
         ({"id1": "a1", "id2": "1"}, "expected each pair once, got 'a1' and '1' again"),
-    ],
-)
-def test_rows_that_are_no_pairs(tmp_path, change, message):
-    first, *rest = pair_rows(5)
-    path = write_found(tmp_path / "pairs.csv", [first | change, *rest])
-    with pytest.raises(UserError) as raised:
-        read_found_pairs(path)
-    assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
         ("id1,id2,score,distance,question1,question2\n", "expected pairs, got none"),
-        ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `?score"),
+        ("id1,id2,question1,question2\n1,2,a,b\n", "expected a column `score"),
     ],
 )
-def test_files_that_are_no_pairs(tmp_path, text, message):
-    (tmp_path / "pairs.csv").write_text(text)
-    with pytest.raises(UserError, match=message):
-        read_found_pairs(str(tmp_path / "pairs.csv"))
-
-
-def test_words_that_differ_are_marked():
-    first, second = mark_differences("How can I cook Rice in 2015?", "how do I cook rice in 2016?")
-    assert [piece for piece, differs in first if differs] == ["can", "2015"]
-    assert [piece for piece, differs in second if differs] == ["do", "2016"]
-    assert "".join(piece for piece, _ in first) == "How can I cook Rice in 2015?"
-    first, _ = mark_differences("very very good", "very good")
-    assert [differs for piece, differs in first if piece == "very"] == [True, True]
-    assert mark_differences("", "") == ([], [])
+def test_files_that_are_no_pairs(tmp_path, change, message):
+    first, *rest = pair_rows(5)
+    path = tmp_path / "pairs.csv"
+    if isinstance(change, str):
+        path.write_text(change)
+    else:
+        write_found(path, [first | change, *rest])
+    with pytest.raises(UserError) as raised:
+        read_found_pairs(str(path))
+    assert message in str(raised.value)

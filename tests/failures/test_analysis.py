@@ -69,12 +69,6 @@ def test_places_beyond_twenty_do_not_count(known, place):
     assert analysis.cases[0].answers[0].place == place
 
 
-def test_an_index_that_finds_nothing_is_an_error():
-    pairs = np.array([[1, 2]])
-    with pytest.raises(UserError, match="question 1: expected another question among"):
-        analyze({"run": lambda queries, k: [[Hit(1, "a", 0.0)]]}, {1: "a", 2: "b"}, pairs)
-
-
 def test_examples_are_drawn_alike_each_time(analysis):
     cases = [*analysis.cases] * 25
     some = sample_cases(cases, 10)

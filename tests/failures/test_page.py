@@ -62,6 +62,8 @@ def test_the_page_shows_texts_as_they_are(written):
     assert "the paraphrase at place 3" in page.text
     assert "another paraphrase at place 2 How do I cook rice in 2 minutes?" in page.text
     assert "no known paraphrase among 20" in page.text
+    assert "Only bad <b> fails (1 of 2)" in Page(written("b.html", examples=1)).text
+    assert "article" not in Page(written("c.html", examples=0)).tags
 
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\x00 \"'`|*_[a](http://b)\u2028# <!-- {{ 7 * 7 }} $"
@@ -151,11 +153,6 @@ def test_one_run_is_not_compared(tmp_path, one_run):
     assert "Side by side" not in page.text
     assert "difference" not in page.text
     assert "Unseen words" in page.text
-
-
-def test_so_many_examples_at_most(written):
-    assert "Only bad <b> fails (1 of 2)" in Page(written("a.html", examples=1)).text
-    assert "article" not in Page(written("a.html", examples=0)).tags
 
 
 @pytest.mark.parametrize("name", ["a", "a.txt", "a.html.gz", ".html"])
