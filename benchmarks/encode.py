@@ -29,7 +29,7 @@ from qpr_jax.encoders.packaged import NAME
 from qpr_jax.machine import cpu_count
 from qpr_jax.retriever import run_encoder
 from qpr_jax.text.vocabulary import Vocabulary, build_vocabulary
-from qpr_jax.training.overrides import load_config
+from qpr_jax.training.config import load_config
 
 _SINGLE, _BATCH, _BATCHES = 500, 1000, 5
 PRESETS = ("quora_sdml", "quora_distilled")

@@ -26,8 +26,8 @@ from qpr_jax.encoders.packaged import NAME
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.training.candidates import Finder
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import TrainDataset, load_dataset
-from qpr_jax.training.overrides import load_config
 from qpr_jax.training.reranker import TrainedReranker
 
 ROWS = 100_000

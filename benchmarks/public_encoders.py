@@ -30,8 +30,8 @@ from qpr_jax.encoders.minilm import minilm_folder
 from qpr_jax.errors import UserError
 from qpr_jax.evaluation.retrieval import exact_search, rank, retrieval_scores
 from qpr_jax.machine import cpu_count
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.overrides import load_config
 
 _BATCH, _MAX_TOKENS = 64, 128
 

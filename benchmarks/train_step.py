@@ -20,11 +20,11 @@ from flax import nnx
 
 from qpr_jax.data.sources import find_quora
 from qpr_jax.models.cnn import ConvEncoder
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, replicated, split_over
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.overrides import load_config
 from qpr_jax.training.phases import init_model
 from qpr_jax.training.train_step import init_state, make_loss, make_optimizer, make_train_step
 

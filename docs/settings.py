@@ -23,7 +23,7 @@ from qpr_jax.training.sources import SOURCES
 PAGE = pathlib.Path(__file__).with_name("settings.md")
 _HEAD = """# Settings
 
-Written by `python docs/settings.py` from the declarations in `qpr_jax/training/config.py`.
+Written by `python docs/settings.py` from the declarations in `qpr_jax/training/sections.py`.
 
 The settings of a training stand in sections. `python -m experiments.main` takes each as a flag,
 `qpr train` as `--set` or as a line of a TOML file; several values are separated by commas:
@@ -140,7 +140,7 @@ def _presets() -> Iterable[str]:
     yield from ("| config | changes |", "|---|---|")
     for name, changes in PRESETS.items():
         values = (
-            f"`{key}={','.join(map(str, v)) if isinstance(v, tuple) else v}`"
+            f"`{key}={','.join(map(str, v)) if isinstance(v, list) else v}`"
             for key, v in changes.items()
         )
         yield f"| `{name}` | {', '.join(values) or 'none: the defaults'} |"

@@ -16,8 +16,7 @@ from absl import flags
 
 from qpr_jax.cli.program import run_absl, run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.presets import PRESETS
 
 _WORKDIR = flags.DEFINE_string(

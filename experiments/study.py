@@ -33,8 +33,7 @@ from experiments.scores import Measured, Scores, commit, retrieval, score_rows
 from qpr_jax.cli.program import run_program, use_huge_pages
 from qpr_jax.errors import Interrupted, UserError
 from qpr_jax.files import locked, read_object, write_json
-from qpr_jax.training.config import TrainConfig, identity
-from qpr_jax.training.overrides import load_config
+from qpr_jax.training.config import TrainConfig, identity, load_config
 
 log = logging.getLogger("qpr_jax.study")
 

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
     from qpr_jax.results import Hits, Results
     from qpr_jax.retriever import Retriever
     from qpr_jax.text.differences import Explanation
-    from qpr_jax.training.config import TrainConfig
+    from qpr_jax.training.config import TrainConfig, load_config
     from qpr_jax.training.losses_config import LossSpec, register_loss
     from qpr_jax.training.main import train_and_evaluate
-    from qpr_jax.training.overrides import load_config
 
 __all__ = [
     "Columns",
@@ -87,7 +86,7 @@ _MODULES = {
     "TrainConfig": "training.config",
     "UserError": "errors",
     "find_duplicates": "duplicates.find",
-    "load_config": "training.overrides",
+    "load_config": "training.config",
     "read_encoder": "encoders.load",
     "read_questions": "data.questions",
     "register_encoder": "encoders.load",

@@ -8,8 +8,7 @@ from qpr_jax.encoders.cnn_encoder import CnnEncoder, read_cnn
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.index.run import run_encoder_folder
 from qpr_jax.text.vocabulary import build_vocabulary
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.config import TrainConfig, load_config, override
 from tests.made_up_language import made_up_pairs, translate
 
 PAIRS = 1500
@@ -66,7 +65,7 @@ def config_of(folder: pathlib.Path, run: pathlib.Path, *, times: int = 1, **chan
         "text.min_count": 1,
         "teacher.batch_size": 64,
         "teacher.epochs": 3,
-        "teacher.learning_rate": 0.02,
+        "optimizer.learning_rate": 0.02,
         "devices": 4,
     }
     return override(load_config("add_language"), given | changes)

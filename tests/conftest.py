@@ -99,8 +99,8 @@ def generated_data(build_once) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def finished(build_once):
     """A finished smoke run on two devices, and its report."""
+    from qpr_jax.training.config import load_config
     from qpr_jax.training.main import train_and_evaluate
-    from qpr_jax.training.overrides import load_config
 
     def train(folder):
         config = load_config("synthetic_sdml_smoke")

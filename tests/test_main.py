@@ -16,10 +16,10 @@ from qpr_jax import Retriever, UserError
 from qpr_jax.encoders.cnn_encoder import read_cnn
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.publishing import publish
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import train
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config
 from tests.distant.rows import log_rows, write_rows
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -197,10 +197,9 @@ def test_the_smoke_variant_of_the_paper_runs_on_the_real_file(quora_file, tmp_pa
 def test_logs_of_questions_and_answers_train(tmp_path):
     config = load_config("openqa_sdml_smoke")
     config.rerank.candidates = 0
-    rows = [{"asked": question, "said": answer} for question, answer in log_rows()]
+    rows = [{"question": question, "answer": answer} for question, answer in log_rows()]
     (tmp_path / "logs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config.data.path = str(tmp_path / "logs.jsonl")
-    config.data.question_column, config.data.answer_column = "asked", "said"
     report = train_and_evaluate(config, tmp_path / "run")
     counts = report["data"]["distant_supervision"]
     assert report["data"]["questions"] == counts["questions"]
@@ -223,7 +222,6 @@ def test_logs_of_questions_and_answers_train(tmp_path):
         tmp_path / "others.jsonl",
         [(f"OTHER {question}", answer) for question, answer in log_rows()],
     )
-    config.data.question_column, config.data.answer_column = "question", "answer"
     train_and_evaluate(config, tmp_path / "run", overwrite=True)
     assert "OTHER" in (tmp_path / "run" / "clusters" / "pairs_train.tsv").read_text()
     config.data.path = str(tmp_path / "none")

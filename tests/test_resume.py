@@ -15,8 +15,8 @@ import time
 import pytest
 
 from qpr_jax.files import sha256_of
+from qpr_jax.training.config import load_config
 from qpr_jax.training.metrics import read_json_lines
-from qpr_jax.training.overrides import load_config
 from tests.xla import QUICK_XLA
 
 ROOT = pathlib.Path(__file__).parent.parent

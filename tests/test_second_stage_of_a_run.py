@@ -11,8 +11,8 @@ from qpr_jax.evaluation.bootstrap import read_ranks
 from qpr_jax.reranking.light import read_light
 from qpr_jax.training import encoder_job, rerank_data, reranker
 from qpr_jax.training.candidates import LogitCache
+from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config
 from qpr_jax.training.rerank_data import relevant_hits
 
 

@@ -14,7 +14,7 @@ LEARNED = {
     "text.hash_bins": 300,
     "teacher.epochs": 8,
     "teacher.batch_size": 128,
-    "teacher.learning_rate": 0.01,
+    "optimizer.learning_rate": 0.01,
     "teacher.weight": 1.0,
     "batch.translations": 0.5,
     "batch.subword_dropout": 0.1,

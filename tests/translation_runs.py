@@ -9,8 +9,7 @@ from qpr_jax.data.synthetic import synthetic_pairs
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.text.vocabulary import build_vocabulary
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.overrides import load_config, override
+from qpr_jax.training.config import TrainConfig, load_config, override
 from tests.made_up_language import LANGUAGE, made_up_pairs, translate, write_tsv
 
 DIMENSION = 16

@@ -11,7 +11,7 @@ import click
 
 from qpr_jax.cli.command import Command, Output
 from qpr_jax.extras import needs
-from qpr_jax.training.presets import PRESETS, preset_facts
+from qpr_jax.training.presets import FACTS, PRESETS
 
 _FOOTER = """
 H@1 and MRR: test queries among all questions of the preset's data. Minutes: the whole training on
@@ -35,9 +35,8 @@ def presets(names: tuple[str, ...], every: bool) -> Output:
     """
     if every and not names:
         raise click.UsageError("--all goes with NAMES only")
-    facts_of = preset_facts()
-    chosen = {name: facts_of[name] for name in names or facts_of}
-    rows = [{"name": name, **facts, "settings": PRESETS[name]} for name, facts in chosen.items()]
+    chosen = {name: FACTS[name] for name in names or FACTS}
+    rows = [{"name": name, **FACTS[name], "settings": PRESETS[name]} for name in chosen]
     text = "".join(_facts(name, facts) for name, facts in chosen.items()) + _FOOTER
     if names:
         text = "\n".join(_toml(name, chosen[name], every=every) for name in chosen)
@@ -82,6 +81,6 @@ def _settings(name: str, *, every: bool) -> Iterator[tuple[str, Any, str]]:
 
 def _value(value: Any) -> str:
     """The value of a setting as TOML."""
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

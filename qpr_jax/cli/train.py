@@ -68,7 +68,7 @@ def train(
     """
     use_huge_pages()
     with needs("`qpr train`", ".[train]"):
-        from qpr_jax.training.overrides import load_config, override
+        from qpr_jax.training.config import load_config, override
     changed = {change.partition("=")[0] for change in changes}
     twice = (("--from", start, "encoder.pretrained"), ("--labels", labels, "data.labels"))
     for option, path, setting in (*twice, ("PAIRS", pairs, "data.path")):
@@ -77,12 +77,11 @@ def train(
     own = {} if pairs is None else {"data.source": "quora", "data.path": pairs}
     given = {"data.labels": labels, "encoder.pretrained": start}
     own |= {name: path for name, path in given.items() if path is not None}
-    settings = load_config(config, own)
     for change in changes:
-        name, equals, text = change.partition("=")
-        if not equals:
+        if "=" not in change:
             raise UserError(f"expected NAME=VALUE, got {change!r}", setting="changes")
-        settings = override(settings, {name: text})
+    settings = load_config(config, own)
+    settings = override(settings, dict(change.split("=", 1) for change in changes))
     with needs("`qpr train`", ".[train]"):
         from qpr_jax.training.main import train_and_evaluate
 

@@ -81,7 +81,7 @@ def check_clusters_left(
         raise UserError(
             f"expected answers with two questions or more, got none in {counts['rows']:,} rows "
             f"and {counts['bad_rows']:,} bad ones",
-            remedy="name the columns with `question_column` and `answer_column`",
+            remedy="name the columns with `qpr clusters --question --answer`",
         )
     if not kept.any():
         raise UserError(

@@ -12,7 +12,7 @@ from qpr_jax.data.tables import format_of, read_rows
 from qpr_jax.distant.method import LogRow, log_row
 from qpr_jax.errors import UserError
 
-_REMEDY = "name the columns with `question_column` and `answer_column`"
+_REMEDY = "name the columns with `qpr clusters --question --answer`"
 WHOLE_FILE = 0  # the `BadRow.line` of an error of the whole file
 
 
@@ -85,6 +85,6 @@ def bad_row_error(file: str, bad: BadRow) -> UserError:
         return UserError(bad.reason, remedy=bad.remedy)
     return UserError(
         f"{file}, line {bad.line}: {bad.reason}",
-        remedy="correct the line, name the columns with `question_column` and `answer_column`, or "
+        remedy="correct the line, name the columns with `qpr clusters --question --answer`, or "
         "leave such rows out with `--skip-bad-rows`",
     )

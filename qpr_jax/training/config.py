@@ -1,238 +1,70 @@
-"""All settings of a training, in sections: types, defaults, ranges, help. Loads no JAX."""
+"""The settings of a training: how they fit each other, and how names and files give them.
+
+The sections are in `sections`. Loads no JAX.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import json
-from typing import Annotated, Any, Literal, cast
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from qpr_jax.training.data_config import DataConfig, TextConfig
-from qpr_jax.training.sections import MAY_CHANGE, MayChange, Section, Several
-
-
-class EncoderConfig(Section):
-    """The model."""
-
-    kind: str = Field(default="cnn", description="Kind of model: a name in MODEL_FAMILIES.")
-    pretrained: MayChange[str] = Field(
-        default="", description="Start from this run, folder or published encoder."
-    )
-    embedding_dim: int = Field(default=300, ge=1, description="Dimension of a token embedding.")
-    kernel_sizes: Several[Annotated[int, Field(ge=1)]] = Field(
-        default=(5,), min_length=1, description="Widths of the convolution kernels, in tokens."
-    )
-    filters: int = Field(default=600, ge=1, description="Filters of each kernel size.")
-    output_dim: int = Field(default=300, ge=1, description="Dimension of a question vector.")
-    bag_of_words: bool = Field(default=False, description="Also project the sum of the embeddings.")
-    normalize: bool = Field(default=False, description="Scale vectors to length 1.")
-    compute_dtype: Literal["float32", "bfloat16"] = Field(
-        default="float32",
-        description="Data type of the encoder's matrix products; parameters, sums and the "
-        "optimizer stay float32.",
-    )
-    stored_dtype: Literal["float32", "float16"] = Field(
-        default="float32", description="Data type of the exported weights of a CNN."
-    )
-
-
-class LossConfig(Section):
-    """What is minimized. The table of losses below shows which loss reads which setting."""
-
-    names: Several[str] = Field(
-        default=("sdml",), min_length=1, description="One loss, or several."
-    )
-    weights: Several[Annotated[float, Field(gt=0)]] = Field(
-        default=(), description="Weights of several losses; empty: 1 each."
-    )
-    scale: float = Field(default=1.0, gt=0, description="Factor of the vectors before the loss.")
-    distance: Literal["ssd", "euc"] = Field(
-        default="ssd", description="Squared (ssd) or plain (euc) Euclidean distance."
-    )
-    smoothing: float = Field(
-        default=0.3,
-        ge=0,
-        le=1,
-        description="Label smoothing: probability spread over all candidates.",
-    )
-    prior: Literal["uniform", "distance"] = Field(
-        default="uniform", description="How SDML spreads the probability of `smoothing`."
-    )
-    symmetric: bool = Field(default=False, description="Also score candidates against all queries.")
-    mask_own_cluster: bool = Field(
-        default=False, description="Known paraphrases of a query in its batch are not negatives."
-    )
-    similarity_scale: float = Field(
-        default=20.0, gt=0, description="Factor of the similarities of the ranking loss."
-    )
-    negatives: Literal["random", "hard", "hard_anchor"] = Field(
-        default="random",
-        description="Negatives of triplets: random, closest to the positive (hard), or closest to "
-        "the anchor (hard_anchor).",
-    )
-    margin: float = Field(
-        default=0.5, gt=0, description="Margin of the triplet and contrastive losses."
-    )
-
-
-class BatchConfig(Section):
-    """Which pairs a batch holds, and how it is encoded."""
-
-    sampling: Literal["pairs", "clusters"] = Field(
-        default="pairs", description="Draw each pair, or each cluster, equally often."
-    )
-    translations: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="Share of the pairs that are sentences with translations.",
-    )
-    hard_negatives: int = Field(
-        default=0,
-        ge=0,
-        description="Additional candidates: questions of `data.negatives`, or labeled as "
-        "non-duplicates.",
-    )
-    token_dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="Share of tokens that a step drops."
-    )
-    subword_dropout: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="Share of known words that a step reads as their n-grams.",
-    )
-    encode_chunk: MayChange[int] = Field(
-        default=0,
-        ge=0,
-        description="Questions that a device encodes at a time, to save memory; 0: all.",
-    )
-
-
-class OptimizerConfig(Section):
-    """AdamW and its learning rate."""
-
-    learning_rate: float = Field(default=1e-3, gt=0, description="Learning rate, for 512 pairs.")
-    learning_rate_scaling: Literal["none", "sqrt", "linear"] = Field(
-        default="none", description="Multiply by (batch_size / 512) to the power 0, 0.5 or 1."
-    )
-    learning_rate_decay: Literal["none", "linear", "late"] = Field(
-        default="none",
-        description="Constant, or linear to 0 at the last step: from the first step (linear) or "
-        "over the last third (late).",
-    )
-    warmup_steps: int = Field(
-        default=0, ge=0, description="Steps over which the rate rises from 0."
-    )
-    weight_decay: float = Field(
-        default=0.0, ge=0, description="Weight decay of all matrices but the embedding."
-    )
-
-
-class TeacherConfig(Section):
-    """An encoder whose vectors the training imitates."""
-
-    model: MayChange[str] = Field(
-        default="",
-        description="A run, a folder of sentence-transformers, minilm, or a .npy file of the "
-        "vectors of all questions; empty: no teacher.",
-    )
-    epochs: int = Field(
-        default=9, ge=0, description="Epochs of imitation alone, over all questions."
-    )
-    batch_size: int = Field(
-        default=512, ge=1, description="Questions of a batch of imitation alone."
-    )
-    learning_rate: float = Field(
-        default=1e-3, gt=0, description="Learning rate of imitation alone."
-    )
-    weight: float = Field(
-        default=0.0, ge=0, description="Weight of imitation beside the loss on pairs."
-    )
-    similarities: float = Field(
-        default=0.0,
-        ge=0,
-        description="Weight of imitating similarities, relative to that of vectors.",
-    )
-    words: bool = Field(
-        default=False, description="Also learn the words of the teacher's vocabulary, as texts."
-    )
-
-
-class EarlyStoppingConfig(Section):
-    """When training ends, and which checkpoint is kept."""
-
-    metric: Literal["roc_auc", "mrr", "agreement", "translation"] = Field(
-        default="mrr",
-        description="MRR of exact search, ROC AUC as in the paper, agreement with the teacher, or "
-        "accuracy of translations.",
-    )
-    patience: int = Field(
-        default=3, ge=1, description="Stop after this many evaluations without a gain."
-    )
-    every_steps: int = Field(default=0, ge=0, description="Steps between evaluations; 0: an epoch.")
-
-
-class IndexConfig(Section):
-    """The index of a finished run."""
-
-    factory: str = Field(
-        default="auto",
-        description="FAISS index, such as `IVF2000,Flat`; auto: Flat below 20,000 questions, else "
-        "product quantization.",
-    )
-    probes: int = Field(default=64, ge=1, description="Lists that a search reads.")
-
-
-class RerankConfig(Section):
-    """The re-ranker of a run, trained after the index."""
-
-    candidates: int = Field(
-        default=0, ge=0, le=1000, description="Hits that the re-ranker reorders; 0: no re-ranker."
-    )
-    cross_encoder: MayChange[str] = Field(
-        default="", description="Folder of a cross-encoder whose score a second re-ranker reads."
-    )
-
-
-class CrossEncoderConfig(Section):
-    """The pairs and the scores of `job=cross_encoder`."""
-
-    first_stage: MayChange[str] = Field(
-        default="minilm", description="Encoder that finds the hits: a run, a folder or a name."
-    )
+from qpr_jax.errors import UserError
+from qpr_jax.index.recipe import Recipe, check_recipe
+from qpr_jax.training.presets import PRESETS, flat_settings, read_tables
+from qpr_jax.training.sections import (
+    MAY_CHANGE,
+    BatchConfig,
+    Count,
+    CrossEncoderConfig,
+    DataConfig,
+    EarlyStoppingConfig,
+    EncoderConfig,
+    IndexConfig,
+    LossConfig,
+    MayChange,
+    OptimizerConfig,
+    Positive,
+    RerankConfig,
+    Section,
+    TeacherConfig,
+    TextConfig,
+    refuse_if,
+    setting,
+)
 
 
 class TrainConfig(Section):
-    """Every setting of a training; the defaults are the paper's experiment on the Quora pairs."""
+    """Every setting of a training; the defaults are the paper's experiment on the Quora pairs.
 
-    job: Literal["encoder", "cross_encoder"] = Field(
-        default="encoder", description="What to train."
+    Settings may be assigned one by one; whether they fit each other is checked when a config is
+    made, and again when a training begins.
+    """
+
+    model_config = ConfigDict(validate_assignment=False)
+
+    job: Literal["encoder", "cross_encoder"] = setting("encoder", "What to train.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = setting(
+        0, "Seed of the weights and of the order of the pairs."
     )
-    seed: int = Field(
-        default=0, ge=0, lt=2**32, description="Seed of the weights and of the order of the pairs."
+    batch_size: Positive = setting(512, "Pairs of a batch, over all devices.")
+    max_epochs: Count = setting(10, "Epochs over the pairs; 0: imitate the teacher alone.")
+    max_steps: Count = setting(0, "Most steps on pairs (without pairs: of imitation); 0: no limit.")
+    precision: Literal["highest", "high", "default"] = setting(
+        "highest",
+        "JAX's precision of float32 matrix products, in encoder and loss; a CPU always computes in "
+        "float32.",
     )
-    batch_size: int = Field(default=512, ge=1, description="Pairs of a batch, over all devices.")
-    max_epochs: int = Field(
-        default=10, ge=0, description="Epochs over the pairs; 0: imitate the teacher alone."
-    )
-    max_steps: int = Field(
-        default=0,
-        ge=0,
-        description="Most steps on pairs (without pairs: of imitation); 0: no limit.",
-    )
-    precision: Literal["highest", "high", "default"] = Field(
-        default="highest",
-        description="JAX's precision of float32 matrix products, in encoder and loss; a CPU always "
-        "computes in float32.",
-    )
-    devices: MayChange[int] = Field(default=0, ge=0, description="Devices to use; 0: all.")
-    distributed: MayChange[bool] = Field(
-        default=False, description="Train together with other processes."
-    )
-    checkpoint_every: int = Field(default=200, ge=1, description="Steps between two checkpoints.")
+    devices: MayChange[Count] = setting(0, "Devices to use; 0: all.")
+    distributed: MayChange[bool] = setting(False, "Train together with other processes.")
+    checkpoint_every: Positive = setting(200, "Steps between two checkpoints.")
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
     encoder: EncoderConfig = EncoderConfig()
@@ -244,6 +76,89 @@ class TrainConfig(Section):
     index: IndexConfig = IndexConfig()
     rerank: RerankConfig = RerankConfig()
     cross_encoder: CrossEncoderConfig = CrossEncoderConfig()
+
+    @model_validator(mode="after")
+    def _check_run(self) -> Self:
+        names, weights = self.loss.names, self.loss.weights
+        refuse_if(
+            weights and len(weights) != len(names),
+            "loss.weights",
+            f"must be empty or a number for each of {','.join(names)}, got {weights}",
+        )
+        refuse_if(
+            self.distributed and self.devices,
+            "devices",
+            f"must be 0 where several processes train: each uses all it sees, got {self.devices}",
+        )
+        if not self.encoder.pretrained:  # else the dimension is known when the folder is read
+            recipe = Recipe(self.index.factory, probes=self.index.probes)
+            check_recipe(recipe, self.encoder.output_dim)
+        if self.job == "cross_encoder":
+            refuse_if(
+                self.encoder.kind != "bert",
+                "encoder.kind",
+                f"must be bert for a cross-encoder, got {self.encoder.kind!r}",
+                "set `encoder.kind=bert` and `encoder.pretrained`",
+            )
+            refuse_if(
+                self.distributed,
+                "distributed",
+                "must be false: a cross-encoder trains in one process",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_teacher(self) -> Self:
+        metric, taught = self.early_stopping.metric, has_teacher(self)
+        refuse_if(
+            self.teacher.words and gives_vectors(self),
+            "teacher.words",
+            "must be false: the teacher is a file of vectors, not an encoder",
+        )
+        refuse_if(
+            taught and not self.max_epochs and not self.teacher.epochs,
+            "teacher.epochs",
+            "there is nothing to train: it and `max_epochs` are 0",
+            "set one of them",
+        )
+        refuse_if(
+            metric == "agreement" and not taught,
+            "early_stopping.metric",
+            "cannot be agreement: there is no teacher",
+            "set `teacher.model`",
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _check_translations(self) -> Self:
+        if self.data.parallel:
+            refuse_if(
+                self.job == "encoder" and not has_teacher(self),
+                "data.parallel",
+                "must be empty: translations learn the vectors of a teacher, and there is none",
+                "set `teacher.model`, or leave out `data.parallel`",
+            )
+        else:
+            for name, given in (
+                ("text.added_words", self.text.added_words),
+                ("batch.translations", self.batch.translations),
+                ("early_stopping.metric", self.early_stopping.metric == "translation"),
+            ):
+                refuse_if(given, name, "needs translations, got none", "set `data.parallel`")
+        if self.text.added_words:
+            kind, start = self.encoder.kind, self.encoder.pretrained
+            refuse_if(
+                kind != "cnn" or not start,
+                "text.added_words",
+                f"only a pretrained cnn gets words, got kind {kind!r} and {start or 'none'}",
+                "set `encoder.pretrained` to its run, or `text.added_words=0`",
+            )
+            refuse_if(
+                self.max_epochs,
+                "max_epochs",
+                f"must be 0 where words are added: few pairs have them, got {self.max_epochs}",
+            )
+        return self
 
 
 @functools.cache
@@ -259,14 +174,14 @@ def declarations() -> dict[str, FieldInfo]:
     return found
 
 
-def flatten(config: TrainConfig) -> dict[str, Any]:
-    """All settings by dotted name, as `early_stopping.metric`."""
-    return {name: read(config, name) for name in declarations()}
-
-
 def read(config: TrainConfig, name: str) -> Any:
     """The value of a setting, by its dotted name."""
     return functools.reduce(getattr, name.split("."), cast(Any, config))
+
+
+def flatten(config: TrainConfig) -> dict[str, Any]:
+    """All settings by dotted name, as `early_stopping.metric`."""
+    return {name: read(config, name) for name in declarations()}
 
 
 def identity(config: TrainConfig) -> dict[str, Any]:
@@ -287,6 +202,11 @@ def has_teacher(config: TrainConfig) -> bool:
     return bool(config.teacher.model or config.text.added_words)
 
 
+def gives_vectors(config: TrainConfig) -> bool:
+    """Whether `teacher.model` is a file of a teacher's vectors."""
+    return config.teacher.model.endswith(".npy")
+
+
 def imitates_itself(config: TrainConfig) -> bool:
     """Whether the teacher is the encoder that words are added to, since no other is given."""
     return bool(config.text.added_words and not config.teacher.model)
@@ -295,3 +215,87 @@ def imitates_itself(config: TrainConfig) -> bool:
 def trains(config: TrainConfig) -> bool:
     """Whether there are steps at all; a pretrained encoder can be indexed as it is."""
     return bool(config.max_epochs or has_teacher(config))
+
+
+_SMOKE: dict[str, Any] = {
+    "data.held_out_pairs": 200,
+    "text.vocabulary_size": 1000,
+    "text.hash_bins": 50,
+    "encoder.embedding_dim": 16,
+    "encoder.filters": 24,
+    "encoder.output_dim": 16,
+    "batch_size": 32,
+    "max_steps": 12,
+    "early_stopping.every_steps": 5,
+    "checkpoint_every": 3,
+}
+_SMOKE_LIMITS = {"data.spliced": 500, "optimizer.warmup_steps": 2, "text.added_words": 500}
+
+
+def load_config(spec: str, changes: Mapping[str, Any] | None = None) -> TrainConfig:
+    """The config that `spec` names, with some settings changed, by dotted name.
+
+    `spec` is the NAME of a preset, PATH.toml, or one of them with `:smoke`, which shrinks it to
+    tiny shapes, few rows and 12 steps; NAME_smoke is read as NAME:smoke.
+
+    Raises:
+      UserError: there is no such preset, file or setting, or a value is wrong.
+    """
+    name, colon, variant = spec.partition(":")
+    if name not in PRESETS and name.removesuffix("_smoke") in PRESETS:
+        name, colon, variant = name.removesuffix("_smoke"), ":", "smoke"
+    if colon and variant != "smoke":
+        raise UserError(f"expected NAME or NAME:smoke, got {spec!r}", setting="config")
+    if name in PRESETS:
+        settings = PRESETS[name]
+    elif name.endswith(".toml"):
+        settings = flat_settings(read_tables(pathlib.Path(name)))
+    else:
+        presets = ", ".join(sorted(PRESETS))
+        raise UserError(
+            f"expected one of {presets}, or the path of a TOML file, got {name!r}",
+            setting="config",
+        )
+    config = override(TrainConfig(), {**settings, **(changes or {})})
+    if not variant:
+        return config
+    rows = 300 if config.data.source == "synthetic" else 3000
+    limits = {name: min(read(config, name), most) for name, most in _SMOKE_LIMITS.items()}
+    return override(config, {**_SMOKE, "data.max_rows": rows, **limits})
+
+
+def override(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """A copy of `config` with some settings changed, by dotted name, and all of them checked.
+
+    A value may be a text, as in `{"loss.weights": "1,0.5"}`.
+
+    Raises:
+      UserError: there is no such setting, its value is wrong, or settings do not fit each other.
+    """
+    values = config.model_dump()
+    for name, value in changes.items():
+        if name not in declarations():
+            raise UserError(f"there is no setting `{name}`", remedy=_nearest(name))
+        section, _, last = name.rpartition(".")
+        (values[section] if section else values)[last] = value
+    try:
+        return TrainConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+    if isinstance(known := first.get("ctx", {}).get("error"), UserError):
+        raise known
+    name = ".".join(part for part in first["loc"] if isinstance(part, str))
+    rule = re.sub(r"^\w+ should ", "must ", first["msg"])
+    rule = re.sub(r"(, unable| after validation|, got a number).*", "", rule)
+    raise UserError(f"{rule}, got {first['input']!r:.80}", setting=name)
+
+
+def _nearest(name: str) -> str:
+    """The remedy for an unknown setting."""
+    known = declarations()
+    last = name.rpartition(".")[2]
+    near = [full for full in known if full.startswith(f"{name}.")]
+    near = near or [full for full in known if full.rpartition(".")[2] == last]
+    near = near or difflib.get_close_matches(name, known, 1)
+    near = near or difflib.get_close_matches(last, {f.rpartition(".")[2] for f in known}, 1)
+    return f"did you mean `{near[0]}`?" if near else "docs/settings.md lists all settings"

@@ -11,12 +11,13 @@ import jax
 from qpr_jax.errors import UserError
 from qpr_jax.files import StrPath
 from qpr_jax.training import distributed
-from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.cross_encoder_job import train_cross_encoder
 from qpr_jax.training.encoder_job import train_encoder
-from qpr_jax.training.losses_config import LOSSES
+from qpr_jax.training.losses_config import LOSSES, loss_names
 from qpr_jax.training.model_families import MODEL_FAMILIES
+from qpr_jax.training.sections import require_choice
+from qpr_jax.training.sources import SOURCES, check_source
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,17 @@ JOBS: dict[str, Callable[[TrainConfig, StrPath, bool], dict[str, Any]]] = {
     "encoder": train_encoder,
     "cross_encoder": train_cross_encoder,
 }
+
+
+def validate(config: TrainConfig) -> None:
+    """Raise UserError for settings that do not fit each other, or that no registry has."""
+    override(config, {})
+    require_choice("data.source", config.data.source, SOURCES)
+    require_choice("encoder.kind", config.encoder.kind, MODEL_FAMILIES)
+    for name in config.loss.names:
+        require_choice("loss.names", name, loss_names())
+    MODEL_FAMILIES[config.encoder.kind].check(config)
+    check_source(config)
 
 
 def train_and_evaluate(

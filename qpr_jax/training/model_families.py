@@ -66,7 +66,6 @@ class ModelFamily:
     Each function takes the encoder that `start` returns and the tokenizer that `tokenizer` returns.
 
     Attributes:
-      needs_start: whether there must be one.
       has_end_tokens: whether each question begins and ends with a token that is no word.
       length_blocks: the most blocks of a batch, each of which is compiled separately.
       check: raises UserError for settings of the family that do not fit each other.
@@ -77,7 +76,6 @@ class ModelFamily:
       export: the encoder of trained parameters.
     """
 
-    needs_start: bool
     length_blocks: int
     has_end_tokens: bool
     check: Callable[[TrainConfig], None]
@@ -89,8 +87,6 @@ class ModelFamily:
 
 
 def _check_cnn(config: TrainConfig) -> None:
-    if not config.encoder.kernel_sizes:
-        raise UserError("expected one size or more, got none", setting="encoder.kernel_sizes")
     if config.encoder.pretrained:  # has words of its own
         return
     if config.batch.subword_dropout and not config.text.subwords:
@@ -103,6 +99,12 @@ def _check_cnn(config: TrainConfig) -> None:
 
 def _check_bert(config: TrainConfig) -> None:
     rate = config.batch.subword_dropout
+    if not config.encoder.pretrained:
+        raise UserError(
+            "must name a folder to start from: bert has no fresh weights",
+            setting="encoder.pretrained",
+            remedy="set it, or another `encoder.kind`",
+        )
     if rate and config.job == "encoder" and trains(config):
         raise UserError(
             f"expected 0, since words of bert are no sums of n-grams, got {rate:g}",
@@ -296,7 +298,6 @@ def _copy_to_host(params: nnx.State) -> dict[str, Any]:
 
 MODEL_FAMILIES = {
     "cnn": ModelFamily(
-        needs_start=False,
         length_blocks=8,
         has_end_tokens=False,
         check=_check_cnn,
@@ -307,7 +308,6 @@ MODEL_FAMILIES = {
         export=_export_cnn,
     ),
     "bert": ModelFamily(
-        needs_start=True,
         length_blocks=4,  # a layer takes seconds to compile, and more for its gradient
         has_end_tokens=True,
         check=_check_bert,

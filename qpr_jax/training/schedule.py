@@ -25,7 +25,7 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
 
     Args:
       total: the largest number of steps of the training.
-      imitation: how many of these, the first ones, are imitation, with its own rate. Warm-up is in
+      imitation: how many of these, the first ones, are imitation. Warm-up is in
         the first stage; a decaying rate falls to 0 over each stage.
 
     Raises:
@@ -36,7 +36,7 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
       et al. (2022), "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms" (square root,
       for Adam).
     """
-    optimizer, teacher = config.optimizer, config.teacher
+    optimizer = config.optimizer
     warmup, first_steps = optimizer.warmup_steps, imitation or total
     if warmup > first_steps:
         raise UserError(
@@ -59,6 +59,6 @@ def make_schedule(config: TrainConfig, total: int, *, imitation: int = 0) -> opt
 
     if not imitation:
         return part(optimizer.learning_rate, config.batch_size, total, warmup)
-    first = part(teacher.learning_rate, teacher.batch_size, imitation, warmup)
+    first = part(optimizer.learning_rate, config.teacher.batch_size, imitation, warmup)
     then = part(optimizer.learning_rate, config.batch_size, max(1, total - imitation), 0)
     return lambda done: jnp.where(done < imitation, first(done), then(done - imitation))

@@ -1,18 +1,15 @@
-"""What sections of settings share: the base class, and the types of their fields. Loads no JAX."""
+"""The sections of settings: types, defaults, ranges, help. Loads no JAX."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from qpr_jax.errors import UserError
 
 T = TypeVar("T")
-
-
-class Section(BaseModel):
-    """A section of settings. Unknown names and wrong values are refused, also on assignment."""
-
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
 
 
 def _split(value: Any) -> Any:
@@ -24,7 +21,249 @@ def _split(value: Any) -> Any:
 
 
 Several = Annotated[tuple[T, ...], BeforeValidator(_split)]
-
-MAY_CHANGE = "may change on resume"
 # The result of a run does not depend on such a setting beyond rounding.
+MAY_CHANGE = "may change on resume"
 MayChange = Annotated[T, MAY_CHANGE]
+# Types with a range.
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0)]
+Above0 = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A section of settings. Unknown names and wrong values are refused, also on assignment."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, allow_inf_nan=False)
+
+
+def refuse_if(broken: object, name: str, what: str, remedy: str = "") -> None:
+    """Raise UserError about the setting `name` if a rule is broken."""
+    if broken:
+        raise UserError(what, setting=name, remedy=remedy)
+
+
+def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise UserError unless the value of the setting `name` is one of the choices."""
+    refuse_if(value not in choices, name, f"must be {' or '.join(choices)}, got {value!r}")
+
+
+def setting(default: Any, description: str) -> Any:
+    """A field with a default and a line of help."""
+    return Field(default=default, description=description)
+
+
+class DataConfig(Section):
+    """The questions, their pairs, and how they are split."""
+
+    source: str = setting("quora", "Kind of data: a name in SOURCES.")
+    path: MayChange[str] = setting(
+        "", "File or folder; empty: $QPR_DATA_DIR, the cache or the web."
+    )
+    skip_bad_rows: bool = setting(False, "Count and skip malformed rows.")
+    max_rows: Count = setting(0, "Rows to read of each file, or clusters to generate; 0: all.")
+    held_out_pairs: Count = setting(
+        0,
+        "Most pairs of the validation split, and of the test split; 0: a tenth of all pairs, at "
+        "most 5,000.",
+    )
+    false_negatives: Annotated[float, Field(ge=-1, le=0.9)] = setting(
+        -1.0,
+        "Share of generated rows with an unlabeled paraphrase in their batch; below 0: a few, as "
+        "in real logs.",
+    )
+    question_column: str = setting("question", "Column of the question, in lists of questions.")
+    coherence: Literal["pairwise", "paper"] = setting(
+        "pairwise", "How to filter the clusters of logs."
+    )
+    unlabeled: MayChange[str] = setting(
+        "", "Further questions for the teacher to encode: a file or a folder."
+    )
+    spliced: Count = setting(
+        0, "Further questions for the teacher, spliced from training questions."
+    )
+    parallel: MayChange[Several[str]] = setting(
+        (), "Translations that the student of a teacher learns, such as `en-de:PATH`."
+    )
+    parallel_tests: MayChange[Several[str]] = setting(
+        (), "Translations to score, like `data.parallel`; never trained on."
+    )
+    glossed: Count = setting(0, "Copies of each question with its words replaced by translations.")
+    negatives: MayChange[str] = setting("", "File of `qpr negatives` for `batch.hard_negatives`.")
+    labels: MayChange[str] = setting(
+        "", "Labeled pairs added to training, such as the verdicts of `qpr review`."
+    )
+
+
+class TextConfig(Section):
+    """From a question to token ids."""
+
+    vocabulary_size: Positive = setting(50_000, "Most frequent words of the training questions.")
+    min_count: Positive = setting(
+        1, "Minimum count of a word in the vocabulary among training questions."
+    )
+    hash_bins: Positive = setting(5_000, "Embeddings that all other words share, by hash.")
+    subwords: bool = setting(
+        False, "An unknown word is the sum of its 3- to 5-grams in `hash_bins`."
+    )
+    max_tokens: Positive = setting(64, "Tokens of a question that are read.")
+    added_words: Count = setting(
+        0,
+        "Words of `data.parallel` to add to `encoder.pretrained`, which stays as it is otherwise; "
+        "0: train all.",
+    )
+
+
+class EncoderConfig(Section):
+    """The model."""
+
+    kind: str = setting("cnn", "Kind of model: a name in MODEL_FAMILIES.")
+    pretrained: MayChange[str] = setting("", "Start from this run, folder or published encoder.")
+    embedding_dim: Positive = setting(300, "Dimension of a token embedding.")
+    kernel_sizes: Annotated[Several[Positive], Field(min_length=1)] = setting(
+        (5,), "Widths of the convolution kernels, in tokens."
+    )
+    filters: Positive = setting(600, "Filters of each kernel size.")
+    output_dim: Positive = setting(300, "Dimension of a question vector.")
+    bag_of_words: bool = setting(False, "Also project the sum of the embeddings.")
+    normalize: bool = setting(False, "Scale vectors to length 1.")
+    compute_dtype: Literal["float32", "bfloat16"] = setting(
+        "float32",
+        "Data type of the encoder's matrix products; parameters, sums and the optimizer stay "
+        "float32.",
+    )
+    stored_dtype: Literal["float32", "float16"] = setting(
+        "float32", "Data type of the exported weights of a CNN."
+    )
+
+
+class LossConfig(Section):
+    """What is minimized. The table of losses below shows which loss reads which setting."""
+
+    names: Annotated[Several[str], Field(min_length=1)] = setting(
+        ("sdml",), "One loss, or several."
+    )
+    weights: Several[Above0] = setting((), "Weights of several losses; empty: 1 each.")
+    scale: Above0 = setting(1.0, "Factor of the vectors before the loss.")
+    distance: Literal["ssd", "euc"] = setting(
+        "ssd", "Squared (ssd) or plain (euc) Euclidean distance."
+    )
+    smoothing: Annotated[float, Field(ge=0, le=1)] = setting(
+        0.3, "Label smoothing: probability spread over all candidates."
+    )
+    prior: Literal["uniform", "distance"] = setting(
+        "uniform", "How SDML spreads the probability of `smoothing`."
+    )
+    symmetric: bool = setting(False, "Also score candidates against all queries.")
+    mask_own_cluster: bool = setting(
+        False, "Known paraphrases of a query in its batch are not negatives."
+    )
+    negatives: Literal["random", "hard", "hard_anchor"] = setting(
+        "random",
+        "Negatives of triplets: random, closest to the positive (hard), or closest to the anchor "
+        "(hard_anchor).",
+    )
+    margin: Above0 = setting(0.5, "Margin of the triplet and contrastive losses.")
+
+    @field_validator("names")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_if(len({*names}) < len(names), "loss.names", f"must differ, got {','.join(names)}")
+        return names
+
+
+class BatchConfig(Section):
+    """Which pairs a batch holds, and how it is encoded."""
+
+    sampling: Literal["pairs", "clusters"] = setting(
+        "pairs", "Draw each pair, or each cluster, equally often."
+    )
+    translations: Share = setting(0.0, "Share of the pairs that are sentences with translations.")
+    hard_negatives: Count = setting(
+        0, "Additional candidates: questions of `data.negatives`, or labeled as non-duplicates."
+    )
+    token_dropout: Share = setting(0.0, "Share of tokens that a step drops.")
+    subword_dropout: Share = setting(
+        0.0, "Share of known words that a step reads as their n-grams."
+    )
+    encode_chunk: MayChange[Count] = setting(
+        0, "Questions that a device encodes at a time, to save memory; 0: all."
+    )
+
+
+class OptimizerConfig(Section):
+    """AdamW and its learning rate."""
+
+    learning_rate: Above0 = setting(
+        1e-3, "Learning rate, for 512 pairs, or 512 questions of a teacher."
+    )
+    learning_rate_scaling: Literal["none", "sqrt", "linear"] = setting(
+        "none", "Multiply by (batch_size / 512) to the power 0, 0.5 or 1."
+    )
+    learning_rate_decay: Literal["none", "linear", "late"] = setting(
+        "none",
+        "Constant, or linear to 0 at the last step: from the first step (linear) or over the last "
+        "third (late).",
+    )
+    warmup_steps: Count = setting(0, "Steps over which the rate rises from 0.")
+    weight_decay: Weight = setting(0.0, "Weight decay of all matrices but the embedding.")
+
+
+class TeacherConfig(Section):
+    """An encoder whose vectors the training imitates."""
+
+    model: MayChange[str] = setting(
+        "",
+        "A run, a folder of sentence-transformers, minilm, or a .npy file of the vectors of all "
+        "questions; empty: no teacher.",
+    )
+    epochs: Count = setting(9, "Epochs of imitation alone, over all questions.")
+    batch_size: Positive = setting(512, "Questions of a batch of imitation alone.")
+    weight: Weight = setting(0.0, "Weight of imitation beside the loss on pairs.")
+    similarities: Weight = setting(
+        0.0, "Weight of imitating similarities, relative to that of vectors."
+    )
+    words: bool = setting(False, "Also learn the words of the teacher's vocabulary, as texts.")
+
+
+class EarlyStoppingConfig(Section):
+    """When training ends, and which checkpoint is kept."""
+
+    metric: Literal["roc_auc", "mrr", "agreement", "translation"] = setting(
+        "mrr",
+        "MRR of exact search, ROC AUC as in the paper, agreement with the teacher, or accuracy of "
+        "translations.",
+    )
+    patience: Positive = setting(3, "Stop after this many evaluations without a gain.")
+    every_steps: Count = setting(0, "Steps between evaluations; 0: an epoch.")
+
+
+class IndexConfig(Section):
+    """The index of a finished run."""
+
+    factory: str = setting(
+        "auto",
+        "FAISS index, such as `IVF2000,Flat`; auto: Flat below 20,000 questions, else product "
+        "quantization.",
+    )
+    probes: Positive = setting(64, "Lists that a search reads.")
+
+
+class RerankConfig(Section):
+    """The re-ranker of a run, trained after the index."""
+
+    candidates: Annotated[int, Field(ge=0, le=1000)] = setting(
+        0, "Hits that the re-ranker reorders; 0: no re-ranker."
+    )
+    cross_encoder: MayChange[str] = setting(
+        "", "Folder of a cross-encoder whose score a second re-ranker reads."
+    )
+
+
+class CrossEncoderConfig(Section):
+    """The pairs and the scores of `job=cross_encoder`."""
+
+    first_stage: MayChange[str] = setting(
+        "minilm", "Encoder that finds the hits: a run, a folder or a name."
+    )

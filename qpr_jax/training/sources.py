@@ -25,8 +25,9 @@ from qpr_jax.distant.logs import Logs, log_files
 from qpr_jax.distant.method import LEAST, Method
 from qpr_jax.errors import UserError
 from qpr_jax.files import sha256_of
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, has_teacher
 from qpr_jax.training.lists import listed_files, read_listed
+from qpr_jax.training.sections import refuse_if
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ def _make_clusters(config: TrainConfig, logs: pathlib.Path, workdir: pathlib.Pat
     if not folder.exists():
         data = config.data
         method = Method(data.coherence, LEAST[data.coherence])
-        given = Logs(log_files([str(logs)]), data.question_column, data.answer_column)
+        given = Logs(log_files([str(logs)]))
         make_folder(folder, given, method, skip_bad_rows=data.skip_bad_rows)
     return folder
 
@@ -186,7 +187,7 @@ SOURCES = {
     ),
     "qa_logs": Source(
         _read_clusters,
-        frozenset({"path", "skip_bad_rows", "question_column", "answer_column"}) | {"coherence"},
+        frozenset({"path", "skip_bad_rows", "coherence"}),
         find=lambda config: find_logs(config.data.path),
         digest=lambda _, path: content_hash(path),
         prepare=_make_clusters,
@@ -200,3 +201,35 @@ SOURCES = {
     ),
     "synthetic": Source(_generate, frozenset({"max_rows", "false_negatives", "labels"})),
 }
+
+
+def check_source(config: TrainConfig) -> None:
+    """Raise UserError where there is nothing to train on, or to score, or to re-rank by."""
+    has_pairs, taught = SOURCES[config.data.source].has_pairs, has_teacher(config)
+    metric, candidates = config.early_stopping.metric, config.rerank.candidates
+    refuse_if(
+        config.job == "cross_encoder" and not has_pairs,
+        "data.source",
+        f"must have pairs for a cross-encoder, got {config.data.source!r}",
+    )
+    refuse_if(
+        taught and not has_pairs and config.max_epochs,
+        "max_epochs",
+        f"must be 0: a list of questions has no pairs, got {config.max_epochs}",
+    )
+    refuse_if(
+        not taught and not (has_pairs and config.max_epochs) and not config.encoder.pretrained,
+        "",
+        "there is nothing to train on: neither pairs nor a teacher",
+        "set `teacher.model`, or, with pairs, `max_epochs=10`",
+    )
+    refuse_if(
+        not has_pairs and metric not in ("agreement", "translation"),
+        "early_stopping.metric",
+        f"must be agreement or translation: a list of questions has no pairs, got {metric}",
+    )
+    refuse_if(
+        candidates and not (has_pairs or taught),
+        "rerank.candidates",
+        f"must be 0: there are neither pairs nor a teacher to learn from, got {candidates}",
+    )

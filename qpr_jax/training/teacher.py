@@ -27,7 +27,7 @@ from qpr_jax.files import (
 )
 from qpr_jax.index.encode_files import CHUNK, encode_to_file
 from qpr_jax.index.run import run_encoder
-from qpr_jax.training.config import TrainConfig, imitates_itself
+from qpr_jax.training.config import TrainConfig, gives_vectors, imitates_itself
 from qpr_jax.unit_vectors import unit_rows
 
 log = logging.getLogger(__name__)
@@ -82,11 +82,6 @@ def read_teacher(config: TrainConfig) -> Encoder | None:
         return run_encoder(os.path.expanduser(config.teacher.model))
     except UserError as error:
         raise UserError(error.what, setting="teacher.model", remedy=error.remedy) from error
-
-
-def gives_vectors(config: TrainConfig) -> bool:
-    """Whether `teacher.model` is a file of a teacher's vectors."""
-    return config.teacher.model.endswith(".npy")
 
 
 def teacher_words(config: TrainConfig, teacher: Encoder | None) -> list[str]:

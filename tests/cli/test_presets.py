@@ -6,9 +6,8 @@ import tomllib
 
 import pytest
 
-from qpr_jax.training.config import declarations
-from qpr_jax.training.overrides import load_config
-from qpr_jax.training.presets import preset_facts
+from qpr_jax.training.config import declarations, load_config
+from qpr_jax.training.presets import FACTS
 
 
 def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr):
@@ -17,7 +16,7 @@ def test_presets_lists_what_each_trains_its_scores_and_its_time(qpr):
     assert re.search(r"(?m)^quora_sdml +H@1 0\.762  MRR 0\.822 +10 min$", stdout)
     assert max(map(len, stdout.splitlines())) <= 100
     rows = [json.loads(line) for line in qpr("presets", "--json")[1].splitlines()]
-    assert [row["name"] for row in rows] == [*preset_facts()]
+    assert [row["name"] for row in rows] == [*FACTS]
     assert rows[1]["mrr"] == 0.822
     status, stdout, _ = qpr("presets", "quora_best", "distill")
     assert "# quora_best " in stdout

@@ -12,13 +12,11 @@ from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import tokenize
 from qpr_jax.training import added_words
-from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
-from qpr_jax.training.main import train_and_evaluate
+from qpr_jax.training.main import train_and_evaluate, validate
 from qpr_jax.training.metrics import read_json_lines
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.phases import build_plan, init_model
 from qpr_jax.training.teacher import read_teacher
 from tests.added_words import PAIRS, config_of, write_english
@@ -199,9 +197,9 @@ BASE = {"encoder.pretrained": "runs/x", "data.parallel": ("a.en-de.tsv",)}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder.pretrained": ""}, "`text.added_words`: must be 0: only a pretrained cnn"),
-        ({"encoder.kind": "bert"}, "`text.added_words`: must be 0: only a pretrained cnn"),
-        ({"data.parallel": ()}, "`text.added_words`: must be 0: there are no translations"),
+        ({"encoder.pretrained": ""}, "`text.added_words`: only a pretrained cnn"),
+        ({"encoder.kind": "bert"}, "`text.added_words`: only a pretrained cnn"),
+        ({"data.parallel": ()}, "`text.added_words`: needs translations"),
         ({"max_epochs": 2}, "`max_epochs`: must be 0 where words are added"),
         ({"teacher.epochs": 0}, "there is nothing to train"),
     ],

@@ -4,9 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.checks import validate
-from qpr_jax.training.config import TrainConfig, flatten, identity
-from qpr_jax.training.overrides import from_flat, load_config, override
+from qpr_jax.training.config import TrainConfig, flatten, identity, load_config, override
+from qpr_jax.training.main import validate
 from qpr_jax.training.presets import PRESETS
 
 QUESTIONS = {"data.source": "questions", "early_stopping.metric": "agreement"}
@@ -32,14 +31,11 @@ def test_presets_are_valid_as_they_are_and_small(name):
     assert load_config(f"{name}_smoke") == small
     validate(config)
     validate(small)
-    assert from_flat(flatten(config)) == config
+    assert override(TrainConfig(), flatten(config)) == config
     assert small.data.held_out_pairs == 200
-    if config.max_epochs or config.teacher.model or config.text.added_words:
-        assert (small.max_steps, small.batch_size) == (12, 32)
-        assert small.optimizer.warmup_steps <= 2
-        assert small.data.spliced <= 500
-    else:
-        assert small.batch_size == config.batch_size
+    assert (small.max_steps, small.batch_size) == (12, 32)
+    assert small.optimizer.warmup_steps <= 2
+    assert small.data.spliced <= 500
 
 
 @pytest.mark.parametrize(
@@ -53,7 +49,7 @@ def test_presets_are_valid_as_they_are_and_small(name):
         ("loss.names", "ranking,online_contrastive", ("ranking", "online_contrastive")),
         ("loss.names", "ranking", ("ranking",)),
         ("loss.names", '["ranking"]', ("ranking",)),
-        ("loss.weights", "1,0.5", (1.0, 0.5)),
+        ("loss.weights", "0.5,", (0.5,)),
         ("loss.weights", "()", ()),
         ("encoder.kernel_sizes", "(1, 3, 5)", (1, 3, 5)),
         ("encoder.kernel_sizes", 5, (5,)),
@@ -132,7 +128,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, near):
         ({"max_epochs": 0}, ""),
         ({"data.source": "questions"}, ""),
         ({"early_stopping.metric": "agreement"}, "early_stopping.metric"),
-        ({"teacher.model": "a", "teacher.epochs": 0, "max_epochs": 0}, ""),
+        ({"teacher.model": "a", "teacher.epochs": 0, "max_epochs": 0}, "teacher.epochs"),
         (QUESTIONS | {"teacher.model": "a"}, "max_epochs"),
         (
             {"data.source": "questions", "teacher.model": "a", "max_epochs": 0},
@@ -189,7 +185,7 @@ def test_a_run_is_not_identified_by_what_does_not_change_its_result():
     ("text", "message"),
     [
         ("batch_size = ", "expected TOML, got"),
-        (f"batch_size = {'[' * 50_000}", "expected TOML, got values nested too deeply"),
+        (f"batch_size = {'[' * 50_000}", "expected TOML, got maximum recursion"),
         ("batch_size = 'x'", "must be a valid integer, got 'x'"),
         ("[loss]\nnames = 3", "`loss.names`: must be a valid string, got 3"),
         ("[loss.scale]\nx = 3", "there is no setting `loss.scale.x`"),

@@ -8,10 +8,10 @@ import pytest
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.encoders.load import save_encoder
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import _content
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.phases import init_model
 
 FAMILY = MODEL_FAMILIES["cnn"]

@@ -7,10 +7,10 @@ from qpr_jax import Retriever
 from qpr_jax.encoders.cnn_encoder import CnnEncoder
 from qpr_jax.errors import UserError
 from qpr_jax.training import rerank_data
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.lists import listed_files, read_listed
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config, override
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
         config,
         {
             "data.path": str(listed / "questions.txt"),
-            "teacher.model": "",
+            "teacher.model": str(listed / "no.npy"),
             "teacher.epochs": 1,
             "data.spliced": 0,
-            "teacher.learning_rate": 1e-2,
+            "optimizer.learning_rate": 1e-2,
             "teacher.batch_size": 64,
             "max_steps": 300,
             "early_stopping.every_steps": 100,
@@ -47,7 +47,6 @@ def test_a_list_of_questions_makes_a_student_that_agrees(tmp_path, listed, monke
             "devices": 2,
         },
     )
-    config.teacher.model = str(listed / "no.npy")
     with pytest.raises(UserError, match=r"no.npy: expected a .npy file of floats, 400 rows"):
         train_and_evaluate(config, tmp_path / "run")
     config.teacher.model = str(listed / "vectors.npy")  # and the same command resumes

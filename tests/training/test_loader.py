@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.loader import BatchLoader
-from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.sources import SOURCES
 
 

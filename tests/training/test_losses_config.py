@@ -15,9 +15,8 @@ from qpr_jax.losses import (
     triplet_loss,
 )
 from qpr_jax.training.batches import Batch
-from qpr_jax.training.config import TrainConfig
+from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.losses_config import loss_terms
-from qpr_jax.training.overrides import override
 
 LABELS = np.array([1, 0, 0, 1, 1, 0], np.int32)
 PARTS = (8, 10, 6, 6)
@@ -96,10 +95,7 @@ def losses_of(settings, vectors, clusters, *, targets=None, key=None, **options)
             {"key": True, "clusters": True},
         ),
         ({"loss.names": ("ranking",)}, {"smoothing": 0.3}),
-        (
-            {"loss.names": ("ranking",), "loss.smoothing": 0.0, "loss.similarity_scale": 5.0},
-            {"similarity_scale": 5.0},
-        ),
+        ({"loss.names": ("ranking",), "loss.smoothing": 0.0}, {}),
         (
             {"loss.names": ("ranking",), "loss.symmetric": True},
             {"symmetric": True, "smoothing": 0.3},

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import load_config
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.encoder_job import _content
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.negatives import mined_negatives
-from qpr_jax.training.overrides import load_config
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from qpr_jax.data.splits import TEST, VALIDATION
 from qpr_jax.index.close_pairs import Pairs
 from qpr_jax.reranking.calibration import read_calibration, serialize_calibration
 from qpr_jax.reranking.light import light_identity, read_light
+from qpr_jax.training.config import load_config
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config
 from qpr_jax.training.pair_calibration import (
     calibrate_pairs,
     fit_weights,

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config, override
 
 
 def config_of(**changes):
@@ -31,7 +31,6 @@ def config_of(**changes):
         {"loss.mask_own_cluster": True, "loss.symmetric": True, "batch.sampling": "clusters"},
         pytest.param(
             {
-                "loss.similarity_scale": 20.0,
                 "loss.smoothing": 0.1,
                 "devices": 4,
             },

@@ -15,9 +15,9 @@ from qpr_jax.reranking.network import check_network, predict
 from qpr_jax.reranking.word_weights import MOST
 from qpr_jax.retriever import Retriever
 from qpr_jax.training.candidates import Candidates, Finder, LogitCache
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.rerank_data import (
     FOLDS,
     Lists,

@@ -3,8 +3,7 @@ import numpy as np
 import pytest
 
 from qpr_jax.errors import UserError
-from qpr_jax.training.config import TrainConfig
-from qpr_jax.training.overrides import override
+from qpr_jax.training.config import TrainConfig, override
 from qpr_jax.training.schedule import make_schedule
 
 
@@ -31,21 +30,20 @@ def test_decay_ends_at_0_after_the_last_step_and_goes_with_warm_up():
     np.testing.assert_allclose(found, [0.5 / 11, 0.45, 0.25, 0.005, 0, 0], rtol=1e-5)
 
 
-def test_imitation_has_its_own_rate_batch_and_decay():
+def test_imitation_has_its_own_batch_and_decay():
     settings = TrainConfig()
     settings = override(
         settings,
         {
             "optimizer.learning_rate": 0.5,
             "batch_size": 8192,
-            "teacher.learning_rate": 0.25,
             "teacher.batch_size": 2048,
             "optimizer.learning_rate_scaling": "sqrt",
             "optimizer.learning_rate_decay": "linear",
         },
     )
     found = make_schedule(settings, 100, imitation=40)(jnp.array([0, 20, 40, 70]))
-    np.testing.assert_allclose(found, [0.5, 0.25, 2, 1], rtol=1e-6)
+    np.testing.assert_allclose(found, [1, 0.5, 2, 1], rtol=1e-6)
 
 
 def test_a_warm_up_longer_than_the_training_is_refused():

@@ -5,8 +5,8 @@ import pytest
 
 from qpr_jax.data.splits import TRAIN
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from qpr_jax.training.translations import TranslationData, translation_digests
 from tests.made_up_language import write_tsv

@@ -12,11 +12,11 @@ from numpy.lib.format import MAGIC_PREFIX
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text
+from qpr_jax.training.config import gives_vectors, load_config, override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.main import train_and_evaluate
-from qpr_jax.training.overrides import load_config, override
-from qpr_jax.training.teacher import cached_vectors, gives_vectors, teacher_words
+from qpr_jax.training.teacher import cached_vectors, teacher_words
 
 TINY = pathlib.Path(__file__).parent.parent / "encoders" / "tiny_bert"
 

@@ -15,13 +15,13 @@ from qpr_jax.encoders.sentence_transformers import parse_model, parse_weights, s
 from qpr_jax.encoders.transformer_encoder import TransformerEncoder, read_transformer
 from qpr_jax.errors import UserError
 from qpr_jax.losses import sdml_loss
+from qpr_jax.training.config import load_config, override
 from qpr_jax.training.dataset import load_dataset
 from qpr_jax.training.distributed import make_mesh, split_over
 from qpr_jax.training.loader import BatchLoader
 from qpr_jax.training.losses_config import loss_terms
 from qpr_jax.training.main import train_and_evaluate
 from qpr_jax.training.model_families import MODEL_FAMILIES
-from qpr_jax.training.overrides import load_config, override
 from qpr_jax.training.phases import init_model
 from qpr_jax.training.train_step import make_loss
 

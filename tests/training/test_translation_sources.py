@@ -3,8 +3,8 @@
 import pytest
 
 from qpr_jax.errors import UserError
+from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset
-from qpr_jax.training.overrides import override
 from qpr_jax.training.translations import load_translations
 from tests.made_up_language import LANGUAGE, write_tsv
 from tests.translation_runs import translated_config

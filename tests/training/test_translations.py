@@ -9,9 +9,9 @@ import pytest
 from qpr_jax.encoders.load import read_encoder
 from qpr_jax.errors import UserError
 from qpr_jax.text.tokenizer import normalized_text, tokenize
+from qpr_jax.training.config import override
 from qpr_jax.training.dataset import load_dataset, with_teacher
 from qpr_jax.training.loader import BatchLoader
-from qpr_jax.training.overrides import override
 from qpr_jax.training.sampler import make_pairs_sampler
 from tests.made_up_language import LANGUAGE, translate, write_tsv
 from tests.training.test_loader import questions_of
@@ -171,7 +171,7 @@ def test_a_batch_has_the_teachers_vectors_of_the_sources(config, taught, imitati
 
 
 def test_held_out_questions_are_in_no_translation(config, tmp_path):
-    first = load_dataset(override(config, {"data.parallel": ()}), None)
+    first = load_dataset(override(config, {"data.parallel": (), "batch.translations": 0}), None)
     held_out = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of != 0)]
     known = [first.data.questions[i] for i in np.flatnonzero(first.splits.split_of == 0)][:30]
     secret = held_out[0].upper().rstrip("?") + " !"
