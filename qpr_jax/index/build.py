@@ -14,16 +14,19 @@ the processes that read it.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import os
 import pathlib
 import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
 
 from qpr_jax import progress
@@ -41,9 +44,8 @@ from qpr_jax.files import (
 )
 from qpr_jax.index import questions
 from qpr_jax.index.base import Question
-from qpr_jax.index.questions import QuestionFiles
+from qpr_jax.index.questions import QuestionFiles, damaged
 from qpr_jax.index.recipe import Recipe, check_recipe, padded_dimension
-from qpr_jax.index.vector_files import read_codes, read_vectors, write_codes, write_vectors
 from qpr_jax.index.vectors import Vectors
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,6 @@ _FILES = re.compile(
     r"\.?(?:vectors|codes|questions|changes)-([0-9a-f]{16})\.\w+(?:-journal|\.part)?"
 )
 _EXPORTS = re.compile(r"export-[0-9a-f]{16}|\.export(?:-[0-9a-f]{16})?\.(?:part|old)")
-_BUILD = re.compile("[0-9a-f]{16}")
 # Types of the facts of a manifest.
 _FACTS = {
     "build": str,
@@ -71,8 +72,6 @@ _FACTS = {
 }
 
 Encode = Callable[[list[str]], np.ndarray]
-# From the texts of a range of rows, and the number of rows, to their vectors, part by part.
-VectorsOf = Callable[[Callable[[range], list[str]], int], Iterator[np.ndarray]]
 
 
 class Build(NamedTuple):
@@ -88,23 +87,10 @@ def new_build() -> str:
     return secrets.token_hex(8)
 
 
-def encoded(encode: Encode) -> VectorsOf:
-    """Return vectors that an encoder makes of the texts, with a progress bar."""
-
-    def vectors(texts: Callable[[range], list[str]], count: int) -> Iterator[np.ndarray]:
-        with progress.bar("encoded", count) as show:
-            for rows in questions.batches(count, _CHUNK):
-                yield encode(texts(rows))
-                show(rows.stop, "")
-
-    return vectors
-
-
 def write_build(
     folder: pathlib.Path,
-    build: str,
     given: Iterable[Question],
-    vectors_of: VectorsOf,
+    encode: Encode,
     recipe: Recipe,
     *,
     encoder: str,
@@ -112,32 +98,32 @@ def write_build(
     codes: Vectors | None = None,
     next_id: int = 0,
     export: Callable[[str], str] = lambda build: "",
-) -> dict[str, Any]:
-    """Write a build and the manifest that names it, and return the manifest.
+) -> None:
+    """Write a build, and the manifest that names it.
 
     The caller holds the lock of the folder. A failure leaves the build that was there.
 
     Args:
+      encode: texts to float32 [n, d]; called with all texts, in their order.
       codes: has the codes of these very vectors, which are then not made again.
       next_id: at least this is the next id.
       export: called with the name of the build before the manifest is written; returns the name of
         the folder of the encoder.
     """
     check_recipe(recipe, dimension)
-    paths = {kind: folder / name for kind, name in _names(build).items()}
+    build = new_build()
+    paths = _paths(folder, build)
     try:
         with name_in_errors(folder):
             files = paths["questions"], paths["changes"]
             count, following = questions.write_questions(*files, given)
             stored = QuestionFiles(*files, dimension)
-            parts = vectors_of(stored.texts, count)
-            array = write_vectors(paths["vectors"], parts, count, dimension, recipe.vectors)
-            if codes is None:
-                codes = Vectors.build(recipe, array)
-            kinds = ["vectors", "questions"]
+            array = _write_vectors(paths["vectors"], stored, encode, (count, dimension), recipe)
+            codes = codes or Vectors.build(recipe, array)
+            written = [paths["vectors"].name, paths["questions"].name]
             if codes.codes is not None:
-                write_codes(paths["codes"], codes.codes)
-                kinds.append("codes")
+                _write(paths["codes"], faiss.serialize_index(codes.codes))
+                written.append(paths["codes"].name)
             facts = {
                 "format": FORMAT,
                 "build": build,
@@ -147,17 +133,18 @@ def write_build(
                 "count": count,
                 "dimension": dimension,
                 "next_id": max(next_id, following),
-                "recall@10": codes.recall(),
+                "recall@10": (recall := codes.recall()),
                 "export": export(build),
-                "files": file_entries(folder, [paths[kind].name for kind in kinds]),
+                "files": file_entries(folder, written),
             }
             write_json(folder / MANIFEST, seal(facts))
     except BaseException:
         remove_leftovers(folder, build)
         raise
-    _log_build(facts)
+    log.info("index: %s, %s questions, recall@10 %.3f", codes.factory, f"{count:,}", recall)
+    if recall < GOOD_RECALL:
+        log.warning("recall@10 is %.3f; raise `probes` to find more, at the cost of time", recall)
     remove_leftovers(folder)
-    return facts
 
 
 def open_build(folder: pathlib.Path) -> Build:
@@ -176,7 +163,7 @@ def open_build(folder: pathlib.Path) -> Build:
                 continue
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"{error.filename}: the file is missing", remedy=_REMEDY) from None
+            raise damaged(error.filename, "the file is missing") from None
 
 
 def read_index_manifest(folder: pathlib.Path) -> dict[str, Any]:
@@ -186,9 +173,6 @@ def read_index_manifest(folder: pathlib.Path) -> dict[str, Any]:
         if type(manifest.get(name)) is not kind:
             what = f"expected {kind.__name__} as `{name}`, got {manifest.get(name)!r:.80}"
             raise UserError(f"{folder / MANIFEST}: {what}", remedy=_REMEDY)
-    if not _BUILD.fullmatch(manifest["build"]) or not 0 <= manifest["count"] < 2**40:
-        what = f"got the build {manifest['build']!r:.80} of {manifest['count']} questions"
-        raise UserError(f"{folder / MANIFEST}: {what}", remedy=_REMEDY)
     return manifest
 
 
@@ -228,46 +212,97 @@ def remove_leftovers(folder: pathlib.Path, failed: str = "") -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _names(build: str) -> dict[str, str]:
+def _paths(folder: pathlib.Path, build: str) -> dict[str, pathlib.Path]:
     return {
-        "vectors": f"vectors-{build}.npy",
-        "codes": f"codes-{build}.faiss",
-        "questions": f"questions-{build}.sqlite",
-        "changes": f"changes-{build}.sqlite",
+        "vectors": folder / f"vectors-{build}.npy",
+        "codes": folder / f"codes-{build}.faiss",
+        "questions": folder / f"questions-{build}.sqlite",
+        "changes": folder / f"changes-{build}.sqlite",
     }
 
 
+def _write_vectors(
+    path: pathlib.Path,
+    stored: QuestionFiles,
+    encode: Encode,
+    shape: tuple[int, int],
+    recipe: Recipe,
+) -> np.ndarray:
+    """Write the vectors of all questions and return them memory-mapped."""
+    with open(path, "wb") as file, progress.bar("vectors", shape[0]) as show:
+        file.write(_header(shape, recipe))
+        for rows in questions.batches(shape[0], _CHUNK):
+            vectors = encode(stored.texts(rows))
+            if vectors.shape != (len(rows), shape[1]) or not np.isfinite(vectors).all():
+                raise UserError(
+                    f"expected {len(rows)} finite vectors of {shape[1]} numbers from the encoder, "
+                    "got others"
+                )
+            file.write(np.ascontiguousarray(vectors, recipe.vectors).data)
+            show(rows.stop, "")
+        file.flush()
+        os.fsync(file.fileno())
+    return _read_vectors(path, shape, recipe)
+
+
+def _write(path: pathlib.Path, data: np.ndarray) -> None:
+    with name_in_errors(path), open(path, "wb") as file:
+        file.write(data.data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _open(folder: pathlib.Path, manifest: dict[str, Any]) -> Build:
-    names = _names(manifest["build"])
-    count, dimension = manifest["count"], manifest["dimension"]
+    paths, files = _paths(folder, manifest["build"]), manifest["files"]
+    shape = manifest["count"], manifest["dimension"]
     try:
         recipe = Recipe(**manifest["recipe"])
-        check_recipe(recipe, dimension)
-        width = padded_dimension(manifest["factory"], dimension)
+        check_recipe(recipe, shape[1])
+        width = padded_dimension(manifest["factory"], shape[1])
     except (TypeError, UserError) as error:
-        raise UserError(f"{folder / MANIFEST}: {error}", remedy=_REMEDY) from None
-    for name in manifest["files"]:
-        check_size(folder, name, manifest)
-    for name in (*manifest["files"], names["changes"]):
-        if not stat.S_ISREG((folder / name).lstat().st_mode):
-            raise UserError(f"{folder / name}: expected a plain file, got another", remedy=_REMEDY)
+        raise damaged(folder / MANIFEST, str(error)) from None
     for kind in ("vectors", "questions"):
-        if names[kind] not in manifest["files"]:
-            raise UserError(f"{folder / MANIFEST}: no entry for {names[kind]}", remedy=_REMEDY)
+        if paths[kind].name not in files:
+            raise damaged(folder / MANIFEST, f"no entry for {paths[kind].name}")
+    for path in (*(folder / name for name in files), paths["changes"]):
+        if path.name in files:
+            check_size(folder, path.name, manifest)
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise damaged(path, "it is not a plain file")
     codes = None
-    if names["codes"] in manifest["files"]:
-        verify(folder, names["codes"], manifest)
-        codes = read_codes(folder / names["codes"], count, width)
-    array = read_vectors(folder / names["vectors"], (count, dimension), recipe.vectors)
-    return Build(
-        manifest,
-        QuestionFiles(folder / names["questions"], folder / names["changes"], dimension),
-        Vectors(recipe, manifest["factory"], array, codes),
-    )
+    if paths["codes"].name in files:
+        verify(folder, paths["codes"].name, manifest)
+        codes = _read_codes(paths["codes"], shape[0], width)
+    array = _read_vectors(paths["vectors"], shape, recipe)
+    stored = QuestionFiles(paths["questions"], paths["changes"], shape[1])
+    return Build(manifest, stored, Vectors(recipe, manifest["factory"], array, codes))
 
 
-def _log_build(facts: dict[str, Any]) -> None:
-    factory, recall = facts["factory"], facts["recall@10"]
-    log.info("index: %s, %s questions, recall@10 %.3f", factory, f"{facts['count']:,}", recall)
-    if recall < GOOD_RECALL:
-        log.warning("recall@10 is %.3f; raise `probes` to find more, at the cost of time", recall)
+def _read_vectors(path: pathlib.Path, shape: tuple[int, int], recipe: Recipe) -> np.ndarray:
+    header = _header(shape, recipe)
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(header)) == header:
+                return np.memmap(file, recipe.vectors, "r", len(header), shape).view(np.ndarray)
+    except ValueError:  # the file is too short
+        pass
+    raise damaged(path, f"expected vectors {recipe.vectors} {list(shape)}, got others")
+
+
+def _header(shape: tuple[int, int], recipe: Recipe) -> bytes:
+    """Return how a .npy file begins."""
+    file, kind = io.BytesIO(), np.dtype(recipe.vectors)
+    facts = {"descr": kind.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, facts)
+    return file.getvalue()
+
+
+def _read_codes(path: pathlib.Path, count: int, width: int) -> faiss.Index:
+    try:
+        codes = faiss.read_index(str(path))
+    except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
+        raise damaged(path, str(error).splitlines()[0]) from None
+    known = isinstance(codes, faiss.IndexIVF | faiss.IndexHNSW)
+    if not known or codes.ntotal != count or codes.d != width or not codes.is_trained:
+        raise damaged(path, f"expected codes of {count:,} vectors, got others")
+    return codes

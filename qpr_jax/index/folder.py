@@ -21,7 +21,7 @@ from qpr_jax.files import StrPath, folder_lock
 from qpr_jax.ids import Id
 from qpr_jax.index import build as builds
 from qpr_jax.index.base import Hit, Question, check_encoder
-from qpr_jax.index.build import Encode, encoded, write_build
+from qpr_jax.index.build import Encode, write_build
 from qpr_jax.index.questions import LARGEST_COUNTER, as_hits, batches, stored_key
 from qpr_jax.index.recipe import Recipe
 from qpr_jax.index.state import State, manifest_signature, open_state
@@ -86,9 +86,8 @@ class FolderStore:
             with folder_lock(folder):
                 write_build(
                     folder,
-                    builds.new_build(),
                     questions,
-                    encoded(encode),
+                    encode,
                     recipe,
                     encoder=encoder,
                     dimension=dimension,
@@ -238,12 +237,19 @@ class FolderStore:
         return FolderStore(folder, encoders=self.encoders)
 
     def _write(self, folder: pathlib.Path, export: Callable[[str], str]) -> None:
-        state = self._state
+        state, at = self._state, 0
+        mask = state.live.mask
+        rows = np.arange(state.live.rows) if mask is None else np.flatnonzero(mask)
+
+        def next_vectors(texts: list[str]) -> np.ndarray:
+            nonlocal at
+            at += len(texts)
+            return state.build.vectors.take(rows[at - len(texts) : at])
+
         write_build(
             folder,
-            builds.new_build(),
             (question for some, _ in self._blocks(state, vectors=False) for question in some),
-            lambda texts, count: (vectors for _, vectors in self._blocks(state)),
+            next_vectors,
             self.recipe,
             encoder=self.encoder,
             dimension=self.dimension,

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 from collections.abc import Iterable
 
-import faiss
 import numpy as np
 
 from qpr_jax.index.base import Question
@@ -78,7 +77,6 @@ def kill_at(monkeypatch, folder: pathlib.Path, image: pathlib.Path, at: int) -> 
 
     for name in ("fsync", "replace", "rename", "unlink"):
         monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    monkeypatch.setattr(faiss, "write_index", counted(faiss.write_index))
     plain = sqlite3.connect
 
     def connect(*arguments, factory=sqlite3.Connection, **named):
