@@ -99,7 +99,7 @@ def files(index, run, tmp_path):
         ("splits good.tsv --out made --dev 0.001", "dev", ""),
         ("splits good.tsv --out run", "`out`", "another folder"),
         ("splits gone.tsv --out made", "gone.tsv", "name a file"),
-        ("clusters log.jsonl --out made --answer said", "log.jsonl", "question_column"),
+        ("clusters log.jsonl --out made --answer said", "log.jsonl", "--question"),
         ("clusters bad_log.jsonl --out made", "bad_log.jsonl, line", "--skip-bad-rows"),
         ("clusters bad_log.jsonl --skip-bad-rows --out made --min-coherence 1", "", "coherence"),
         ("clusters gone.jsonl --out made", "gone.jsonl", "name a file"),
